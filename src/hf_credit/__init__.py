@@ -1,0 +1,33 @@
+"""hf-credit: which decision deserves the credit?
+
+Importing this package is cheap: names are looked up on first use, and torch is imported only by what needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from hf_credit._version import __version__
+
+if TYPE_CHECKING:
+    from hf_credit.environments import make
+    from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
+
+_HOMES = {
+    "make": "hf_credit.environments",
+    "VerifiableProcessConfig": "hf_credit.trainers.verifiable_process",
+    "VerifiableProcessTrainer": "hf_credit.trainers.verifiable_process",
+}
+
+__all__ = ["VerifiableProcessConfig", "VerifiableProcessTrainer", "__version__", "make"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hf_credit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

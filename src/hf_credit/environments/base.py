@@ -1,0 +1,125 @@
+"""What an environment is: rules over an immutable state.
+
+A state is a value. It holds everything the next observation, the next transition and every random draw depend
+on, so an episode can be stopped, stored, resumed and replayed from any of its states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+Status = Literal["active", "finished", "invalid"]
+
+
+def _freeze(value: Any) -> Any:
+    """JSON knows lists only; a state holds tuples, all the way down, to stay hashable."""
+    return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A position of an environment, as a value.
+
+    Subclasses are frozen dataclasses whose fields are `str`, `int`, `float`, `bool`, `None` or (nested) tuples of
+    these, which makes them hashable and gives them JSON for free.
+
+    Attributes:
+        seed: the source of every random draw from here on; see `hf_credit.environments.randomness.stream`.
+        status: `"active"` while an action is awaited, `"finished"` when the rules ended the episode, `"invalid"`
+            when an illegal or unreadable action did.
+    """
+
+    seed: int
+    status: Status = "active"
+
+    def to_json(self) -> str:
+        """The state as one line of JSON; `from_json` gives back an equal state."""
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The state that `to_json` wrote."""
+        return cls(**{name: _freeze(value) for name, value in json.loads(text).items()})
+
+
+S = TypeVar("S", bound=State)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition(Generic[S]):
+    """What one action led to.
+
+    Attributes:
+        state: the next state.
+        observation: `observe(state)`.
+        reward: the task reward of this action (paper VPR, eq. 1: nonzero only at the end of an episode).
+        terminated: whether the episode is over.
+        info: further facts, for people and logs; `info["action"]` is the action as read, or `None`.
+    """
+
+    state: S
+    observation: str
+    reward: float
+    terminated: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Environment(ABC, Generic[S]):
+    """The rules of a text world. Subclasses hold options only, never an episode and never a random stream.
+
+    Class attributes:
+        name: what `hf_credit.make` knows it by.
+        state_type: its `State` subclass.
+        task_columns: the columns a task row must have, beside `seed`.
+    """
+
+    name: ClassVar[str]
+    state_type: ClassVar[type[State]]
+    task_columns: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def instructions(self) -> str:
+        """The rules and the format of an action, as shown once at the head of a prompt."""
+
+    @property
+    @abstractmethod
+    def max_turns(self) -> int:
+        """The most actions an episode can need; a rollout that goes on past it is cut."""
+
+    @abstractmethod
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A task, drawn from `seed` alone: a row of plain values that a `datasets.Dataset` can hold."""
+
+    @abstractmethod
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> S:
+        """The first state of `task`; `seed` drives everything random that happens after it."""
+
+    @abstractmethod
+    def observe(self, state: S) -> str:
+        """What the agent sees of `state`."""
+
+    @abstractmethod
+    def legal_actions(self, state: S) -> tuple[str, ...]:
+        """Every legal action in `state`, in its plain form and a fixed order; empty when the episode is over."""
+
+    @abstractmethod
+    def step(self, state: S, action: str) -> Transition[S]:
+        """The transition of `action`: a plain action, or a reply whose last `<action>...</action>` holds one.
+
+        Never raises on any text: an illegal or unreadable action ends the episode with status `"invalid"`, and an
+        action after the end changes nothing.
+        """
+
+    @abstractmethod
+    def outcome(self, state: S) -> float:
+        """The task reward of an episode that ended in `state`, wherever it was stopped."""
+
+    @abstractmethod
+    def metrics(self, state: S) -> dict[str, float]:
+        """What is reported of an episode that ended in `state`; always has `success` (0 or 1)."""
