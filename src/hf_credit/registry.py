@@ -16,9 +16,7 @@ def build(kind: str, classes: Mapping[str, str], name: str, options: Mapping[str
             an option's value.
     """
     if name not in classes:
-        raise ValueError(
-            f"{kind} must be one of {', '.join(sorted(classes))}, got {name!r}; pick one of these."
-        )
+        raise ValueError(f"{kind} must be one of {', '.join(sorted(classes))}, got {name!r}; pick one of these.")
     module, _, attribute = classes[name].partition(":")
     factory = getattr(importlib.import_module(module), attribute)
     known = list(inspect.signature(factory).parameters)
