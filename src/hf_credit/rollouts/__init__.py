@@ -1,1 +1,29 @@
-"""See the modules."""
+"""Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
+
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
+from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
+from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
+from hf_credit.rollouts.rows import Row, decision_rows
+from hf_credit.rollouts.values import rollout_values
+from hf_credit.rollouts.verification import verify
+
+__all__ = [
+    "Chat",
+    "Decision",
+    "Ending",
+    "Engine",
+    "EnvironmentInteraction",
+    "EnvironmentTurn",
+    "Episode",
+    "GenerateFn",
+    "Generation",
+    "Interaction",
+    "Request",
+    "Row",
+    "Start",
+    "Verdict",
+    "decision_rows",
+    "rollout_values",
+    "verify",
+]

@@ -1,0 +1,50 @@
+"""Correcting for a sampler whose probabilities differ from the policy's."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def sampling_ratio(
+    policy_logprobs: Float[Tensor, "rows tokens"],
+    sampling_logprobs: Float[Tensor, "rows tokens"],
+    mask: Int[Tensor, "rows tokens"],
+    mode: str = "token_truncate",
+    clip_min: float | None = None,
+    clip_max: float | None = 3.0,
+) -> Float[Tensor, "rows tokens_or_one"]:
+    """The bounded importance ratio between the policy and the engine that sampled its tokens.
+
+        ratio = exp(policy_logprobs - sampling_logprobs)
+
+    taken per token, or per row as the product over the row's model tokens, and then either truncated to
+    [clip_min, clip_max] or set to 0 outside it. A row of a long episode multiplies the differences of thousands of
+    tokens, so the ratio per token is the default here.
+
+    Args:
+        policy_logprobs: log-probabilities under the policy that is trained.
+        sampling_logprobs: log-probabilities the sampler reported; NaN where it reported none (the ratio is then 1).
+        mask: 1 on model tokens, 0 on context and padding (the ratio is then 1).
+        mode: `token_truncate`, `token_mask`, `sequence_truncate` or `sequence_mask`.
+        clip_min: lower bound, or `None`.
+        clip_max: upper bound, or `None`.
+
+    Raises:
+        ValueError: unknown `mode`.
+    """
+    level, _, constraint = mode.partition("_")
+    if level not in ("token", "sequence") or constraint not in ("truncate", "mask"):
+        raise ValueError(
+            f"mode must be token_truncate, token_mask, sequence_truncate or sequence_mask, got {mode!r}; pick one."
+        )
+    difference = torch.nan_to_num(policy_logprobs - sampling_logprobs, nan=0.0) * mask
+    if level == "sequence":
+        difference = difference.sum(dim=-1, keepdim=True)
+    ratio = difference.exp()
+    low = -torch.inf if clip_min is None else clip_min
+    high = torch.inf if clip_max is None else clip_max
+    if constraint == "truncate":
+        return ratio.clamp(low, high)
+    return torch.where((ratio < low) | (ratio > high), 0.0, ratio)

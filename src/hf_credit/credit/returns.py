@@ -1,0 +1,60 @@
+"""Rewards along a trajectory: outcome rewards, value differences, discounted returns."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def discounted_returns(
+    rewards: Float[Tensor, "trajectories turns"],
+    active: Bool[Tensor, "trajectories turns"],
+    discount: float,
+) -> Float[Tensor, "trajectories turns"]:
+    """The discounted sum of the rewards from each turn on.
+
+        G[i, t] = r[i, t] + discount * G[i, t + 1]
+
+    With the paper's discount of 0 (paper VPR, Appendix F) this is the reward itself.
+
+    Args:
+        rewards: the reward of each decision; anything where inactive.
+        active: whether trajectory i made a decision at turn t.
+        discount: in [0, 1].
+
+    Returns:
+        Returns, 0 where inactive.
+
+    Raises:
+        ValueError: `discount` is outside [0, 1].
+    """
+    if not 0 <= discount <= 1:
+        raise ValueError(f"discount must be in [0, 1], got {discount}; the paper uses 0.")
+    returns = torch.where(active, rewards, 0)
+    if discount > 0:
+        for turn in range(returns.shape[1] - 2, -1, -1):
+            returns[:, turn] += discount * returns[:, turn + 1]
+    return torch.where(active, returns, 0)
+
+
+def value_differences(
+    values: Float[Tensor, "trajectories turns"],
+    outcomes: Float[Tensor, " trajectories"],
+    active: Bool[Tensor, "trajectories turns"],
+) -> Float[Tensor, "trajectories turns"]:
+    """Process rewards as differences of consecutive state values (the MC-PR baseline, paper VPR, section 3.1).
+
+        r[i, t] = V(s[i, t + 1]) - V(s[i, t]),   with V of the final state = the outcome
+
+    The rewards of a trajectory therefore sum to its outcome minus the value of its first state.
+
+    Args:
+        values: the value of the state before each decision; anything where inactive.
+        outcomes: the terminal reward of each trajectory.
+        active: whether trajectory i made a decision at turn t; a trajectory's active turns come first.
+    """
+    following = torch.cat([values[:, 1:], outcomes[:, None]], dim=1)
+    later = torch.cat([active[:, 1:], torch.zeros_like(active[:, :1])], dim=1)
+    following = torch.where(later, following, outcomes[:, None])
+    return torch.where(active, following - values, 0)

@@ -1,0 +1,85 @@
+"""What a rollout leaves behind: decisions, and the episode they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Ending(StrEnum):
+    """How an episode ended."""
+
+    FINISHED = "finished"
+    """The rules of the task ended it."""
+    TRUNCATED = "truncated"
+    """The next context would not have fitted the model, or credit assignment cut the rest off."""
+    TURN_LIMIT = "turn_limit"
+    """It was still going after the most turns allowed."""
+    INVALID_ACTION = "invalid_action"
+    """A reply held no readable or no legal action."""
+    ERROR = "error"
+    """Code outside the model failed: the world, or an oracle. `Episode.error` says how."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What an oracle says of one decision.
+
+    Attributes:
+        score: the process reward, in [0, 1] (paper VPR, eq. 2).
+        valid: whether the oracle accepts the action at all.
+    """
+
+    score: float
+    valid: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One reply of one role, and all that is needed to credit, train on and replay it.
+
+    Attributes:
+        role: who decided.
+        state: the state of the Interaction before the decision; a replay starts from it.
+        context_ids: the tokens the model was given.
+        action_ids: the tokens the model produced, its end-of-turn token included where it came to one.
+        logprobs: the sampler's log-probability of each action token in nats, or `None` where it reports none.
+        action_text: the reply as text, without special tokens.
+        reward: what the Interaction paid for the step that this reply was part of.
+        verdict: what an oracle said of it, or `None` where none was asked or it failed.
+    """
+
+    role: str
+    state: Any
+    context_ids: tuple[int, ...]
+    action_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+    action_text: str
+    reward: float = 0.0
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One walk through an Interaction.
+
+    Attributes:
+        decisions: in the order they were made.
+        outcome: what the Interaction says the whole walk was worth.
+        ending: how it ended.
+        metrics: what the Interaction reports of it, such as `success`.
+        error: the failure in one line, where `ending` is `ERROR`.
+    """
+
+    decisions: tuple[Decision, ...]
+    outcome: float
+    ending: Ending
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many tokens the model produced in this episode."""
+        return sum(len(decision.action_ids) for decision in self.decisions)

@@ -1,0 +1,167 @@
+"""Who acts when, on which messages: the one interface between rollouts and tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from hf_credit.environments import Environment, State
+from hf_credit.environments.actions import last_action
+from hf_credit.environments.randomness import derive
+from hf_credit.rollouts.episode import Ending
+
+S = TypeVar("S")
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A reply is wanted.
+
+    Attributes:
+        role: who is to reply.
+        messages: the conversation so far as that role sees it, in chat form (`role`, `content`).
+    """
+
+    role: str
+    messages: Sequence[Message]
+
+
+class Interaction(ABC, Generic[S]):
+    """A task as a walk over states that are values, so that a walk can start again from any of them.
+
+    A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions.
+    An Interaction holds options only. None of its methods may change anything but what they return.
+    """
+
+    @abstractmethod
+    def start(self, task: Mapping[str, Any], seed: int) -> S:
+        """The first state of a task; `seed` drives everything random that happens after it."""
+
+    @abstractmethod
+    def pending(self, state: S) -> tuple[Request, ...]:
+        """Who acts now, and on which messages; empty when the walk is over."""
+
+    @abstractmethod
+    def advance(self, state: S, replies: Sequence[str]) -> S:
+        """The state after the replies to `pending(state)`, in its order."""
+
+    @abstractmethod
+    def outcome(self, state: S) -> float:
+        """What a walk that ended in `state` was worth."""
+
+    def reward(self, state: S) -> float:
+        """What the step that led to `state` paid."""
+        return 0.0
+
+    def ending(self, state: S) -> Ending:
+        """How a walk that is over in `state` ended."""
+        return Ending.FINISHED
+
+    def metrics(self, state: S) -> Mapping[str, float]:
+        """What is reported of a walk that ended in `state`."""
+        return {}
+
+    def reseed(self, state: S, seed: int) -> S:
+        """`state` with other randomness ahead of it and the same past; by default there is no randomness."""
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentTurn:
+    """The state of an `EnvironmentInteraction`.
+
+    Attributes:
+        world: the environment's state.
+        transcript: (role, content) of the messages so far.
+        turns: how many actions were taken.
+        reward: what the last action paid.
+    """
+
+    world: State
+    transcript: tuple[tuple[str, str], ...]
+    turns: int = 0
+    reward: float = 0.0
+
+
+class EnvironmentInteraction(Interaction[EnvironmentTurn]):
+    """One agent that plays an environment.
+
+    Args:
+        environment: the rules.
+        history: `"append"` keeps the whole conversation in view, so that the context grows turn by turn;
+            `"current"` shows the present observation only, for games whose state says it all.
+        instructions: whether a prompt opens with the environment's instructions. A policy warmed up on the game
+            knows them; any other needs them.
+        max_turns: the most actions of an episode; the environment's own limit if `None`.
+
+    Raises:
+        ValueError: `history` is unknown or `max_turns` is less than 1.
+    """
+
+    def __init__(
+        self,
+        environment: Environment[Any],
+        history: Literal["append", "current"] = "append",
+        instructions: bool = True,
+        max_turns: int | None = None,
+    ) -> None:
+        if history not in ("append", "current"):
+            raise ValueError(f"history must be 'append' or 'current', got {history!r}; pick one.")
+        if max_turns is not None and max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
+        self.environment = environment
+        self.history = history
+        self.instructions = instructions
+        self.max_turns = environment.max_turns if max_turns is None else max_turns
+
+    def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
+        world = self.environment.initial_state(task, seed)
+        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(world)),))
+
+    def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
+        if state.world.status != "active" or state.turns >= self.max_turns:
+            return ()
+        messages = [{"role": role, "content": content} for role, content in state.transcript]
+        return (Request(role="agent", messages=messages),)
+
+    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
+        (reply,) = replies
+        # A reply must tag its action. The empty action is readable nowhere, so the world ends as invalid.
+        transition = self.environment.step(state.world, last_action(reply) or "")
+        if self.history == "append":
+            transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
+        else:
+            transcript = (("user", self._prompt(transition.state)),)
+        return EnvironmentTurn(
+            world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
+        )
+
+    def outcome(self, state: EnvironmentTurn) -> float:
+        return self.environment.outcome(state.world)
+
+    def reward(self, state: EnvironmentTurn) -> float:
+        return state.reward
+
+    def ending(self, state: EnvironmentTurn) -> Ending:
+        match state.world.status:
+            case "finished":
+                return Ending.FINISHED
+            case "invalid":
+                return Ending.INVALID_ACTION
+            case _:
+                return Ending.TURN_LIMIT
+
+    def metrics(self, state: EnvironmentTurn) -> Mapping[str, float]:
+        return self.environment.metrics(state.world)
+
+    def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
+        world = dataclasses.replace(state.world, seed=derive(state.world.seed, "reseed", seed))
+        return dataclasses.replace(state, world=world)
+
+    def _prompt(self, world: State) -> str:
+        observation = self.environment.observe(world)
+        return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation

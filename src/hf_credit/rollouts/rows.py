@@ -1,0 +1,85 @@
+"""From credited decisions to training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hf_credit.rollouts.episode import Decision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One sequence to train on. The four lists behind `prompt_ids` have one length, one entry a completion token.
+
+    Attributes:
+        prompt_ids: the context of the first decision.
+        completion_ids: action tokens, and between them the context that was appended.
+        loss_mask: 1 on action tokens whose decision has credit, 0 on everything else.
+        advantages: the advantage of the decision a token belongs to, 0 off the mask.
+        logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    advantages: tuple[float, ...]
+    logprobs: tuple[float, ...] | None
+
+
+def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | None]) -> list[Row]:
+    """The rows of one episode's decisions.
+
+    A decision whose context extends the context and reply of the decision before it by the same role continues that
+    decision's row; any other opens a row of its own. So an episode whose history grows by appending costs one
+    forward pass over its tokens, however many turns it had.
+
+    Args:
+        decisions: in the order they were made.
+        advantages: one for each decision; `None` keeps the decision out of the loss and out of every mean.
+    """
+    open_rows: dict[str, _OpenRow] = {}
+    rows: list[_OpenRow] = []
+    for decision, advantage in zip(decisions, advantages, strict=True):
+        row = open_rows.get(decision.role)
+        if row is None or not row.continued_by(decision):
+            row = _OpenRow(decision)
+            rows.append(row)
+            open_rows[decision.role] = row
+        row.append(decision, advantage)
+    return [row.close() for row in rows if any(row.loss_mask)]
+
+
+class _OpenRow:
+    def __init__(self, decision: Decision) -> None:
+        self.prompt = decision.context_ids
+        self.ids = list(decision.context_ids)
+        self.loss_mask: list[int] = []
+        self.advantages: list[float] = []
+        self.logprobs: list[float] | None = None if decision.logprobs is None else []
+
+    def continued_by(self, decision: Decision) -> bool:
+        same_sampler = (self.logprobs is None) == (decision.logprobs is None)
+        return same_sampler and decision.context_ids[: len(self.ids)] == tuple(self.ids)
+
+    def append(self, decision: Decision, advantage: float | None) -> None:
+        added = decision.context_ids[len(self.ids) :]
+        self._extend(added, 0, 0.0, [0.0] * len(added))
+        logprobs = [0.0] * len(decision.action_ids) if decision.logprobs is None else list(decision.logprobs)
+        self._extend(decision.action_ids, int(advantage is not None), advantage or 0.0, logprobs)
+
+    def _extend(self, ids: Sequence[int], mask: int, advantage: float, logprobs: list[float]) -> None:
+        self.ids.extend(ids)
+        self.loss_mask.extend([mask] * len(ids))
+        self.advantages.extend([advantage] * len(ids))
+        if self.logprobs is not None:
+            self.logprobs.extend(logprobs)
+
+    def close(self) -> Row:
+        return Row(
+            prompt_ids=self.prompt,
+            completion_ids=tuple(self.ids[len(self.prompt) :]),
+            loss_mask=tuple(self.loss_mask),
+            advantages=tuple(self.advantages),
+            logprobs=None if self.logprobs is None else tuple(self.logprobs),
+        )

@@ -1,0 +1,44 @@
+"""Oracles over episodes: a verdict for every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hf_credit.environments.actions import last_action
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts.episode import Ending, Episode, Verdict
+
+
+def verify(episodes: Sequence[Episode], oracle: Oracle[Any]) -> list[Episode]:
+    """The same episodes with the oracle's verdict on each decision (paper VPR, eq. 2).
+
+    A reply without an action tag is no action: its score is 0 and the oracle is not asked. Where the oracle raises
+    or returns something outside [0, 1], the episode ends there as an error: that decision and the later ones have
+    no verdict, the earlier ones keep theirs.
+
+    Args:
+        episodes: of an `EnvironmentInteraction`.
+        oracle: who judges.
+    """
+    return [_verified(episode, oracle) for episode in episodes]
+
+
+def _verified(episode: Episode, oracle: Oracle[Any]) -> Episode:
+    decisions = list(episode.decisions)
+    for turn, decision in enumerate(decisions):
+        try:
+            decisions[turn] = replace(decision, verdict=_verdict(decision.state.world, decision.action_text, oracle))
+        except Exception as error:
+            message = f"oracle failed at turn {turn + 1}: {type(error).__name__}: {error}".replace("\n", " ")[:500]
+            return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message)
+    return replace(episode, decisions=tuple(decisions))
+
+
+def _verdict(world: Any, reply: str, oracle: Oracle[Any]) -> Verdict:
+    action = last_action(reply)
+    score = 0.0 if action is None else float(oracle.score(world, action))
+    if not 0.0 <= score <= 1.0:
+        raise ValueError(f"a score must be in [0, 1], got {score}")
+    return Verdict(score=score, valid=score > 0)
