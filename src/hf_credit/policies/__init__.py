@@ -1,1 +1,1 @@
-"""See the modules."""
+"""Policies that need no download, and sampling from any."""

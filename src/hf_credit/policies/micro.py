@@ -1,0 +1,253 @@
+"""A policy small enough for a CPU, built from an environment's own text and warmed up on scripted play.
+
+It is an ordinary transformers model and tokenizer in an ordinary folder, so that all that trains a large policy
+trains this one too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from torch.nn import functional
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, get_cosine_schedule_with_warmup
+
+from hf_credit.environments import Environment
+from hf_credit.environments.actions import tag
+from hf_credit.environments.randomness import stream
+from hf_credit.oracles import Oracle
+from hf_credit.policies.scripted import scripted_episodes
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.rollouts.batches import pad_rows
+
+# A tag, a word with its number (C1), or one other character, each with the blank before it.
+_UNIT = r"</?action>| ?[A-Za-z]+[0-9]*| ?[^\sA-Za-z]|\s"
+
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroConfig:
+    """How a micro policy is built.
+
+    Attributes:
+        hidden_size: width of the model.
+        layers: depth of the model.
+        heads: attention heads; half as many key-value heads.
+        quality: how often the scripted player it imitates plays an oracle-valid action, in [0, 1]; the rest of its
+            actions are drawn from the legal ones.
+        episodes: how many scripted episodes it imitates.
+        epochs: how often it sees each of them.
+        batch_rows: rows a step of warm-up.
+        learning_rate: peak of the warm-up's cosine schedule.
+        seed: of the weights, of the tasks' order and of the scripted player.
+    """
+
+    hidden_size: int = 96
+    layers: int = 3
+    heads: int = 4
+    quality: float = 0.7
+    episodes: int = 2000
+    epochs: int = 2
+    batch_rows: int = 256
+    learning_rate: float = 3e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "layers", "heads", "episodes", "epochs", "batch_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}; raise it.")
+        if self.heads % 2 or self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size must be a multiple of twice an even number of heads, got {self.hidden_size} and "
+                f"{self.heads}; take 96 and 4, say."
+            )
+        if not 0 <= self.quality <= 1:
+            raise ValueError(f"quality must be in [0, 1], got {self.quality}; 1 plays as the oracle says.")
+
+
+def build_tokenizer(environment: Environment[Any], episodes: int = 32) -> PreTrainedTokenizerFast:
+    """A tokenizer over the words, numbers and tags of an environment's own text, with every character behind them.
+
+    Args:
+        environment: whose instructions, observations and actions are read.
+        episodes: how many randomly played episodes are read.
+    """
+    units: dict[str, None] = {}
+    characters: dict[str, None] = {}
+    for text in _texts(environment, episodes):
+        units.update(dict.fromkeys(re.findall(_UNIT, text)))
+        characters.update(dict.fromkeys(text))
+    special = ["<|pad|>", "<|end|>", "<|unknown|>", "<|system|>", "<|user|>", "<|assistant|>"]
+    vocabulary = dict.fromkeys([*special, *sorted(characters), *sorted(units)])
+    tokenizer = Tokenizer(
+        models.WordPiece(
+            {unit: index for index, unit in enumerate(vocabulary)},
+            unk_token="<|unknown|>",
+            continuing_subword_prefix="",
+        )
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_UNIT), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<|pad|>",
+        eos_token="<|end|>",
+        unk_token="<|unknown|>",
+        additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
+        chat_template=_CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int = 4096) -> Qwen3ForCausalLM:
+    """A Qwen3 with random weights of the chosen size, float32.
+
+    Args:
+        tokenizer: for the size of the vocabulary and the end and padding tokens.
+        config: for the sizes and the seed.
+        context: the longest sequence, in tokens.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = Qwen3ForCausalLM(
+            Qwen3Config(
+                vocab_size=len(tokenizer),
+                hidden_size=config.hidden_size,
+                intermediate_size=4 * config.hidden_size,
+                num_hidden_layers=config.layers,
+                num_attention_heads=config.heads,
+                num_key_value_heads=config.heads // 2,
+                head_dim=config.hidden_size // config.heads,
+                max_position_embeddings=context,
+                tie_word_embeddings=True,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+                bos_token_id=None,
+            )
+        )
+    return model
+
+
+def warm_up(
+    model: Qwen3ForCausalLM,
+    rows: list[Row],
+    pad_token_id: int,
+    config: MicroConfig,
+    on_step: Callable[[int, int, float], None] | None = None,
+) -> None:
+    """Supervised training on the action tokens of `rows`: the mean cross entropy of a batch, AdamW, cosine schedule.
+
+    Args:
+        model: trained in place.
+        rows: whose loss masks say which tokens to imitate.
+        pad_token_id: fills the gaps of a batch.
+        config: for the epochs, the batch, the learning rate and the seed.
+        on_step: told the step, the number of steps and the loss after each step.
+    """
+    batches = [batch for epoch in range(config.epochs) for batch in _shuffled(rows, config, epoch)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01)
+    schedule = get_cosine_schedule_with_warmup(optimizer, len(batches) // 20, len(batches))
+    model.train()
+    for step, batch in enumerate(batches, start=1):
+        loss = _imitation_loss(model, pad_rows(batch, pad_token_id))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if on_step is not None:
+            on_step(step, len(batches), loss.item())
+    model.eval()
+
+
+def init_policy(
+    interaction: EnvironmentInteraction,
+    oracle: Oracle[Any],
+    starts: Iterable[Start[Any]],
+    output: str | Path,
+    config: MicroConfig,
+    on_step: Callable[[int, int, float], None] | None = None,
+) -> Path:
+    """Builds a micro policy for an environment, warms it up on scripted play and saves it with a model card.
+
+    Args:
+        interaction: the environment and how it is shown; training and evaluation must show it the same way.
+        oracle: who knows the valid actions that the scripted player plays.
+        starts: the tasks of the scripted episodes, of the training split.
+        output: the folder, which `from_pretrained` then opens.
+        config: how it is built.
+        on_step: as in `warm_up`.
+    """
+    tokenizer = build_tokenizer(interaction.environment)
+    model = build_model(tokenizer, config)
+    chat = Chat(tokenizer)
+    episodes = scripted_episodes(interaction, chat, oracle, config.quality, starts)
+    rows = [row for e in episodes for row in decision_rows(e.decisions, [1.0] * len(e.decisions))]
+    warm_up(model, rows, tokenizer.pad_token_id, config, on_step)
+    folder = Path(output)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(_card(interaction, config, model.num_parameters()), encoding="utf-8")
+    return folder
+
+
+def _texts(environment: Environment[Any], episodes: int) -> Iterable[str]:
+    """Instructions, and the observations and actions of randomly played episodes."""
+    yield environment.instructions
+    for seed in range(episodes):
+        draws = stream(seed, "tokenizer")
+        state = environment.initial_state(environment.sample_task(seed), seed)
+        yield environment.observe(state)
+        while actions := environment.legal_actions(state):
+            yield from map(tag, actions)
+            transition = environment.step(state, draws.choice(actions))
+            state = transition.state
+            yield transition.observation
+
+
+def _shuffled(rows: list[Row], config: MicroConfig, epoch: int) -> list[list[Row]]:
+    order = list(range(len(rows)))
+    stream(config.seed, "warm-up", epoch).shuffle(order)
+    size = config.batch_rows
+    return [[rows[index] for index in order[first : first + size]] for first in range(0, len(order), size)]
+
+
+def _imitation_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    length = batch["completion_ids"].shape[1]
+    logits = model(input_ids=ids, attention_mask=attention, logits_to_keep=length + 1).logits[:, :-1]
+    losses = functional.cross_entropy(logits.flatten(0, 1), batch["completion_ids"].flatten(), reduction="none")
+    mask = batch["tool_mask"].flatten()
+    return (losses * mask).sum() / mask.sum()
+
+
+def _card(interaction: EnvironmentInteraction, config: MicroConfig, parameters: int) -> str:
+    environment = interaction.environment
+    options = {name: value for name, value in vars(environment).items() if not name.startswith("_")}
+    return f"""---
+library_name: transformers
+license: apache-2.0
+tags: [hf-credit, micro-policy, {environment.name}]
+---
+
+# A micro policy for `{environment.name}`
+
+{parameters:,} parameters, built from scratch by hf-credit and warmed up on scripted play. It is a starting point for
+experiments in credit assignment on a CPU and knows nothing but this game.
+
+- environment options: `{json.dumps(options, default=str)}`
+- shown as: `history={interaction.history!r}`, `instructions={interaction.instructions}`
+- built with: `{json.dumps(asdict(config))}`
+"""

@@ -1,0 +1,87 @@
+"""Training rows as padded tensors, under the names TRL's loss reads, and back into small batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hf_credit.rollouts.rows import Row
+
+_PROMPT_KEYS = ("prompt_ids", "prompt_mask")
+
+
+def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = None) -> dict[str, Tensor]:
+    """Rows as tensors: prompts padded on the left, completions on the right.
+
+    Padding is known by the masks alone; a padding token may well be a token of the text.
+
+    Args:
+        rows: at least one.
+        pad_token_id: fills the gaps.
+        multiple_of: both lengths are rounded up to a multiple of this.
+
+    Returns:
+        `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (1 on every
+        token that is there), `tool_mask` (1 on the tokens in the loss), `advantages`, and, where every row has them,
+        `sampling_per_token_logps`, of shape (rows, completion tokens).
+    """
+    prompts = [row.prompt_ids for row in rows]
+    completions = [row.completion_ids for row in rows]
+    batch = {
+        "prompt_ids": _pad(prompts, pad_token_id, torch.long, multiple_of, left=True),
+        "prompt_mask": _pad([[1] * len(ids) for ids in prompts], 0, torch.long, multiple_of, left=True),
+        "completion_ids": _pad(completions, pad_token_id, torch.long, multiple_of),
+        "completion_mask": _pad([[1] * len(ids) for ids in completions], 0, torch.long, multiple_of),
+        "tool_mask": _pad([row.loss_mask for row in rows], 0, torch.long, multiple_of),
+        "advantages": _pad([row.advantages for row in rows], 0.0, torch.float, multiple_of),
+    }
+    logprobs = [row.logprobs for row in rows if row.logprobs is not None]
+    if len(logprobs) == len(rows):
+        batch["sampling_per_token_logps"] = _pad(logprobs, 0.0, torch.float, multiple_of)
+    return batch
+
+
+def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+    """Splits a batch into batches of at most `size` rows, longest rows first, each without needless padding.
+
+    The rows of a batch are independent, so their order is free; alike in length, they waste the least.
+
+    Args:
+        batch: tensors whose first dimension is the row; those without dimensions go to every part.
+        size: at least 1.
+    """
+    lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
+    order = lengths.argsort(descending=True, stable=True)
+    return [_trim({k: v[part] if v.ndim else v for k, v in batch.items()}) for part in order.split(size)]
+
+
+def _trim(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Drops the columns that are padding in every row."""
+    prompt = int(batch["prompt_mask"].sum(dim=1).amax())
+    completion = int(batch["completion_mask"].sum(dim=1).amax())
+    width = batch["completion_ids"].shape[1]
+
+    def cut(name: str, value: Tensor) -> Tensor:
+        if name in _PROMPT_KEYS:
+            return value[:, value.shape[1] - prompt :]
+        # A sequence-level ratio has one column for the row and none to drop.
+        return value[:, :completion] if value.ndim == 2 and value.shape[1] == width else value
+
+    return {name: cut(name, value) for name, value in batch.items()}
+
+
+def _pad(
+    sequences: Sequence[Sequence[float]],
+    fill: float,
+    dtype: torch.dtype,
+    multiple_of: int | None,
+    left: bool = False,
+) -> Tensor:
+    width = max(map(len, sequences))
+    if multiple_of is not None:
+        width = -(-width // multiple_of) * multiple_of
+    gaps = [[fill] * (width - len(sequence)) for sequence in sequences]
+    padded = [[*gap, *sequence] if left else [*sequence, *gap] for sequence, gap in zip(sequences, gaps, strict=True)]
+    return torch.tensor(padded, dtype=dtype)
