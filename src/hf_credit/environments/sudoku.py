@@ -1,0 +1,183 @@
+"""Sudoku, one filled cell an action (paper VPR, sections 2.2 and 3.1, Appendix H)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hf_credit.environments.actions import numbers, plain_action, tag
+from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.sudoku_grid import BOXES, known_puzzle, random_puzzle, solve
+
+_DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SudokuState(State):
+    """A position of a Sudoku.
+
+    Attributes:
+        givens: the puzzle, row after row, `.` for a blank.
+        cells: the same with the cells filled so far.
+    """
+
+    givens: str
+    cells: str
+
+    @property
+    def size(self) -> int:
+        """Rows, columns and digits of the grid."""
+        return math.isqrt(len(self.givens))
+
+
+@functools.lru_cache(maxsize=16384)
+def solution_of(givens: str) -> str:
+    """The one solution of a puzzle written as in `SudokuState`.
+
+    Raises:
+        ValueError: the puzzle has no solution, or more than one.
+    """
+    return _text(solve(_cells(givens), math.isqrt(len(givens))))
+
+
+class Sudoku(Environment[SudokuState]):
+    """Sudoku on a 4x4, 6x6 or 9x9 grid, from puzzles with exactly one solution.
+
+    Filling an empty cell with any digit is legal and final: a wrong digit stays, so the grid can no longer be solved,
+    but the episode goes on and later cells can still be right. It ends when no cell is empty.
+
+    Args:
+        size: 4 (boxes of 2x2), 6 (2 rows by 3 columns) or 9 (3x3).
+        blanks: how many cells a sampled puzzle leaves empty, exactly; 8, 18 and 40 by default. The paper has 40 on
+            9x9.
+
+    Raises:
+        ValueError: an option is not possible; for `blanks`, when a bounded search finds no puzzle with that many.
+    """
+
+    name = "sudoku"
+    state_type = SudokuState
+    task_columns = ("puzzle",)
+
+    def __init__(self, size: int = 9, blanks: int | None = None) -> None:
+        if not (type(size) is int and size in BOXES):
+            raise ValueError(f"size must be one of {', '.join(map(str, BOXES))}, got {size!r}; use one of these.")
+        if blanks is None:
+            blanks = _DEFAULT_BLANKS[size]
+        if type(blanks) is not int:
+            raise ValueError(
+                f"blanks must be a whole number, got {blanks!r}; use for example {_DEFAULT_BLANKS[size]}."
+            )
+        known_puzzle(size, blanks)
+        self.size = size
+        self.blanks = blanks
+
+    @property
+    def instructions(self) -> str:
+        height, width = BOXES[self.size]
+        return (
+            f"You are solving a {self.size}x{self.size} Sudoku. Every row, every column and every box of {height} "
+            f"rows by {width} columns must hold each digit from 1 to {self.size} exactly once. Rows are R1 to "
+            f"R{self.size} from the top, columns are C1 to C{self.size} from the left, and '.' is an empty cell.\n"
+            "Each turn, fill one empty cell; a filled cell cannot be changed. Think first if you like, then end your "
+            "reply with the row, the column and the digit, for example digit 3 in row 1, column 2: "
+            f"{tag('fill 1 2 3')}"
+        )
+
+    @property
+    def max_turns(self) -> int:
+        return self.blanks
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A row with `puzzle`: the digits row after row, `.` for a blank."""
+        return {
+            "puzzle": _text(random_puzzle(self.size, self.blanks, stream(seed, self.name, self.size, self.blanks)))
+        }
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> SudokuState:
+        """The first state of `task["puzzle"]`; nothing random happens after it.
+
+        Raises:
+            ValueError: the puzzle is not `size * size` of the digits and `.`, has no blank or more than `blanks`, or
+                does not have exactly one solution.
+        """
+        puzzle, digits = task["puzzle"], "".join(map(str, range(1, self.size + 1)))
+        if not (isinstance(puzzle, str) and len(puzzle) == self.size**2 and set(puzzle) <= {".", *digits}):
+            raise ValueError(
+                f"a puzzle of size {self.size} must be {self.size**2} characters out of '.{digits}', got {puzzle!r}; "
+                "correct it, or make the environment with another size."
+            )
+        if not 1 <= puzzle.count(".") <= self.blanks:
+            raise ValueError(
+                f"a puzzle must have 1 to {self.blanks} blanks, as an episode has {self.blanks} turns, got "
+                f"{puzzle.count('.')}; use another puzzle, or make the environment with other blanks."
+            )
+        solution_of(puzzle)
+        return SudokuState(seed=seed, givens=puzzle, cells=puzzle)
+
+    def observe(self, state: SudokuState) -> str:
+        """The grid as a matrix with row and column labels; `.` is an empty cell."""
+        size = state.size
+        header = "   " + " ".join(f"C{column}" for column in range(1, size + 1))
+        rows = (state.cells[start : start + size] for start in range(0, size * size, size))
+        return "\n".join([header, *(f"R{number} {' '.join(row)}" for number, row in enumerate(rows, start=1))])
+
+    def legal_actions(self, state: SudokuState) -> tuple[str, ...]:
+        if state.status != "active":
+            return ()
+        fills = fill_actions(state.size)
+        return tuple(action for cell, held in enumerate(state.cells) if held == "." for action in fills[cell])
+
+    def step(self, state: SudokuState, action: str) -> Transition[SudokuState]:
+        if state.status != "active":
+            info = {"action": None}
+            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True, info=info)
+        plain = plain_action(action)
+        fill = numbers(plain, "fill", 3)
+        following = self._after(state, fill)
+        return Transition(
+            state=following,
+            observation=self.observe(following),
+            reward=self.outcome(following),
+            terminated=following.status != "active",
+            info={"action": None if fill is None else plain},
+        )
+
+    def outcome(self, state: SudokuState) -> float:
+        """1.0 if the grid is the puzzle's solution, else 0.0."""
+        return float("." not in state.cells and state.cells == solution_of(state.givens))
+
+    def metrics(self, state: SudokuState) -> dict[str, float]:
+        """`success`: whether the puzzle is solved; `completion`: the share of its blanks that are filled correctly."""
+        blanks = state.givens.count(".")
+        right = sum(map(str.__eq__, state.cells, solution_of(state.givens))) - (len(state.givens) - blanks)
+        return {"success": self.outcome(state), "completion": right / blanks}
+
+    def _after(self, state: SudokuState, fill: tuple[int, ...] | None) -> SudokuState:
+        if fill is None or not all(1 <= number <= state.size for number in fill):
+            return replace(state, status="invalid")
+        row, column, digit = fill
+        cell = (row - 1) * state.size + column - 1
+        if state.cells[cell] != ".":
+            return replace(state, status="invalid")
+        cells = f"{state.cells[:cell]}{digit}{state.cells[cell + 1 :]}"
+        return replace(state, cells=cells, status="active" if "." in cells else "finished")
+
+
+@functools.cache
+def fill_actions(size: int) -> tuple[tuple[str, ...], ...]:
+    """For each cell, the action that fills it with each digit from 1 on."""
+    cells = ((cell // size + 1, cell % size + 1) for cell in range(size * size))
+    return tuple(tuple(f"fill {row} {column} {digit}" for digit in range(1, size + 1)) for row, column in cells)
+
+
+def _cells(text: str) -> tuple[int, ...]:
+    return tuple(0 if character == "." else int(character) for character in text)
+
+
+def _text(cells: tuple[int, ...]) -> str:
+    return "".join(map(str, cells)).replace("0", ".")

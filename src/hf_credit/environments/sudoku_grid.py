@@ -1,0 +1,251 @@
+"""Sudoku grids: solving them, and making puzzles with exactly one solution.
+
+A grid is a tuple of `size * size` digits, row after row, with 0 for a blank. Inside, a digit's candidates are one
+integer whose bit `i` says that the digit may still stand in cell `i`, so a rule acts on many cells at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hf_credit.environments.randomness import stream
+
+Cells = tuple[int, ...]
+
+BOXES = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
+"""Rows and columns of a box, by size."""
+
+FEWEST_CLUES = {4: 4, 6: 8, 9: 17}
+"""No puzzle with fewer clues has exactly one solution (9x9: McGuire, Tugemann and Civario, 2014)."""
+
+# Grids dug out before a number of blanks is given up: for one puzzle, and for deciding that a number is possible.
+_PUZZLE_ATTEMPTS = 10
+_PROOF_ATTEMPTS = 100
+
+
+class _Geometry(NamedTuple):
+    everything: int
+    units: tuple[int, ...]  # each row, column and box, as a set of cells
+    others: tuple[int, ...]  # for each cell, all cells but those that share a unit with it
+
+
+@functools.cache
+def _geometry(size: int) -> _Geometry:
+    height, width = BOXES[size]
+    units = [0] * (3 * size)
+    for row, column in itertools.product(range(size), repeat=2):
+        bit = 1 << (row * size + column)
+        box = row // height * (size // width) + column // width
+        for unit in (row, size + column, 2 * size + box):
+            units[unit] |= bit
+    everything = (1 << size * size) - 1
+    others = []
+    for cell in range(size * size):
+        seen = functools.reduce(int.__or__, (unit for unit in units if unit >> cell & 1))
+        others.append(everything & ~seen | 1 << cell)
+    return _Geometry(everything, tuple(units), tuple(others))
+
+
+def _candidates(cells: Cells, size: int) -> list[int]:
+    """For each digit, the cells that the clues leave it; two clues that clash leave each other no digit."""
+    everything, _, others = _geometry(size)
+    allowed = [everything] * size
+    clues = [0] * size
+    clued = 0
+    for cell, digit in enumerate(cells):
+        if digit:
+            allowed[digit - 1] &= others[cell]
+            clues[digit - 1] |= 1 << cell
+            clued |= 1 << cell
+    free = everything & ~clued
+    return [may & (free | own) for may, own in zip(allowed, clues, strict=True)]
+
+
+def _propagate(candidates: list[int], settled: int, geometry: _Geometry) -> int:
+    """Applies naked and hidden singles in place until none is left.
+
+    `settled` holds the cells whose digit is already struck from their units. Returns it with the cells added, or
+    -1 where a cell has no digit left or a unit no place for a digit.
+    """
+    everything, units, others = geometry
+    while True:
+        once = twice = 0
+        for cells in candidates:
+            twice |= once & cells
+            once |= cells
+        if once != everything:
+            return -1
+        naked = everything & ~twice & ~settled
+        if naked:
+            for digit, cells in enumerate(candidates):
+                found = cells & naked
+                while found:
+                    cells &= others[(found & -found).bit_length() - 1]
+                    found &= found - 1
+                candidates[digit] = cells
+            settled |= naked
+            continue
+        if settled == everything:
+            return settled
+        hidden = 0
+        for digit, cells in enumerate(candidates):
+            for unit in units:
+                place = cells & unit
+                if not place:
+                    return -1
+                if not (place & (place - 1) or place & (settled | hidden)):
+                    hidden |= place
+                    for other in range(len(candidates)):
+                        if other != digit:
+                            candidates[other] &= ~place
+        if not hidden:
+            return settled
+
+
+def _most_constrained(candidates: list[int], settled: int, everything: int) -> int:
+    """The unsettled cells with the fewest candidates, as a set."""
+    at_least = [everything] + [0] * (len(candidates) + 1)  # at_least[k]: the cells with k candidates or more
+    for cells in candidates:
+        for count in range(len(candidates), 0, -1):
+            at_least[count] |= at_least[count - 1] & cells
+    fewest = next(count for count in range(2, len(at_least) - 1) if at_least[count] & ~at_least[count + 1] & ~settled)
+    return at_least[fewest] & ~at_least[fewest + 1] & ~settled
+
+
+def _search(candidates: list[int], settled: int, size: int, rng: random.Random | None = None) -> Iterator[list[int]]:
+    """Every way to settle all cells, with `rng` trying digits in random order; `candidates` is used up."""
+    geometry = _geometry(size)
+    settled = _propagate(candidates, settled, geometry)
+    if settled == -1:
+        return
+    if settled == geometry.everything:
+        yield candidates
+        return
+    cells = _most_constrained(candidates, settled, geometry.everything)
+    cell = cells & -cells
+    digits = [digit for digit in range(size) if candidates[digit] & cell]
+    if rng is not None:
+        rng.shuffle(digits)
+    for choice in digits:
+        branch = [may if digit == choice else may & ~cell for digit, may in enumerate(candidates)]
+        yield from _search(branch, settled, size, rng)
+
+
+def _grid(candidates: list[int], size: int) -> Cells:
+    cells = [0] * (size * size)
+    for digit, places in enumerate(candidates, start=1):
+        while places:
+            cells[(places & -places).bit_length() - 1] = digit
+            places &= places - 1
+    return tuple(cells)
+
+
+def solutions(cells: Cells, size: int, limit: int) -> list[Cells]:
+    """Up to `limit` full grids that agree with `cells`, by constraint propagation and search.
+
+    Args:
+        cells: `size * size` digits in 0..size, row after row, 0 for a blank.
+        size: 4, 6 or 9.
+        limit: when to stop; 2 is enough to know whether a puzzle has exactly one solution.
+    """
+    found = _search(_candidates(cells, size), 0, size)
+    return [_grid(candidates, size) for candidates in itertools.islice(found, limit)]
+
+
+def solve(cells: Cells, size: int) -> Cells:
+    """The one solution of a puzzle; arguments as for `solutions`.
+
+    Raises:
+        ValueError: the puzzle has no solution, or more than one.
+    """
+    found = solutions(cells, size, limit=2)
+    if len(found) != 1:
+        raise ValueError(
+            f"a Sudoku puzzle must have exactly one solution, got one with {'several' if found else 'none'}; "
+            "use another puzzle."
+        )
+    return found[0]
+
+
+def random_grid(size: int, rng: random.Random) -> Cells:
+    """A full grid, drawn from `rng`; every grid can come up, not all equally often."""
+    # Digits are interchangeable, so any first row can be completed.
+    first_row = rng.sample(range(1, size + 1), size)
+    cells = (*first_row, *[0] * (size * size - size))
+    return _grid(next(_search(_candidates(cells, size), 0, size, rng)), size)
+
+
+def _dig(grid: Cells, size: int, blanks: int, rng: random.Random) -> Cells | None:
+    """Blanks cells of a full grid in random order while its solution stays the only one; `None` if too few go."""
+    cells = list(grid)
+    for tried, cell in enumerate(rng.sample(range(len(grid)), len(grid))):
+        if blanks == 0 or blanks > len(grid) - tried:
+            break
+        cells[cell] = 0
+        # The solution was the only one with this clue, so any other one has another digit here.
+        candidates = _candidates(tuple(cells), size)
+        candidates[grid[cell] - 1] &= ~(1 << cell)
+        if next(_search(candidates, 0, size), None) is None:
+            blanks -= 1
+        else:
+            cells[cell] = grid[cell]
+    return tuple(cells) if blanks == 0 else None
+
+
+def _search_puzzle(size: int, blanks: int, rng: random.Random, attempts: int) -> Cells | None:
+    for _ in range(attempts):
+        puzzle = _dig(random_grid(size, rng), size, blanks, rng)
+        if puzzle is not None:
+            return puzzle
+    return None
+
+
+@functools.cache
+def _known_puzzle(size: int, blanks: int) -> Cells | None:
+    return _search_puzzle(size, blanks, stream(0, "known puzzle", size, blanks), _PROOF_ATTEMPTS)
+
+
+def known_puzzle(size: int, blanks: int) -> Cells:
+    """A puzzle with exactly one solution and exactly `blanks` blanks, always the same one.
+
+    Raises:
+        ValueError: there is none, or a bounded search finds none.
+    """
+    most = size * size - FEWEST_CLUES[size]
+    puzzle = _known_puzzle(size, blanks) if 1 <= blanks <= most else None
+    if puzzle is None:
+        raise ValueError(
+            f"blanks must leave a {size}x{size} Sudoku exactly one solution (1 to {most}, and a bounded search must "
+            f"find a puzzle), got {blanks}; use {'at least 1' if blanks < 1 else 'fewer'}."
+        )
+    return puzzle
+
+
+def relabel(cells: Cells, size: int, rng: random.Random) -> Cells:
+    """The same puzzle in disguise: digits renamed, rows and columns shuffled within and among their boxes."""
+
+    def lines(thickness: int) -> list[int]:
+        bands = rng.sample(range(0, size, thickness), size // thickness)
+        return [band + line for band in bands for line in rng.sample(range(thickness), thickness)]
+
+    height, width = BOXES[size]
+    names = [0, *rng.sample(range(1, size + 1), size)]
+    rows, columns = lines(height), lines(width)
+    return tuple(names[cells[row * size + column]] for row in rows for column in columns)
+
+
+def random_puzzle(size: int, blanks: int, rng: random.Random) -> Cells:
+    """A puzzle with exactly one solution and exactly `blanks` blanks, drawn from `rng`.
+
+    Digs blanks out of random grids; where a bounded number of grids does not give the asked number, as happens near
+    the most that is possible, it is `known_puzzle` in a random disguise.
+
+    Raises:
+        ValueError: as `known_puzzle`.
+    """
+    known = known_puzzle(size, blanks)
+    return _search_puzzle(size, blanks, rng, _PUZZLE_ATTEMPTS) or relabel(known, size, rng)

@@ -1,0 +1,188 @@
+"""The rules of Sudoku as an environment."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.environments.sudoku import Sudoku, SudokuState, solution_of
+from hf_credit.environments.sudoku_grid import BOXES
+
+# Printed in Wikipedia's article on Sudoku.
+PUZZLE_9 = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
+SOLUTION_9 = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
+
+
+TWO_BLANKS = "1234341221434.2."
+"""Missing 3 in row 4, column 2 and 1 in row 4, column 4."""
+
+
+@pytest.fixture
+def small():
+    return Sudoku(size=4, blanks=2)
+
+
+@pytest.fixture
+def start(small):
+    return small.initial_state({"puzzle": TWO_BLANKS}, 7)
+
+
+def play(environment, state, *actions):
+    transition = None
+    for action in actions:
+        transition = environment.step(state, action)
+        state = transition.state
+    return transition
+
+
+def test_solution_of_a_printed_puzzle():
+    assert solution_of(PUZZLE_9) == SOLUTION_9
+
+
+def test_the_observation_is_a_matrix_with_row_and_column_labels():
+    environment = Sudoku(blanks=51)
+    assert environment.observe(environment.initial_state({"puzzle": PUZZLE_9}, 0)) == (
+        "   C1 C2 C3 C4 C5 C6 C7 C8 C9\n"
+        "R1 5 3 . . 7 . . . .\n"
+        "R2 6 . . 1 9 5 . . .\n"
+        "R3 . 9 8 . . . . 6 .\n"
+        "R4 8 . . . 6 . . . 3\n"
+        "R5 4 . . 8 . 3 . . 1\n"
+        "R6 7 . . . 2 . . . 6\n"
+        "R7 . 6 . . . . 2 8 .\n"
+        "R8 . . . 4 1 9 . . 5\n"
+        "R9 . . . . 8 . . 7 9"
+    )
+
+
+def test_the_instructions_name_the_box_and_the_format():
+    text = Sudoku(size=6).instructions
+    assert "6x6" in text
+    assert "2 rows by 3 columns" in text
+    assert "<action>fill 1 2 3</action>" in text
+
+
+def test_filling_both_blanks_rightly_solves_the_puzzle(small, start):
+    first = small.step(start, "fill 4 2 3")
+    assert (first.reward, first.terminated, first.state.status) == (0.0, False, "active")
+    assert first.state == SudokuState(seed=7, givens=TWO_BLANKS, cells="123434122143432.")
+    last = small.step(first.state, "I see it. <action>fill 4 4 1</action>")
+    assert (last.reward, last.terminated, last.state.status) == (1.0, True, "finished")
+    assert small.metrics(last.state) == {"success": 1.0, "completion": 1.0}
+    assert last.info == {"action": "fill 4 4 1"}
+
+
+def test_a_wrong_digit_stays_and_the_episode_goes_on(small, start):
+    wrong = small.step(start, "fill 4 2 1")
+    assert (wrong.reward, wrong.terminated) == (0.0, False)
+    assert small.observe(wrong.state).endswith("R4 4 1 2 .")
+    last = small.step(wrong.state, "fill 4 4 1")
+    assert (last.reward, last.terminated, last.state.status) == (0.0, True, "finished")
+    assert small.metrics(last.state) == {"success": 0.0, "completion": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [
+        ("fill 1 1 1", "fill 1 1 1"),  # a given, even with its own digit
+        ("fill 4 2 5", "fill 4 2 5"),
+        ("fill 4 2 0", "fill 4 2 0"),
+        ("fill 5 2 3", "fill 5 2 3"),
+        ("fill 0 2 3", "fill 0 2 3"),
+        ("fill 4 6 3", "fill 4 6 3"),
+        ("fill 4 9999 3", "fill 4 9999 3"),
+        ("fill 4 2", None),
+        ("fill 4 2 3 1", None),
+        ("fill 4 2 03", None),
+        ("fill 4 2 -3", None),
+        ("fill 4 2 3\u0663", None),
+        ("place 4 2 3", None),
+        ("<action>fill 4 2 3", None),
+        ("<action>fill 4 2 3</action> or <action>no</action>", None),
+        ("", None),
+        ("\x00", None),
+        ("\ud800", None),
+    ],
+)
+def test_an_illegal_or_unreadable_action_ends_the_episode_as_invalid(small, start, action, read):
+    transition = small.step(start, action)
+    assert transition.state == SudokuState(seed=7, status="invalid", givens=TWO_BLANKS, cells=TWO_BLANKS)
+    assert (transition.reward, transition.terminated, transition.info) == (0.0, True, {"action": read})
+
+
+def test_a_filled_cell_cannot_be_changed(small, start):
+    assert play(small, start, "fill 4 2 1", "fill 4 2 3").state.status == "invalid"
+
+
+def test_nothing_happens_after_the_end(small, start):
+    over = play(small, start, "fill 4 2 3", "fill 4 4 1").state
+    after = small.step(over, "fill 4 2 1")
+    assert (after.state, after.reward, after.terminated) == (over, 0.0, True)
+
+
+def test_legal_are_all_digits_in_all_empty_cells(small, start):
+    assert small.legal_actions(start) == tuple(
+        f"fill 4 {column} {digit}" for column in (2, 4) for digit in range(1, 5)
+    )
+
+
+@pytest.mark.parametrize("size", sorted(BOXES))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_task_has_the_asked_blanks_and_an_episode_as_many_turns(size, seed):
+    environment = Sudoku(size=size, blanks=6)
+    state = environment.initial_state(environment.sample_task(seed), seed)
+    assert state.givens.count(".") == environment.max_turns == 6
+    for cell, digit in enumerate(solution_of(state.givens)):
+        if state.givens[cell] == ".":
+            state = environment.step(state, f"fill {cell // size + 1} {cell % size + 1} {digit}").state
+    assert environment.metrics(state) == {"success": 1.0, "completion": 1.0}
+
+
+def test_the_defaults_are_the_papers_9x9_with_40_blanks():
+    assert Sudoku().sample_task(0)["puzzle"].count(".") == 40
+    assert len(Sudoku().sample_task(0)["puzzle"]) == 81
+
+
+def test_the_smaller_sizes_have_their_own_default_blanks():
+    assert [Sudoku(size=size).blanks for size in (4, 6)] == [8, 18]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 5}, "size must be one of 4, 6, 9, got 5; use one of these."),
+        ({"size": "9"}, "size must be one of 4, 6, 9, got '9'; use one of these."),
+        ({"size": 4.0}, "size must be one of 4, 6, 9, got 4.0; use one of these."),
+        ({"size": [9]}, r"size must be one of 4, 6, 9, got \[9\]; use one of these."),
+        ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; use for example 40."),
+        ({"blanks": True}, "blanks must be a whole number, got True; use for example 40."),
+        ({"blanks": 65}, "blanks must leave a 9x9 .* got 65; use fewer."),
+        ({"size": 4, "blanks": 13}, "blanks must leave a 4x4 .* got 13; use fewer."),
+        ({"size": 4, "blanks": 0}, "blanks must leave a 4x4 .* got 0; use at least 1."),
+    ],
+)
+def test_impossible_options_are_refused_in_one_sentence(options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Sudoku(**options)
+
+
+@pytest.mark.parametrize(
+    ("puzzle", "message"),
+    [
+        (TWO_BLANKS[:-1], "a puzzle of size 4 must be 16 characters out of '.1234', got '1234341221434.2';"),
+        (TWO_BLANKS.replace("4", "5"), "a puzzle of size 4 must be 16 characters out of '.1234', got "),
+        (TWO_BLANKS.replace(".", "0"), "a puzzle of size 4 must be 16 characters out of '.1234', got "),
+        (None, "a puzzle of size 4 must be 16 characters out of '.1234', got None;"),
+        ("1234341221434321", "a puzzle must have 1 to 2 blanks, as an episode has 2 turns, got 0;"),
+        ("1.34341221434.2.", "a puzzle must have 1 to 2 blanks, as an episode has 2 turns, got 3;"),
+        ("1134341221434.2.", "a Sudoku puzzle must have exactly one solution, got one with none;"),
+    ],
+)
+def test_a_task_that_is_no_puzzle_is_refused_in_one_sentence(small, puzzle, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        small.initial_state({"puzzle": puzzle}, 0)
+
+
+def test_a_task_with_several_solutions_is_refused():
+    # Rows 1 and 3 can swap 1 and 2 in columns 1 and 2: two grids agree with the clues.
+    with pytest.raises(ValueError, match="exactly one solution, got one with several"):
+        Sudoku(size=4).initial_state({"puzzle": "..343412..434321"}, 0)
