@@ -1,0 +1,57 @@
+# Set-up, tests and demo. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+
+# Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
+export OMP_NUM_THREADS ?= 2
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv test lint format demo playthroughs clean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
+
+venv: $(STAMP) ## make the virtual environment .venv, with everything the tests need
+
+# The stamp is written last, so an installation that was cut short is taken up again. After that, nothing here
+# needs a network until pyproject.toml or constraints.txt changes.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or later is needed, got '$(PYTHON)' ($$($(PYTHON) --version 2>&1)); name another one, as in 'make PYTHON=python3.12 venv'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+		echo "'$(PYTHON)' must be able to make virtual environments, but has no 'venv' or 'ensurepip' module; install it (the package python3-venv on Debian and Ubuntu)." >&2; exit 1; }
+	@echo "Setting up $(VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install "$$(grep '^torch==' constraints.txt)" --constraint constraints.txt
+	@$(PIP) install --editable ".[dev]" --constraint constraints.txt
+	@touch $@
+
+test: lint ## run the linter, the type checker and the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(STAMP) ## mend what the linter can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: $(STAMP) ## train a small policy and compare it, on a processor, within minutes
+	$(BIN)/hf-credit demo --output runs/demo
+
+playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
+	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
+		$(BIN)/python -m hf_credit.environments.playthrough $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
+	done
+
+clean: ## remove the virtual environment, caches and builds (not runs/)
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,285 @@
+"""How sure a measured mean or difference is: bootstrap intervals, permutation tests, many tests at once.
+
+A score is one number per unit (a held-out task, an episode, a training seed). Two methods are compared on the same
+units, pair by pair, because the spread between units is mostly larger than the difference between methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+_BATCH = 1_000_000
+"""Drawn values held in memory at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A mean and where it may lie.
+
+    Attributes:
+        mean: the mean of the sample.
+        low, high: the ends of the interval, `low <= high`.
+        confidence: the share of such intervals that hold the true mean, in (0, 1).
+        n: the number of values, or of pairs.
+    """
+
+    mean: float
+    low: float
+    high: float
+    confidence: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}] ({100 * self.confidence:g}% interval, n = {self.n})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermutationTest:
+    """The verdict of a permutation test.
+
+    Attributes:
+        mean: the mean of the paired differences.
+        p_value: the two-sided p-value, in (0, 1].
+        exact: whether every one of the 2^n sign patterns was counted; otherwise patterns were drawn.
+        n: the number of pairs.
+    """
+
+    mean: float
+    p_value: float
+    exact: bool
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} (p = {self.p_value:.3g}, {'exact' if self.exact else 'drawn'}, n = {self.n})"
+
+
+def mean_interval(values: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
+    """The percentile bootstrap interval of a mean.
+
+    With x* drawn from x_1..x_n with replacement, n at a time, the interval is
+
+        [Q(alpha/2), Q(1 - alpha/2)],   Q the quantiles of mean(x*),   alpha = 1 - confidence
+
+    (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The percentile method is taken
+    over BCa because it is defined for every sample: its ends never leave the range of the data, which suits scores
+    of 0 and 1, and equal values give an interval of width zero where BCa divides by zero. Both are a little too
+    narrow for small n (by about 1/(2n)), and a sample without spread cannot tell how rare the unseen case is.
+
+    Args:
+        values: n >= 2 finite numbers, one per independent unit.
+        confidence: in (0, 1).
+        resamples: how many means to draw, at least 1.
+        seed: of the drawing; equal arguments give equal intervals.
+
+    Raises:
+        ValueError: there are fewer than two values, one is not a finite number, or an option is out of its range.
+        ImportError: scipy is missing.
+    """
+    return _interval([_sample("values", values)], confidence, resamples, seed)
+
+
+def paired_difference(
+    a: ArrayLike, b: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """The bootstrap interval of the mean of a_i - b_i: `mean_interval` of the differences.
+
+    Args:
+        a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
+        confidence, resamples, seed: as in `mean_interval`.
+
+    Raises:
+        ValueError: the lengths differ, or as in `mean_interval`.
+        ImportError: scipy is missing.
+    """
+    return _interval([_differences(a, b)], confidence, resamples, seed)
+
+
+def stratified_paired_difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    strata: Sequence[Hashable],
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Interval:
+    """The bootstrap interval of the mean of a_i - b_i where pairs are redrawn within their stratum only.
+
+    Each of the strata k = 1..K keeps its n_k pairs in every resample, d* being drawn inside it:
+
+        sum_k (n_k / n) * mean(d*_k),   n = sum_k n_k
+
+    (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.2; used so for reinforcement
+    learning by Agarwal et al., 2021, section 4.1). The mean is that of `paired_difference`; the spread between
+    strata no longer counts, so the interval speaks about these strata and no others:
+
+    - strata = kind of task, pairs = training seeds: what if these tasks were learnt again with other seeds?
+    - strata = training seed, pairs = held-out tasks: what if these trained policies met other tasks of the kind?
+      It says nothing about other training runs. To claim that a method trains better, the seed is the unit: average
+      the tasks of each seed and pass one pair per seed to `paired_difference`.
+
+    Args:
+        a, b: n finite numbers each; `a[i]` and `b[i]` belong to the same unit.
+        strata: n labels; each label must occur at least twice.
+        confidence, resamples, seed: as in `mean_interval`.
+
+    Raises:
+        ValueError: the lengths differ, a stratum has one pair only, or as in `mean_interval`.
+        ImportError: scipy is missing.
+    """
+    differences = _differences(a, b)
+    if len(strata) != len(differences):
+        raise ValueError(
+            f"strata must hold one label per pair, got {len(strata)} labels for {len(differences)} pairs; "
+            "pass lists of equal length."
+        )
+    members: dict[Hashable, list[int]] = {}
+    for index, label in enumerate(strata):
+        members.setdefault(label, []).append(index)
+    for label, indices in members.items():
+        if len(indices) < 2:
+            raise ValueError(
+                f"every stratum must hold at least two pairs, got one in {label!r}; merge it with another."
+            )
+    return _interval([differences[indices] for indices in members.values()], confidence, resamples, seed)
+
+
+def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: int = 0) -> PermutationTest:
+    """The two-sided paired permutation test of "a and b do not differ".
+
+    If the labels a and b mean nothing, the sign of every difference d_i = a_i - b_i is a coin toss, so with signs s
+
+        p = #{s in {-1, +1}^n : |mean(s d)| >= |mean(d)|} / 2^n
+
+    (Fisher, The Design of Experiments, 1935, section 21). Where 2^n > `resamples`, that many sign patterns are drawn
+    instead, and the p-value is twice the smaller tail's (hits + 1) / (resamples + 1), at most 1, which is never 0
+    (Phipson and Smyth, 2010).
+
+    Args:
+        a, b: n >= 2 finite numbers each; `a[i]` and `b[i]` belong to the same unit.
+        resamples: the most sign patterns to look at, at least 1.
+        seed: of the drawing, where there is any.
+
+    Raises:
+        ValueError: the lengths differ, there are fewer than two pairs, a value is not a finite number, or `resamples`
+            is below 1.
+        ImportError: scipy is missing.
+    """
+    differences = _differences(a, b)
+    n = len(differences)
+    _check_resamples(resamples)
+    result = _scipy_stats().permutation_test(
+        (differences,),
+        lambda sample, axis: np.mean(sample, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=resamples,
+        batch=max(1, _BATCH // n),
+        alternative="two-sided",
+        rng=np.random.default_rng(seed),
+    )
+    return PermutationTest(mean=float(result.statistic), p_value=float(result.pvalue), exact=2**n <= resamples, n=n)
+
+
+def holm(p_values: ArrayLike) -> tuple[float, ...]:
+    """Holm's adjusted p-values of a family of m tests, in the order given.
+
+    With p_(1) <= ... <= p_(m),
+
+        adjusted p_(j) = min(1, max_{i <= j} (m - i + 1) * p_(i))
+
+    (Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979). Rejecting where it is at most alpha makes
+    a false rejection anywhere in the family at most alpha likely, however the tests depend on each other.
+
+    Args:
+        p_values: m >= 1 numbers in [0, 1].
+
+    Raises:
+        ValueError: there is none, or one is outside [0, 1].
+        ImportError: statsmodels is missing.
+    """
+    values = _sample("p_values", p_values, least=1)
+    for value in values:
+        if not 0 <= value <= 1:
+            raise ValueError(f"p_values must lie in [0, 1], got {value:g}; pass the p-values of the tests.")
+    try:
+        from statsmodels.stats.multitest import multipletests
+    except ImportError:
+        raise _missing("statsmodels") from None
+    return tuple(float(value) for value in multipletests(values, method="holm")[1])
+
+
+def _interval(samples: list[Array], confidence: float, resamples: int, seed: int) -> Interval:
+    """The percentile bootstrap interval of the mean of all `samples`, each redrawn within itself."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}; 0.95 is usual.")
+    _check_resamples(resamples)
+    n = sum(map(len, samples))
+    if not any(np.ptp(sample) for sample in samples):
+        # Every resample equals the sample, but sums in another order may differ in the last bit.
+        value = sum(len(sample) * float(sample[0]) for sample in samples) / n
+        return Interval(mean=value, low=value, high=value, confidence=confidence, n=n)
+
+    def mean(*parts: Array, axis: int) -> Any:
+        return sum(part.sum(axis=axis) for part in parts) / n
+
+    result = _scipy_stats().bootstrap(
+        samples,
+        mean,
+        n_resamples=resamples,
+        batch=max(1, _BATCH // n),
+        vectorized=True,
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = result.confidence_interval
+    return Interval(mean=float(mean(*samples, axis=0)), low=float(low), high=float(high), confidence=confidence, n=n)
+
+
+def _sample(name: str, values: ArrayLike, least: int = 2) -> Array:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be a flat list of numbers, got shape {array.shape}; pass one number per unit.")
+    if len(array) < least:
+        raise ValueError(
+            f"{name} must hold at least {least} value{'s' * (least > 1)}, got {len(array)}; measure more units."
+        )
+    if not np.isfinite(array).all():
+        where = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise ValueError(
+            f"{name} must be finite numbers, got {array[where]} at index {where}; drop the unit or mend its score."
+        )
+    return array
+
+
+def _differences(a: ArrayLike, b: ArrayLike) -> Array:
+    first, second = _sample("a", a), _sample("b", b)
+    if len(first) != len(second):
+        raise ValueError(
+            f"a and b must be paired, got {len(first)} and {len(second)} values; pass one of each per unit."
+        )
+    return first - second
+
+
+def _check_resamples(resamples: int) -> None:
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples!r}; 10000 is usual.")
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError:
+        raise _missing("scipy") from None
+    return stats
+
+
+def _missing(library: str) -> ImportError:
+    return ImportError(f'Statistics need {library}, which is not installed; run pip install "hf-credit[statistics]".')

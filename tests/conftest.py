@@ -1,0 +1,60 @@
+"""What holds for every test: no network, few threads, shapes checked, the same examples every time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jaxtyping
+import pytest
+from hypothesis import settings
+
+# The libraries read these when they are first imported, so they are set before any test module is.
+_CACHE = tempfile.mkdtemp(prefix="hf-credit-tests-")
+for _name in list(os.environ):
+    # No token, cache or endpoint of the machine may change a result.
+    if _name.startswith(("HF_", "HUGGING_FACE_")) and not _name.startswith("HF_CREDIT_"):
+        del os.environ[_name]
+os.environ.update(
+    HF_HOME=_CACHE,
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    HF_EVALUATE_OFFLINE="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    MPLBACKEND="Agg",
+    TOKENIZERS_PARALLELISM="false",
+    TRL_EXPERIMENTAL_SILENCE="1",
+)
+# Threads beyond the cores spin against each other.
+os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+
+# Shapes in the signatures of credit are promises; they are checked here and cost nothing elsewhere.
+jaxtyping.install_import_hook("hf_credit.credit", "beartype.beartype")
+
+# `--hypothesis-profile=thorough` searches further, and elsewhere every time.
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
+settings.register_profile("thorough", max_examples=2000, deadline=None)
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_cache() -> Iterator[None]:
+    yield
+    shutil.rmtree(_CACHE, ignore_errors=True)
+
+
+@pytest.fixture
+def unchecked_shapes() -> Iterator[None]:
+    """Shapes go unchecked, as they do for users: for tests of the error that a function itself raises on them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return Path(__file__).resolve().parent.parent

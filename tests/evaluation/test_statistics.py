@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.evaluation.statistics import (
+    Interval,
+    PermutationTest,
+    holm,
+    mean_interval,
+    paired_difference,
+    permutation_test,
+    stratified_paired_difference,
+)
+
+scores = st.lists(st.sampled_from([-2.0, -0.5, 0.0, 1.0, 3.0]), min_size=2, max_size=12)
+
+
+def ends(interval: Interval) -> tuple[float, float]:
+    return interval.low, interval.high
+
+
+# The interval of a mean
+
+
+def test_two_values_have_three_resampled_means() -> None:
+    # Means of (0, 1) redrawn: 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
+    assert ends(mean_interval([0, 1], confidence=0.95)) == (0.0, 1.0)
+    assert ends(mean_interval([0, 1], confidence=0.4)) == (0.5, 0.5)
+
+
+def test_one_success_in_three_follows_the_binomial_distribution() -> None:
+    # Successes redrawn: 0 with 8/27, at most 1 with 20/27, at most 2 with 26/27; so Q(0.2) = 0, Q(0.8) = 2/3.
+    interval = mean_interval([0, 0, 1], confidence=0.6)
+    assert interval.mean == pytest.approx(1 / 3)
+    assert ends(interval) == pytest.approx((0.0, 2 / 3))
+
+
+def test_a_large_sample_has_the_interval_of_the_normal_law() -> None:
+    values = np.random.default_rng(3).normal(loc=5, scale=2, size=2000)
+    half = 1.959964 * values.std() / math.sqrt(2000)
+    interval = mean_interval(values)
+    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -7.3])
+def test_equal_values_have_an_interval_of_width_zero(value: float) -> None:
+    interval = mean_interval([value] * 7)
+    assert interval.low == interval.mean == interval.high == pytest.approx(value)
+
+
+@given(scores)
+def test_the_interval_never_leaves_the_range_of_the_data(values: list[float]) -> None:
+    interval = mean_interval(values, resamples=200)
+    assert min(values) - 1e-12 <= interval.low <= interval.high <= max(values) + 1e-12
+    assert interval.mean == pytest.approx(math.fsum(values) / len(values))
+    assert interval.n == len(values)
+
+
+def test_the_seed_alone_decides_the_drawing() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    assert mean_interval(values, resamples=200, seed=1) == mean_interval(values, resamples=200, seed=1)
+    assert mean_interval(values, resamples=200, seed=1) != mean_interval(values, resamples=200, seed=2)
+
+
+def test_more_resamples_than_fit_in_one_batch_draw_the_same_law() -> None:
+    values = np.arange(3000) % 2
+    interval = mean_interval(values, resamples=1000)
+    half = 1.96 * 0.5 / math.sqrt(3000)
+    assert ends(interval) == pytest.approx((0.5 - half, 0.5 + half), abs=0.1 * half)
+
+
+@pytest.mark.parametrize("law", ["normal", "success or failure", "skewed"])
+def test_about_95_of_100_intervals_hold_the_true_mean(law: str) -> None:
+    random = np.random.default_rng(11)
+    truth = {"normal": 2.0, "success or failure": 0.3, "skewed": 1.0}[law]
+    hits = 0
+    for _ in range(600):
+        if law == "normal":
+            sample = random.normal(truth, 3.0, size=60)
+        elif law == "skewed":
+            sample = random.exponential(truth, size=60)
+        else:
+            sample = random.random(60) < truth
+        interval = mean_interval(sample, resamples=500)
+        hits += interval.low <= truth <= interval.high
+    assert 0.915 <= hits / 600 <= 0.975
+
+
+# Paired differences
+
+
+def test_pairing_removes_the_spread_between_units() -> None:
+    interval = paired_difference([11, 52, 93], [10, 51, 92])
+    assert (interval.mean, *ends(interval)) == (1.0, 1.0, 1.0)
+
+
+def test_a_paired_difference_is_the_mean_interval_of_the_differences() -> None:
+    a, b = [1.0, 4.0, 2.0, 8.0], [0.5, 4.5, 2.0, 6.0]
+    assert paired_difference(a, b, seed=5) == mean_interval([0.5, -0.5, 0.0, 2.0], seed=5)
+
+
+def test_changing_sides_changes_the_sign_of_the_mean() -> None:
+    a, b = [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.0]
+    assert paired_difference(a, b).mean == 0.5
+    assert paired_difference(b, a).mean == -0.5
+
+
+# Paired differences within strata
+
+
+def test_spread_between_strata_does_not_widen_the_interval() -> None:
+    a, b = [1, 1, 5, 5], [0, 0, 0, 0]
+    stratified = stratified_paired_difference(a, b, ["x", "x", "y", "y"])
+    assert (stratified.mean, *ends(stratified)) == (3.0, 3.0, 3.0)
+    assert ends(paired_difference(a, b)) == (1.0, 5.0)
+
+
+def test_two_strata_of_a_coin_each_follow_the_binomial_distribution() -> None:
+    # The mean is 0 with 1/16, at most 1/4 with 5/16, at most 1/2 with 11/16, at most 3/4 with 15/16.
+    a, b, strata = [0, 1, 0, 1], [0, 0, 0, 0], [7, 7, 8, 8]
+    assert ends(stratified_paired_difference(a, b, strata, confidence=0.5)) == (0.25, 0.75)
+    assert ends(stratified_paired_difference(a, b, strata, confidence=0.95)) == (0.0, 1.0)
+
+
+def test_a_stratum_weighs_as_much_as_it_has_pairs() -> None:
+    # Stratum y redraws 4, 6 or 8 as its mean with weight 2/5; stratum x is always 0.
+    interval = stratified_paired_difference([0, 4, 0, 8, 0], [0] * 5, list("xyxyx"))
+    assert (interval.mean, *ends(interval)) == pytest.approx((2.4, 1.6, 3.2))
+
+
+@given(scores, st.integers(0, 3))
+def test_one_stratum_is_the_paired_difference(values: list[float], seed: int) -> None:
+    zeros = [0.0] * len(values)
+    assert stratified_paired_difference(
+        values, zeros, ["all"] * len(values), resamples=100, seed=seed
+    ) == paired_difference(values, zeros, resamples=100, seed=seed)
+
+
+def test_about_95_of_100_stratified_intervals_hold_the_true_difference() -> None:
+    random = np.random.default_rng(12)
+    strata = np.repeat([0, 1, 2], 25)
+    effect = np.array([-4.0, 1.0, 6.0])[strata]  # mean 1
+    hits = 0
+    for _ in range(600):
+        unit = random.normal(0, 10, size=75)
+        interval = stratified_paired_difference(
+            unit + effect + random.normal(0, 1, size=75), unit, strata.tolist(), resamples=500
+        )
+        hits += interval.low <= 1.0 <= interval.high
+    assert 0.915 <= hits / 600 <= 0.975
+
+
+# Permutation test
+
+
+def test_three_differences_of_one_sign_leave_two_of_eight_patterns_as_far_out() -> None:
+    assert permutation_test([1, 2, 3], [0, 0, 0]) == PermutationTest(mean=2.0, p_value=0.25, exact=True, n=3)
+
+
+def test_no_difference_has_p_value_one() -> None:
+    assert permutation_test([1, 1, 0, 1], [1, 1, 0, 1]).p_value == 1.0
+    assert permutation_test([1, 0], [0, 1]).p_value == 1.0
+
+
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=9))
+def test_the_exact_test_counts_every_sign_pattern(differences: list[int]) -> None:
+    patterns = list(itertools.product([-1, 1], repeat=len(differences)))
+    far = sum(
+        abs(sum(sign * value for sign, value in zip(pattern, differences, strict=True))) >= abs(sum(differences))
+        for pattern in patterns
+    )
+    test = permutation_test(differences, [0] * len(differences))
+    assert test.exact
+    assert test.p_value == pytest.approx(far / len(patterns))
+
+
+def test_drawn_patterns_come_near_the_full_count() -> None:
+    differences = np.array([3, -1, 4, 1, -5, 9, 2, -6, 5, 3, 5, -8, 9, 7])
+    patterns = np.array(list(itertools.product([-1, 1], repeat=14)))
+    full = np.mean(np.abs(patterns @ differences) >= abs(differences.sum()))
+    test = permutation_test(differences, np.zeros(14), resamples=10_000)
+    assert not test.exact
+    assert test.p_value == pytest.approx(full, abs=0.015)
+
+
+def test_a_drawn_p_value_is_never_zero() -> None:
+    assert permutation_test(np.ones(40), np.zeros(40), resamples=999).p_value == pytest.approx(2 / 1000)
+
+
+def test_under_no_difference_small_p_values_are_as_rare_as_they_say() -> None:
+    random = np.random.default_rng(13)
+    p_values = np.array([permutation_test(random.normal(size=8), random.normal(size=8)).p_value for _ in range(1000)])
+    for alpha in (0.0625, 0.25, 0.5):
+        assert np.mean(p_values <= alpha) == pytest.approx(alpha, abs=3.5 * math.sqrt(alpha * (1 - alpha) / 1000))
+
+
+# Many tests at once
+
+
+def test_holm_on_a_worked_example() -> None:
+    # In order 0.005 * 4 = 0.02, 0.01 * 3 = 0.03, 0.03 * 2 = 0.06, then 0.04 * 1 = 0.04 raised to 0.06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+
+
+def test_holm_leaves_one_test_alone_and_stops_at_one() -> None:
+    assert holm([0.2]) == (0.2,)
+    assert holm([0.9, 0.6]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("m", [2, 3, 8, 40])
+def test_holm_is_the_step_down_formula(m: int) -> None:
+    p_values = np.random.default_rng(m).random(m) ** 3
+    ranked = sorted(p_values)
+    expected = [min(1.0, max((m - i) * p for i, p in enumerate(ranked) if p <= value)) for value in p_values]
+    assert holm(p_values) == pytest.approx(expected)
+
+
+# What a result reads like, and what is refused
+
+
+def test_results_are_readable_values() -> None:
+    interval = Interval(mean=0.125, low=0.03, high=0.2, confidence=0.95, n=40)
+    assert str(interval) == "0.125 [0.030, 0.200] (95% interval, n = 40)"
+    assert str(PermutationTest(mean=2.0, p_value=0.25, exact=True, n=3)) == "2.000 (p = 0.25, exact, n = 3)"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        interval.mean = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_is_not_finite_is_named_with_its_place(bad: float) -> None:
+    with pytest.raises(ValueError, match=r"values must be finite numbers, got (nan|-?inf) at index 1; "):
+        mean_interval([0.0, bad, 1.0])
+    with pytest.raises(ValueError, match="b must be finite numbers"):
+        paired_difference([0.0, 1.0], [0.0, bad])
+
+
+@pytest.mark.parametrize("values", [[], [0.5]])
+def test_fewer_than_two_values_have_no_interval(values: list[float]) -> None:
+    with pytest.raises(ValueError, match=rf"at least 2 values, got {len(values)}; measure more units\."):
+        mean_interval(values)
+    with pytest.raises(ValueError, match=rf"a must hold at least 2 values, got {len(values)}"):
+        permutation_test(values, values)
+
+
+def test_unequal_lengths_are_no_pairs() -> None:
+    for compare in (paired_difference, permutation_test):
+        with pytest.raises(ValueError, match="a and b must be paired, got 3 and 2 values; "):
+            compare([1, 2, 3], [1, 2])
+    with pytest.raises(ValueError, match="one label per pair, got 2 labels for 3 pairs; "):
+        stratified_paired_difference([1, 2, 3], [1, 2, 3], ["x", "x"])
+
+
+def test_a_stratum_of_one_pair_has_no_spread_to_draw_from() -> None:
+    with pytest.raises(ValueError, match="every stratum must hold at least two pairs, got one in 'y'; "):
+        stratified_paired_difference([1, 2, 3], [1, 2, 3], ["x", "x", "y"])
+
+
+def test_options_out_of_range_are_refused() -> None:
+    for confidence in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="confidence must lie between 0 and 1, got "):
+            mean_interval([0, 1], confidence=confidence)
+    for call in (mean_interval, lambda values, resamples: permutation_test(values, values, resamples=resamples)):
+        with pytest.raises(ValueError, match="resamples must be at least 1, got 0; "):
+            call([0, 1], resamples=0)
+    with pytest.raises(ValueError, match=r"values must be a flat list of numbers, got shape \(2, 2\); "):
+        mean_interval([[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match=r"p_values must lie in \[0, 1\], got 1\.5; "):
+        holm([0.5, 1.5])
+    with pytest.raises(ValueError, match="p_values must hold at least 1 value, got 0; "):
+        holm([])
+
+
+@pytest.mark.parametrize(
+    ("library", "call"),
+    [
+        ("scipy", lambda: mean_interval([0, 1])),
+        ("scipy", lambda: permutation_test([0, 1], [1, 1])),
+        ("statsmodels", lambda: holm([0.5])),
+    ],
+)
+def test_a_missing_library_is_named_with_the_remedy(
+    library: str, call: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [name for name in sys.modules if name == library or name.startswith(f"{library}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf'{library}.* run pip install "hf-credit\[statistics\]"'):
+        call()  # type: ignore[operator]

@@ -1,0 +1,259 @@
+"""The house keeps its order: who may import whom, who may know TRL's inside, how long modules are, where tests are."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "hf_credit"
+SOURCE = Path(__file__).resolve().parent.parent / "src" / PACKAGE
+TESTS = Path(__file__).resolve().parent
+
+# Modules beside the rooms, without knowledge of any of them: every room may import these.
+SHARED = {"_version", "registry"}
+
+# A room may import itself and these. A new room starts here, with its reason in the design.
+MAY_IMPORT: dict[str, set[str]] = {
+    "credit": set(),
+    "environments": set(),
+    "oracles": {"environments"},
+    "rollouts": {"environments", "oracles"},
+    "policies": {"environments", "oracles", "rollouts"},
+    "trainers": {"credit", "environments", "oracles", "rollouts", "policies"},
+    "evaluation": {"credit", "environments", "oracles", "rollouts", "policies"},
+    "hub": {"credit", "environments", "oracles", "rollouts", "policies", "evaluation"},
+    "cli": {"credit", "environments", "oracles", "rollouts", "policies", "trainers", "evaluation", "hub"},
+}
+MAY_IMPORT_TRL = {"trainers", "cli"}
+
+# The one module that may use what TRL does not promise to keep.
+SEAM = "trainers/base.py"
+# TRL's own conventions for subclasses: they feed the model card.
+TRL_CONVENTIONS = {"_tag_names", "_name", "_paper"}
+
+MAX_LINES = 350
+LONG_MODULES: dict[str, str] = {}  # path: why it is better whole
+TESTED_ELSEWHERE: dict[str, str] = {}  # path: where and why
+
+_LATER = re.compile(rf"({PACKAGE}|trl)(\.\w+)+(:\w+)?")
+
+
+def modules() -> list[str]:
+    return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+
+def read(path: str) -> str:
+    return (SOURCE / path).read_text(encoding="utf-8")
+
+
+def imports(path: str, text: str) -> Iterator[tuple[int, str]]:
+    """Every (line, dotted name) that a module imports, anywhere in it, `from a import b` as `a.b`.
+
+    Type-checking blocks and functions count like the top of the file, relative names are resolved, and so do strings
+    such as "hf_credit.oracles.mcts:MCTSOracle", which are imports put off until later.
+    """
+    package = [PACKAGE, *Path(path).parent.parts]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            for alias in node.names:
+                yield node.lineno, ".".join([*base, *([node.module] if node.module else []), alias.name])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _LATER.fullmatch(node.value):
+            yield node.lineno, node.value.replace(":", ".")
+
+
+def room_of(path: str) -> str:
+    """The room of a module, or the stem of a module beside the rooms."""
+    return Path(path).parts[0].removesuffix(".py")
+
+
+def wrong_imports(path: str, text: str) -> list[str]:
+    """What a module imports against the one way that imports run."""
+    room = room_of(path)
+    found = []
+    for line, name in imports(path, text):
+        parts = name.split(".")
+        if parts[0] == "trl" and room not in MAY_IMPORT_TRL:
+            found.append(f"{path}:{line} imports {name}, but only {' and '.join(sorted(MAY_IMPORT_TRL))} import TRL")
+        if parts[0] != PACKAGE or path == "__init__.py":
+            continue
+        target = parts[1] if len(parts) > 1 else "the package itself"
+        if target not in {room} | SHARED | MAY_IMPORT.get(room, set()):
+            found.append(f"{path}:{line} imports {name}, but {room} may not import {target}")
+    return found
+
+
+@functools.cache
+def trl_private_names() -> frozenset[str]:
+    """The underscored names of the trainers that ours extend, from TRL's source, read but not imported."""
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    names = set()
+    for module in ("base_trainer", "base_config", "grpo_trainer", "grpo_config", "rloo_trainer", "rloo_config"):
+        path = Path(spec.origin).parent / "trainer" / f"{module}.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                names.add(node.attr)
+    return frozenset(name for name in names if is_private(name)) - TRL_CONVENTIONS
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def seam_leaks(path: str, text: str, private: frozenset[str]) -> list[str]:
+    """Where a module other than the seam knows TRL's inside."""
+    if path == SEAM or room_of(path) not in MAY_IMPORT_TRL:
+        return []
+    found = []
+    for line, name in imports(path, text):
+        if name.startswith("trl.") and (name.count(".") > 1 or is_private(name.rpartition(".")[2])):
+            found.append(f"{path}:{line} imports {name}, which only {SEAM} may: take the public name from trl itself")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            name = node.attr
+            if ast.unparse(node.value).startswith("trl."):
+                found.append(f"{path}:{node.lineno} reaches into {ast.unparse(node)}, which only {SEAM} may")
+        elif isinstance(node, ast.FunctionDef):
+            name = node.name
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value  # getattr(trainer, "_name")
+        else:
+            continue
+        if name in private:
+            found.append(f"{path}:{node.lineno} uses {name} of TRL, which only {SEAM} may: go through a method of it")
+    return found
+
+
+def test_imports_run_one_way() -> None:
+    assert [problem for path in modules() for problem in wrong_imports(path, read(path))] == []
+
+
+def test_every_room_says_what_it_may_import() -> None:
+    assert {room_of(path) for path in modules()} - {"__init__"} - SHARED <= set(MAY_IMPORT)
+
+
+def test_what_a_room_may_import_has_no_way_back() -> None:
+    for room, others in MAY_IMPORT.items():
+        for other in others:
+            assert room not in MAY_IMPORT[other]
+            assert MAY_IMPORT[other] <= others
+
+
+def test_only_the_seam_knows_the_inside_of_trl() -> None:
+    private = trl_private_names()
+    assert [problem for path in modules() for problem in seam_leaks(path, read(path), private)] == []
+
+
+def test_modules_stay_short() -> None:
+    long = {path for path in modules() if len(read(path).splitlines()) > MAX_LINES}
+    assert long == set(LONG_MODULES), f"over {MAX_LINES} lines: split it, or list it with the reason"
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    expected = {
+        path: Path(path).with_name(f"test_{Path(path).name}").as_posix()
+        for path in modules()
+        if not Path(path).name.startswith("__") and path != "_version.py"
+    }
+    missing = {path for path, test in expected.items() if not (TESTS / test).is_file()}
+    assert missing == set(TESTED_ELSEWHERE)
+
+
+# The checks see what they are meant to see
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("credit/gae.py", "from hf_credit.rollouts import Episode"),
+        ("credit/gae.py", "import hf_credit.rollouts.episode as episode"),
+        ("credit/gae.py", "from hf_credit import rollouts"),
+        ("credit/gae.py", "from .. import rollouts"),
+        ("credit/gae.py", "from ..rollouts.episode import Episode"),
+        ("credit/gae.py", "from hf_credit import make"),
+        ("credit/gae.py", "import hf_credit"),
+        ("credit/deep/gae.py", "from ...environments import base"),
+        ("environments/chess.py", "def solve():\n    from hf_credit.oracles import mcts"),
+        (
+            "environments/chess.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hf_credit.oracles import Oracle",
+        ),
+        ("environments/chess.py", "ORACLE = 'hf_credit.oracles.mcts:MCTSOracle'"),
+        ("environments/chess.py", "module = importlib.import_module('hf_credit.oracles')"),
+        ("oracles/mcts.py", "from hf_credit.policies import micro"),
+        ("rollouts/engine.py", "from hf_credit.credit import gae"),
+        ("rollouts/engine.py", "from trl import GRPOConfig"),
+        ("policies/micro.py", "import trl.trainer"),
+        ("policies/micro.py", "from hf_credit.trainers.base import CreditTrainer"),
+        ("evaluation/diagnostics.py", "from hf_credit.trainers import base"),
+        ("hub/publish.py", "from hf_credit.trainers import base"),
+        ("trainers/base.py", "from hf_credit.cli import main"),
+        ("registry.py", "from hf_credit.environments import make"),
+    ],
+)
+def test_an_import_against_the_way_is_seen(path: str, text: str) -> None:
+    assert len(wrong_imports(path, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "credit/gae.py",
+            "import torch\nfrom hf_credit.credit.returns import discounted_returns\nfrom . import returns",
+        ),
+        ("environments/chess.py", "from hf_credit.registry import build"),
+        ("oracles/mcts.py", "from ..environments.base import State"),
+        ("trainers/base.py", "from trl.trainer.grpo_trainer import GRPOTrainer\nfrom hf_credit.credit import gae"),
+        ("cli/demo.py", "from trl import TrlParser\nfrom hf_credit.trainers.base import CreditTrainer"),
+        ("cli/demo.py", "from hf_credit._version import __version__"),
+        ("__init__.py", "HOMES = {'make': 'hf_credit.environments'}"),
+        ("evaluation/report.py", "print('hf_credit.trainers are not imported by a sentence.')"),
+    ],
+)
+def test_an_import_along_the_way_is_allowed(path: str, text: str) -> None:
+    assert wrong_imports(path, text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from trl.trainer.utils import pad",
+        "import trl.trainer.grpo_trainer",
+        "def f():\n    from trl.models import prepare_fsdp",
+        "from trl import _compat",
+        "import trl\ntrl.trainer.RLOOTrainer",
+        "class T(Base):\n    def _generate_and_score_completions(self, inputs): ...",
+        "class T(Base):\n    def f(self):\n        return self._generate_single_turn([])",
+        "getattr(trainer, '_generate_single_turn')",
+    ],
+)
+def test_knowledge_of_the_inside_of_trl_is_seen(text: str) -> None:
+    private = trl_private_names()
+    assert len(seam_leaks("trainers/method.py", text, private)) == 1
+    assert seam_leaks(SEAM, text, private) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from trl import GRPOTrainer",
+        "class T(Base):\n    _tag_names = ['trl']\n    _name = 'T'\n    _paper = {}",
+        "class T(Base):\n    def credit(self, episodes):\n        return self._own_helper(episodes)",
+    ],
+)
+def test_public_names_and_conventions_of_trl_are_free(text: str) -> None:
+    assert seam_leaks("trainers/method.py", text, trl_private_names()) == []
