@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.check import check_env
 from hf_credit.registry import build
 
-__all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "make"]
+__all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "make"]
 
 ENVIRONMENTS = {
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",

@@ -105,7 +105,7 @@ class Sudoku(Environment[SudokuState]):
             ValueError: the puzzle is not `size * size` of the digits and `.`, has no blank or more than `blanks`, or
                 does not have exactly one solution.
         """
-        puzzle, digits = task["puzzle"], "".join(map(str, range(1, self.size + 1)))
+        puzzle, digits = task.get("puzzle"), "".join(map(str, range(1, self.size + 1)))
         if not (isinstance(puzzle, str) and len(puzzle) == self.size**2 and set(puzzle) <= {".", *digits}):
             raise ValueError(
                 f"a puzzle of size {self.size} must be {self.size**2} characters out of '.{digits}', got {puzzle!r}; "

@@ -1,0 +1,455 @@
+"""`check_env` passes every environment of the library and catches each way to break one."""
+
+import dataclasses
+import itertools
+import json
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+import hf_credit
+from hf_credit.environments import ENVIRONMENTS, check_env
+from hf_credit.environments.actions import CLOSE, OPEN, last_action, plain_action
+from hf_credit.environments.sudoku import Sudoku, SudokuState
+
+OPTIONS = {
+    "minesweeper": [{}, {"rows": 3, "columns": 4, "mines": 2}],
+    "sudoku": [{}, {"size": 4}, {"size": 6, "blanks": 5}],
+    "tic_tac_toe": [{}],
+}
+
+# For the broken environments below, which are spared a constructor of their own.
+FEW = range(6)
+
+
+def small(environment_type):
+    return environment_type(size=4, blanks=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(name, options) for name in sorted(ENVIRONMENTS) for options in OPTIONS.get(name, [{}])],
+    ids=str,
+)
+def test_the_environments_of_the_library_keep_every_rule(name, options):
+    check_env(hf_credit.make(name, **options))
+
+
+def test_the_environment_that_the_broken_ones_derive_from_is_whole():
+    check_env(small(Sudoku), FEW)
+
+
+BROKEN = []
+
+
+def breaks(rule):
+    """Marks a class as one that must be caught, with a part of the rule that the message must name."""
+
+    def mark(environment_type):
+        BROKEN.append(pytest.param(environment_type, rule, id=environment_type.__name__))
+        return environment_type
+
+    return mark
+
+
+@breaks("sample_task must follow from its seed alone")
+class TaskDrawsFromTheWorld(Sudoku):
+    def sample_task(self, seed):
+        return super().sample_task(random.SystemRandom().getrandbits(60))
+
+
+@breaks("a task's values must be plain")
+class TaskHasATuple(Sudoku):
+    def sample_task(self, seed):
+        return {**super().sample_task(seed), "note": (1, 2)}
+
+
+@breaks("a task's values must be plain")
+class TaskHasAMixedList(Sudoku):
+    def sample_task(self, seed):
+        return {**super().sample_task(seed), "note": [1, "2"]}
+
+
+@breaks("a task's column must hold one kind of value")
+class TaskChangesItsKind(Sudoku):
+    def sample_task(self, seed):
+        return {**super().sample_task(seed), "note": seed if seed % 2 else str(seed)}
+
+
+@breaks("a task must have every one of task_columns")
+class TaskLacksAColumn(Sudoku):
+    task_columns = ("puzzle", "level")
+
+
+@breaks("a task must have every one of task_columns, and no seed")
+class TaskHasTheSeed(Sudoku):
+    def sample_task(self, seed):
+        return {**super().sample_task(seed), "seed": seed}
+
+
+@breaks("initial_state must leave the task unchanged")
+class TaskIsEaten(Sudoku):
+    def initial_state(self, task, seed):
+        return super().initial_state({"puzzle": task.pop("puzzle")}, seed)
+
+
+@breaks("initial_state must return an active state")
+class BeginsOver(Sudoku):
+    def initial_state(self, task, seed):
+        return replace(super().initial_state(task, seed), status="finished")
+
+
+@breaks("the same task, seed and actions must give the same episode")
+class BeginsAnywhere(Sudoku):
+    begun = itertools.count()
+
+    def initial_state(self, task, seed):
+        return super().initial_state(task, next(self.begun))
+
+
+@breaks("must not raise on what the environment itself made: KeyError('level')")
+class NeedsMoreThanItsColumns(Sudoku):
+    def sample_task(self, seed):
+        return {**super().sample_task(seed), "level": 1}
+
+    def initial_state(self, task, seed):
+        return super().initial_state(task, task["level"])
+
+
+@breaks("the same task, seed and actions must give the same episode")
+class SlipsAtRandom(Sudoku):
+    world = random.Random(0)
+
+    def step(self, state, action):
+        legal = self.legal_actions(state)
+        if legal and plain_action(action) in legal and self.world.random() < 0.2:
+            action = self.world.choice(legal)
+        return super().step(state, action)
+
+
+@breaks("playing must leave the environment object unchanged: turns changed")
+class CountsTurns(Sudoku):
+    turns = 0
+
+    def step(self, state, action):
+        self.turns += 1
+        return super().step(state, action)
+
+
+@breaks("playing must leave the environment object unchanged: world changed")
+class HoldsAStream(Sudoku):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.world = random.Random(0)
+
+    def sample_task(self, seed):
+        self.world.random()
+        return super().sample_task(seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted(SudokuState):
+    note: object = None
+
+
+class WithNote(Sudoku):
+    state_type = Noted
+    note = None
+
+    def initial_state(self, task, seed):
+        state = super().initial_state(task, seed)
+        return Noted(seed=seed, givens=state.givens, cells=state.cells, note=self.note)
+
+
+@breaks("a state must hold text, numbers, None and tuples of these only: note: [1]")
+class StateHoldsAList(WithNote):
+    note = [1]  # noqa: RUF012
+
+
+@breaks("a state must hold text, numbers, None and tuples of these only: note: ({1},)")
+class StateHoldsASetInATuple(WithNote):
+    note = ({1},)
+
+
+@breaks("a state must be equal to what its line of JSON gives back")
+class StateHoldsNotANumber(WithNote):
+    note = float("nan")
+
+
+class Loose(Noted):
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value)
+
+
+@breaks("a state must be frozen")
+class StateCanBeSet(WithNote):
+    state_type = Loose
+
+    def initial_state(self, task, seed):
+        return Loose(**dataclasses.asdict(super().initial_state(task, seed)))
+
+
+class Forgetful(Noted):
+    def to_json(self):
+        return json.dumps({**json.loads(super().to_json()), "note": None})
+
+
+@breaks("a state must be equal to what its line of JSON gives back")
+class StateForgetsAField(WithNote):
+    state_type = Forgetful
+    note = "kept"
+
+    def initial_state(self, task, seed):
+        return Forgetful(**dataclasses.asdict(super().initial_state(task, seed)))
+
+
+@breaks("equal states must look equal")
+class LooksAtIdentity(Sudoku):
+    def observe(self, state):
+        return f"{id(state)}\n{super().observe(state)}"
+
+
+@breaks("step must not raise, whatever the reply: ")
+class RaisesOnNul(Sudoku):
+    def step(self, state, action):
+        if "\x00" in action:
+            raise ValueError("embedded null byte")
+        return super().step(state, action)
+
+
+@breaks("step must not raise, whatever the reply: UnicodeEncodeError")
+class RaisesOnSurrogates(Sudoku):
+    def step(self, state, action):
+        return super().step(state, action.encode().decode())
+
+
+@breaks("step must not raise, whatever the reply: ValueError")
+class RaisesOnHugeNumbers(Sudoku):
+    def step(self, state, action):
+        content = last_action(action) or ""
+        return super().step(state, f"<action>{int(content)}</action>" if content.isdecimal() else action)
+
+
+@breaks("an unreadable or illegal reply must end the episode as invalid")
+class ForgivesGarbage(Sudoku):
+    def step(self, state, action):
+        transition = super().step(state, action)
+        if state.status == "active" and transition.info["action"] is None:
+            return replace(transition, state=state, terminated=False, observation=self.observe(state))
+        return transition
+
+
+@breaks("an unreadable or illegal reply must end the episode as invalid")
+class HidesALegalAction(Sudoku):
+    def legal_actions(self, state):
+        legal = super().legal_actions(state)
+        return legal[:-1] if len(legal) > 1 else legal
+
+
+@breaks("an unreadable or illegal reply must end the episode as invalid")
+class ReadsLeadingZeros(Sudoku):
+    def step(self, state, action):
+        return super().step(state, plain_action(action).replace(" 0", " "))
+
+
+@breaks("a legal action must be accepted")
+class ListsFilledCells(Sudoku):
+    def legal_actions(self, state):
+        return super().legal_actions(replace(state, cells="." * 16))
+
+
+@breaks("legal_actions must be a tuple of different plain actions")
+class ListsActionsTwice(Sudoku):
+    def legal_actions(self, state):
+        return super().legal_actions(state) * 2
+
+
+@breaks("legal_actions must be a tuple of different plain actions")
+class ListsTaggedActions(Sudoku):
+    def legal_actions(self, state):
+        return tuple(f"<action>{action}</action>" for action in super().legal_actions(state))
+
+
+@breaks("there must be legal actions in active states and in no other")
+class ListsActionsAfterTheEnd(Sudoku):
+    def legal_actions(self, state):
+        return super().legal_actions(state) or ("fill 1 1 1",)
+
+
+@breaks("an active state must have a legal action")
+class ListsNothing(Sudoku):
+    def legal_actions(self, state):
+        return ()
+
+
+@breaks("a legal action must be accepted")
+class WantsTags(Sudoku):
+    def step(self, state, action):
+        return super().step(state, last_action(action) or "no action")
+
+
+@breaks("an action must count the same plain, tagged, in upper case and after other text")
+class WantsLowerCase(Sudoku):
+    def step(self, state, action):
+        return super().step(state, "no action" if "FILL" in action else action)
+
+
+@breaks("an action must count the same plain, tagged, in upper case and after other text")
+class ReadsTheFirstTag(Sudoku):
+    def step(self, state, action):
+        return super().step(state, action.partition(OPEN)[2].partition(CLOSE)[0] or action)
+
+
+@breaks("info['action'] must be the action as read")
+class ForgetsTheAction(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), info={"action": None})
+
+
+@breaks("a transition's info must have the action as read, or None")
+class HasNoInfo(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), info={})
+
+
+@breaks("a transition's observation must be that of its state")
+class ObservesTheStateBefore(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), observation=self.observe(state))
+
+
+@breaks("observe must return a string")
+class ObservesBytes(Sudoku):
+    def observe(self, state):
+        return super().observe(state).encode()
+
+
+@breaks("terminated must say whether the state is over")
+class NeverTerminates(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), terminated=False)
+
+
+@breaks("an action after the end must change nothing and earn nothing")
+class RewardsAgainAfterTheEnd(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), reward=0.5 if state.status == "finished" else 0.0)
+
+
+@breaks("an action after the end must change nothing and earn nothing")
+class RevivesAfterTheEnd(Sudoku):
+    def step(self, state, action):
+        return super().step(replace(state, status="active") if state.status == "invalid" else state, action)
+
+
+@breaks("the rewards of an episode that is over must sum to its outcome")
+class RewardsEveryTurn(Sudoku):
+    def step(self, state, action):
+        transition = super().step(state, action)
+        return replace(transition, reward=0.0 if transition.state.status == "invalid" else 0.1)
+
+
+@breaks("the rewards of an episode that is over must sum to its outcome")
+class PunishesInRewardOnly(Sudoku):
+    def step(self, state, action):
+        transition = super().step(state, action)
+        caught = state.status == "active" and transition.state.status == "invalid"
+        return replace(transition, reward=-1.0) if caught else transition
+
+
+@breaks("a reward must be a finite number")
+class RewardsNothingAtAll(Sudoku):
+    def step(self, state, action):
+        return replace(super().step(state, action), reward=None)
+
+
+@breaks("outcome must be a finite number in every state")
+class HasNoOutcomeYet(Sudoku):
+    def outcome(self, state):
+        return float("nan") if state.status == "active" else super().outcome(state)
+
+
+@breaks("metrics must be a dict of finite numbers with a success of 0 or 1")
+class LacksSuccess(Sudoku):
+    def metrics(self, state):
+        return {"completion": super().metrics(state)["completion"]}
+
+
+@breaks("metrics must be a dict of finite numbers with a success of 0 or 1")
+class SucceedsByHalves(Sudoku):
+    def metrics(self, state):
+        return {"success": 0.5}
+
+
+@breaks("metrics must not raise on what the environment itself made: ZeroDivisionError")
+class MetricsRaiseOnInvalid(Sudoku):
+    def metrics(self, state):
+        return {"success": 0 / (state.status != "invalid")}
+
+
+@breaks("task_columns must be a tuple of strings without 'seed'")
+class AsksForTheSeed(Sudoku):
+    task_columns = ("puzzle", "seed")
+
+
+@breaks("name must be a string")
+class HasNoName(Sudoku):
+    name = ""
+
+
+@breaks("state_type must be a subclass of State")
+class HasNoStateType(Sudoku):
+    state_type = dict
+
+
+@breaks("instructions must be a string that shows an <action> tag")
+class ShowsNoTag(Sudoku):
+    instructions = "Fill the grid."
+
+
+@breaks("instructions must be the same each time")
+class ShowsAnotherTagEachTime(Sudoku):
+    shown = itertools.count()
+
+    @property
+    def instructions(self):
+        return f"<action>fill 1 1 {next(self.shown)}</action>"
+
+
+@breaks("max_turns must be a whole number of at least 1")
+class HasNoTurns(Sudoku):
+    max_turns = 0
+
+
+@pytest.mark.parametrize(("environment_type", "rule"), BROKEN)
+def test_a_broken_rule_is_caught_and_named(environment_type, rule):
+    with pytest.raises(AssertionError) as caught:
+        check_env(small(environment_type), FEW)
+    message = str(caught.value)
+    assert message.startswith(f"environment {environment_type.__name__} breaks ")
+    assert rule in message
+
+
+def test_every_broken_rule_is_listed_in_one_message():
+    class TwiceBroken(HasNoInfo):
+        max_turns = 0.5
+
+        def metrics(self, state):
+            return {}
+
+    with pytest.raises(AssertionError) as caught:
+        check_env(small(TwiceBroken), FEW)
+    message = str(caught.value)
+    assert "\n- max_turns must be a whole number of at least 1: 0.5" in message
+    assert "\n- metrics must be a dict of finite numbers with a success of 0 or 1: {} (seed 0)" in message
+    assert "\n- a transition's info must have the action as read, or None: {} (seed 0)" in message
+
+
+def test_the_environment_is_not_blamed_for_an_interrupt():
+    class Interrupted(Sudoku):
+        def observe(self, state):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_env(small(Interrupted), FEW)
