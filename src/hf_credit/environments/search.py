@@ -1,0 +1,215 @@
+"""Monte Carlo tree search (UCT) for two-player zero-sum games, with exact solving of decided positions on request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from random import Random
+from typing import Generic, Protocol, TypeVar
+
+from hf_credit.environments.randomness import stream
+
+P = TypeVar("P", bound=Hashable)
+M = TypeVar("M", bound=Hashable)
+
+
+class Game(Protocol[P, M]):
+    """A two-player zero-sum game of perfect information, without chance, in which no position can come back.
+
+    A position is a hashable value that holds all the future depends on, the player to move included.
+    """
+
+    def player(self, position: P) -> int:
+        """Who is to move: 0 or 1."""
+
+    def moves(self, position: P) -> tuple[M, ...]:
+        """The legal moves, in a fixed order; at least one while the game is on."""
+
+    def play(self, position: P, move: M) -> P:
+        """The position after `move`."""
+
+    def returns(self, position: P) -> float | None:
+        """Player 0's return in [-1, 1] if the game is over (player 1's is its negative), else `None`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveStatistics:
+    """What a search found out about one move, as seen by the player to move at the root.
+
+    Attributes:
+        visits: the simulations that began with this move.
+        mean: their mean return in [-1, 1]; `None` without a visit.
+        proven: the return under perfect play of both sides, where the search decided it, else `None`.
+    """
+
+    visits: int
+    mean: float | None
+    proven: float | None
+
+    @property
+    def value(self) -> float | None:
+        """The proven value if there is one, else the mean; `None` for a move that nothing is known about."""
+        return self.mean if self.proven is None else self.proven
+
+
+def best_moves(statistics: dict[M, MoveStatistics], tolerance: float = 0.0) -> tuple[M, ...]:
+    """The moves whose value is within `tolerance` of the best, in the given order; a move without value is none."""
+    known = {move: found.value for move, found in statistics.items() if found.value is not None}
+    best = max(known.values(), default=0.0)
+    return tuple(move for move, value in known.items() if value >= best - tolerance)
+
+
+def check_options(simulations: int, exploration: float, rollouts: int, solve: bool, prefix: str = "") -> None:
+    """Checks options meant for `search`, each of which users know as `prefix` and its name here.
+
+    Raises:
+        ValueError: one of them is outside its range.
+    """
+    for option, count in (("simulations", simulations), ("rollouts", rollouts)):
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"{prefix}{option} must be an integer of at least 1, got {count!r}; ask for more.")
+    if not isinstance(exploration, int | float) or not 0 <= exploration < math.inf:
+        raise ValueError(
+            f"{prefix}exploration must be a finite number of at least 0, got {exploration!r}; 1.4 and 2 are usual."
+        )
+    if not isinstance(solve, bool):
+        raise ValueError(f"{prefix}solve must be True or False, got {solve!r}; use one of these.")
+
+
+def search(
+    game: Game[P, M],
+    position: P,
+    *,
+    simulations: int,
+    exploration: float,
+    rollouts_per_leaf: int = 1,
+    solve: bool = False,
+    seed: int = 0,
+) -> dict[M, MoveStatistics]:
+    """Searches `position` with UCT (Kocsis and Szepesvári, 2006, "Bandit based Monte-Carlo planning").
+
+    A simulation descends by `argmax_a Q(s, a) + c * sqrt(ln N(s) / N(s, a))`, where `c` is the exploration constant
+    (`2 C_p` in the paper), a move not tried yet coming first (at random among these); it stops at the first position
+    never met, takes the mean return of uniformly random playouts from there, and adds it to `Q` on the way back.
+    As in the paper, counts and values belong to a (position, move) pair, so transpositions share them.
+
+    With `solve`, positions whose value under perfect play is known are not searched again (after Winands, Björnsson
+    and Saito, 2008, "Monte-Carlo tree search solver"): a position is decided by one move proven to win (return 1),
+    or once all its moves are proven. A player is credited with at least its best proven move. At the root the search
+    goes on until every move is proven, since all moves tied for the best are wanted, or the simulations are spent.
+
+    Args:
+        game: the rules.
+        position: where to search.
+        simulations: how many descents, at least 1. With fewer than there are moves, some moves stay unknown.
+        exploration: the constant `c`, at least 0.
+        rollouts_per_leaf: random playouts per new position, at least 1.
+        solve: whether decided positions are backed up exactly.
+        seed: the source of all randomness; the result is a function of the arguments.
+
+    Returns:
+        The statistics of every legal move, in the game's order; empty if the game is over.
+    """
+    if game.returns(position) is not None:
+        return {}
+    rng = stream(seed, "uct")
+    root = _Node(game, position)
+    nodes: dict[P, _Node[P]] = {position: root}
+    proven: dict[P, float] = {}  # returns of player 0 under perfect play; stays empty without `solve`
+    for _ in range(simulations):
+        if solve and all(child in proven for child in root.children):
+            break
+        # Down through positions met before, to a new, a decided or a final one.
+        path: list[tuple[_Node[P], int]] = []
+        here = position
+        while (node := nodes.get(here)) is not None and here not in proven:
+            if solve and node is not root and node.settle(proven):
+                break
+            index = node.select(proven, exploration, rng)
+            path.append((node, index))
+            here = node.children[index]
+        if here in proven:
+            value = proven[here]
+        elif (final := game.returns(here)) is not None:
+            value = final
+            if solve:
+                proven[here] = final
+        else:
+            nodes[here] = _Node(game, here)
+            value = sum(_playout(game, here, rng) for _ in range(rollouts_per_leaf)) / rollouts_per_leaf
+        # And back up.
+        for node, index in reversed(path):
+            node.visits[index] += 1
+            node.totals[index] += value * node.sign
+            if solve and node is not root:
+                value = proven[node.position] if node.settle(proven) else node.raised(value, proven)
+    return {
+        move: MoveStatistics(
+            visits=visits,
+            mean=total / visits if visits else None,
+            proven=proven[child] * root.sign if child in proven else None,
+        )
+        for move, child, visits, total in zip(
+            game.moves(position), root.children, root.visits, root.totals, strict=True
+        )
+    }
+
+
+class _Node(Generic[P]):
+    """A position that has been met: where its moves lead and what was returned from there.
+
+    `totals` are sums of returns for the player to move; `sign` turns that view into player 0's and back.
+    """
+
+    __slots__ = ("children", "position", "sign", "totals", "untried", "visits")
+
+    def __init__(self, game: Game[P, M], position: P) -> None:
+        self.position = position
+        self.sign = 1 if game.player(position) == 0 else -1
+        self.children = tuple(game.play(position, move) for move in game.moves(position))
+        self.visits = [0] * len(self.children)
+        self.totals = [0.0] * len(self.children)
+        self.untried = list(range(len(self.children)))
+
+    def select(self, proven: dict[P, float], exploration: float, rng: Random) -> int:
+        """The move to try next, among those that are not proven (there must be one)."""
+        untried = self.untried
+        while untried:
+            chosen = int(rng.random() * len(untried))
+            untried[chosen], untried[-1] = untried[-1], untried[chosen]
+            index = untried.pop()
+            if self.children[index] not in proven:
+                return index
+        log_visits = math.log(sum(self.visits))
+        best, best_bound = -1, -math.inf
+        for index, (visits, total) in enumerate(zip(self.visits, self.totals, strict=True)):
+            if self.children[index] not in proven:
+                bound = total / visits + exploration * math.sqrt(log_visits / visits)
+                if bound > best_bound:
+                    best, best_bound = index, bound
+        return best
+
+    def settle(self, proven: dict[P, float]) -> bool:
+        """Enters this position in `proven` if its moves settle it, and says whether they do."""
+        values = self._proven_values(proven)
+        if not values or (max(values) < 1 and len(values) < len(self.children)):
+            return False
+        proven[self.position] = max(values) * self.sign
+        return True
+
+    def raised(self, value: float, proven: dict[P, float]) -> float:
+        """Player 0's `value` of this position, given that the player to move can choose a proven move instead."""
+        return max([value * self.sign, *self._proven_values(proven)]) * self.sign
+
+    def _proven_values(self, proven: dict[P, float]) -> list[float]:
+        """The returns of the proven moves, for the player to move."""
+        return [proven[child] * self.sign for child in self.children if child in proven]
+
+
+def _playout(game: Game[P, M], position: P, rng: Random) -> float:
+    """Player 0's return of uniformly random play to the end."""
+    while (value := game.returns(position)) is None:
+        moves = game.moves(position)
+        position = game.play(position, moves[int(rng.random() * len(moves))])
+    return value

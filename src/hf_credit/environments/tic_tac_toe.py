@@ -1,0 +1,273 @@
+"""Tic-Tac-Toe against an opponent whose moves come from the state's seed (paper VPR, section 3.1, Appendix H)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any, Literal
+
+from hf_credit.environments.actions import numbers, plain_action, tag
+from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.randomness import derive, stream
+from hf_credit.environments.search import best_moves, check_options, search
+
+EMPTY_BOARD = "." * 9
+_LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+# How many different searches of one board the opponent draws from: enough to vary its play, few enough to be cached.
+_SEARCHES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class TicTacToeState(State):
+    """A board with the agent to move, or a board where the game ended.
+
+    Attributes:
+        board: nine of `X`, `O` and `.`, row by row.
+        agent: the agent's mark; `X` moves first.
+        opponent: how the other side plays.
+    """
+
+    board: str = EMPTY_BOARD
+    agent: Literal["X", "O"] = "X"
+    opponent: Literal["random", "mcts"] = "random"
+
+
+class TicTacToeGame:
+    """The rules alone, as a `hf_credit.environments.search.Game` over boards; player 0 is `X`, a move is a cell 0-8.
+
+    There are 5478 boards, so every rule is looked up once.
+    """
+
+    @staticmethod
+    @cache
+    def player(board: str) -> int:
+        """0 if `X` is to move, 1 if `O` is."""
+        return board.count("X") - board.count("O")
+
+    @staticmethod
+    @cache
+    def moves(board: str) -> tuple[int, ...]:
+        """The empty cells."""
+        return tuple(cell for cell, mark in enumerate(board) if mark == ".")
+
+    @staticmethod
+    @cache
+    def play(board: str, cell: int) -> str:
+        """The board with the mark of the player to move in `cell`."""
+        return f"{board[:cell]}{'XO'[TicTacToeGame.player(board)]}{board[cell + 1 :]}"
+
+    @staticmethod
+    @cache
+    def returns(board: str) -> float | None:
+        """1 if `X` has a line, -1 if `O` has one, 0 on a full board, else `None`."""
+        for a, b, c in _LINES:
+            if board[a] != "." and board[a] == board[b] == board[c]:
+                return 1.0 if board[a] == "X" else -1.0
+        return None if "." in board else 0.0
+
+
+GAME = TicTacToeGame()
+
+
+class TicTacToe(Environment[TicTacToeState]):
+    """Tic-Tac-Toe: reward 1 for a win, 0 for a draw, -1 for a loss; an invalid action loses.
+
+    A task row names who moves first and how the opponent plays. The opponent's move is a function of the board and
+    the state's seed: a uniformly random one, or one of the best-valued moves of a UCT search. The defaults are the
+    opponent of the paper's public evaluation: 100 simulations, exploration constant 2, 10 rollouts, solver on. It
+    still errs now and then in the opening; with 300 simulations hardly ever.
+
+    Args:
+        opponent: `"random"`, `"mcts"`, or `"mixture"` of both across tasks, as in the paper's training.
+        opponent_simulations: simulations of the search for each move, at least 1; few make a weak opponent.
+        opponent_exploration: its exploration constant, at least 0.
+        opponent_rollouts: its random playouts per new position, at least 1.
+        opponent_solve: whether it solves decided positions exactly.
+        mcts_share: the share of tasks with the MCTS opponent under `"mixture"`, in [0, 1].
+        agent: whether the agent moves `"first"`, `"second"`, or `"either"` across tasks.
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    name = "tic_tac_toe"
+    state_type = TicTacToeState
+    task_columns = ("agent", "opponent")
+
+    def __init__(
+        self,
+        opponent: str = "mixture",
+        opponent_simulations: int = 100,
+        opponent_exploration: float = 2.0,
+        opponent_rollouts: int = 10,
+        opponent_solve: bool = True,
+        mcts_share: float = 0.5,
+        agent: str = "either",
+    ) -> None:
+        check_options(
+            opponent_simulations, opponent_exploration, opponent_rollouts, opponent_solve, prefix="opponent_"
+        )
+        if not isinstance(mcts_share, int | float) or not 0 <= mcts_share <= 1:
+            raise ValueError(
+                f"mcts_share must be a number from 0 to 1, got {mcts_share!r}; use 0.5 for half and half."
+            )
+        self.opponent = _choice("opponent", opponent, ("mixture", "random", "mcts"))
+        self.opponent_simulations = opponent_simulations
+        self.opponent_exploration = opponent_exploration
+        self.opponent_rollouts = opponent_rollouts
+        self.opponent_solve = opponent_solve
+        self.mcts_share = mcts_share
+        self.agent = _choice("agent", agent, ("either", "first", "second"))
+
+    @property
+    def instructions(self) -> str:
+        """The rules and the format of an action."""
+        return (
+            "You are playing Tic-Tac-Toe on a 3x3 grid. X moves first, then the players take turns. Three of your "
+            "marks in a row, a column or a diagonal win; a full grid without such a line is a draw. An illegal move "
+            "loses. '.' is an empty cell.\n"
+            "Each turn, choose one empty cell by its row and column (1 to 3, from the top left) and reply with "
+            f"{tag('place ROW COLUMN')}, for example {tag('place 1 3')}."
+        )
+
+    @property
+    def max_turns(self) -> int:
+        """Five: as many marks as the first player can set."""
+        return 5
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """Whether the agent moves `"first"` or `"second"`, and against which `opponent`: `"random"` or `"mcts"`."""
+        draw = stream(seed, self.name, "task")
+        agent = draw.choice(("first", "second"))
+        opponent = "mcts" if draw.random() < self.mcts_share else "random"
+        return {
+            "agent": agent if self.agent == "either" else self.agent,
+            "opponent": opponent if self.opponent == "mixture" else self.opponent,
+        }
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> TicTacToeState:
+        """The agent's first turn; if the agent is second, the opponent has moved.
+
+        Raises:
+            ValueError: a column of the row is missing or has an unknown value.
+        """
+        agent = _choice("a Tic-Tac-Toe task's agent", task.get("agent"), ("first", "second"))
+        opponent = _choice("a Tic-Tac-Toe task's opponent", task.get("opponent"), ("random", "mcts"))
+        state = TicTacToeState(seed=seed, opponent=opponent, agent="X" if agent == "first" else "O")
+        if state.agent == "O":
+            state = replace(state, board=GAME.play(state.board, self._opponent_move(state)))
+        return state
+
+    def observe(self, state: TicTacToeState) -> str:
+        """Whose mark the agent has, and the grid with its row and column numbers."""
+        if state.status == "active":
+            note = "Your turn."
+        elif state.status == "invalid":
+            note = "Invalid action: you lost."
+        else:
+            note = {1.0: "You won.", 0.0: "Draw.", -1.0: "You lost."}[self.outcome(state)]
+        rows = (f"{row + 1} {' '.join(state.board[3 * row : 3 * row + 3])}" for row in range(3))
+        return "\n".join([f"You are {state.agent}. {note}", "  1 2 3", *rows])
+
+    def legal_actions(self, state: TicTacToeState) -> tuple[str, ...]:
+        """`place r c` for every empty cell, row by row."""
+        if state.status != "active":
+            return ()
+        return tuple(action_of(cell) for cell in GAME.moves(state.board))
+
+    def step(self, state: TicTacToeState, action: str) -> Transition[TicTacToeState]:
+        """The agent's mark and the opponent's answer, which `info["opponent_action"]` names (`None` without one)."""
+        place = numbers(plain_action(action), "place", 2)
+        info = {"action": f"place {place[0]} {place[1]}" if place else None, "opponent_action": None}
+        if state.status != "active":
+            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True, info=info)
+        if place is None or not all(1 <= number <= 3 for number in place) or state.board[_cell(place)] != ".":
+            state = replace(state, status="invalid")
+        else:
+            state = replace(state, board=GAME.play(state.board, _cell(place)))
+            if GAME.returns(state.board) is None:
+                answer = self._opponent_move(state)
+                info["opponent_action"] = action_of(answer)
+                state = replace(state, board=GAME.play(state.board, answer))
+            if GAME.returns(state.board) is not None:
+                state = replace(state, status="finished")
+        return Transition(
+            state=state,
+            observation=self.observe(state),
+            reward=self.outcome(state),
+            terminated=state.status != "active",
+            info=info,
+        )
+
+    def outcome(self, state: TicTacToeState) -> float:
+        """1.0 for a win, 0.0 for a draw or an unfinished game, -1.0 for a loss or an invalid action."""
+        if state.status == "invalid":
+            return -1.0
+        first_players = GAME.returns(state.board) or 0.0
+        return first_players if state.agent == "X" else 0.0 - first_players
+
+    def metrics(self, state: TicTacToeState) -> dict[str, float]:
+        """`success` (a win), `draw`, `loss`, `return`, and the return again as `return_first` or `return_second`.
+
+        The paper's Table 1 reports the last two; the one that does not apply to the episode is absent.
+        """
+        outcome = self.outcome(state)
+        return {
+            "success": float(outcome == 1),
+            "draw": float(outcome == 0 and state.status == "finished"),
+            "loss": float(outcome == -1),
+            "return": outcome,
+            "return_first" if state.agent == "X" else "return_second": outcome,
+        }
+
+    def _opponent_move(self, state: TicTacToeState) -> int:
+        """The opponent's cell on a board where it is to move: a function of the seed and the board."""
+        draw = stream(state.seed, self.name, "opponent", state.board)
+        if state.opponent == "random":
+            return draw.choice(GAME.moves(state.board))
+        number = draw.randrange(_SEARCHES)
+        return draw.choice(
+            _searched_moves(
+                state.board,
+                self.opponent_simulations,
+                self.opponent_exploration,
+                self.opponent_rollouts,
+                self.opponent_solve,
+                number,
+            )
+        )
+
+
+def action_of(cell: int) -> str:
+    """The plain action that sets a mark in `cell`, 0-8."""
+    return f"place {cell // 3 + 1} {cell % 3 + 1}"
+
+
+def _choice(what: str, value: Any, choices: tuple[str, ...]) -> Any:
+    if value not in choices:
+        raise ValueError(f"{what} must be one of {', '.join(choices)}, got {value!r}; pick one of these.")
+    return value
+
+
+def _cell(place: tuple[int, ...]) -> int:
+    return 3 * (place[0] - 1) + place[1] - 1
+
+
+@lru_cache(maxsize=2**15)
+def _searched_moves(
+    board: str, simulations: int, exploration: float, rollouts: int, solve: bool, number: int
+) -> tuple[int, ...]:
+    """The best-valued moves on `board` of the search with this number."""
+    return best_moves(
+        search(
+            GAME,
+            board,
+            simulations=simulations,
+            exploration=exploration,
+            rollouts_per_leaf=rollouts,
+            solve=solve,
+            seed=derive(number, "tic_tac_toe", board),
+        )
+    )
