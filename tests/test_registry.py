@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
 
-from hf_credit.environments import ENVIRONMENTS
-from hf_credit.oracles import ORACLES
+import hf_credit
+from hf_credit import environments, oracles
+from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.oracles import ORACLES, Oracle
 from hf_credit.registry import build
 
 NUMBERS = {"whole": "builtins:int", "fraction": "fractions:Fraction"}
@@ -31,3 +35,59 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
 def test_every_listed_name_builds_without_options_and_knows_its_name(kind: str, classes: dict[str, str]) -> None:
     for name in classes:
         assert build(kind, classes, name, {}).name == name
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_make_builds_every_environment(name: str) -> None:
+    assert isinstance(hf_credit.make(name), Environment)
+
+
+@pytest.mark.parametrize("name", sorted(ORACLES))
+def test_make_builds_every_oracle(name: str) -> None:
+    assert isinstance(oracles.make(name), Oracle)
+
+
+def test_the_package_makes_environments() -> None:
+    assert hf_credit.make is environments.make
+
+
+def test_options_reach_the_class() -> None:
+    sudoku = hf_credit.make("sudoku", size=4, blanks=5)
+    assert (sudoku.size, sudoku.blanks) == (4, 5)
+
+
+def test_an_unknown_environment_is_refused_in_one_sentence() -> None:
+    message = r"environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'; pick one of these\."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        hf_credit.make("chess")
+
+
+def test_an_environment_is_no_oracle() -> None:
+    with pytest.raises(ValueError, match=r"^oracle must be one of .*, sudoku_constraints, got 'sudoku'; pick one"):
+        oracles.make("sudoku")
+
+
+def test_an_unknown_option_of_an_environment_is_refused_in_one_sentence() -> None:
+    message = r"environment 'sudoku' takes the options size, blanks, got 'mines'; remove it or use one of these\."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        hf_credit.make("sudoku", mines=5)
+
+
+def test_a_class_without_options_says_so() -> None:
+    message = r"oracle 'sudoku_constraints' takes the options \(none\), got 'depth'; remove it or use one of these\."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        oracles.make("sudoku_constraints", depth=5)
+
+
+def test_a_value_that_the_class_refuses_is_refused_in_its_words() -> None:
+    with pytest.raises(ValueError, match=r"^size must be one of 4, 6, 9, got 7; use one of these\.$"):
+        hf_credit.make("sudoku", size=7)
+
+
+def test_one_environment_imports_neither_torch_nor_the_others() -> None:
+    code = (
+        "import sys, hf_credit\n"
+        "hf_credit.make('sudoku', size=4)\n"
+        "assert not {'torch', 'datasets', 'hf_credit.environments.minesweeper'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,71 @@
+"""One episode of an environment as text, to read and to commit: any change of the rules shows as a difference.
+
+`python -m hf_credit.environments.playthrough sudoku` prints the one that the tests compare with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.environments.base import Environment, State
+from hf_credit.environments.randomness import stream
+
+
+def playthrough(environment: Environment[Any], seed: int = 0) -> str:
+    """The episode that `seed` gives when every action is drawn, from `seed` too, among the legal ones."""
+    rng = stream(seed, "playthrough")
+    task = environment.sample_task(seed)
+    state = environment.initial_state(task, seed)
+    lines = [
+        f"# {environment.name}, seed {seed}",
+        "",
+        f"options: {json.dumps(_options(environment))}",
+        f"max_turns: {environment.max_turns}",
+        f"task: {json.dumps(task)}",
+        "instructions:",
+        environment.instructions,
+    ]
+    turn = 0
+    while state.status == "active" and turn < environment.max_turns:
+        turn += 1
+        legal = environment.legal_actions(state)
+        action = rng.choice(legal)
+        lines += ["", f"## turn {turn}", "", *_shown(environment, state)]
+        lines += [f"legal actions: {len(legal)}, from {legal[0]!r} to {legal[-1]!r}", f"action: {action}"]
+        transition = environment.step(state, action)
+        lines += [f"reward: {transition.reward}", f"info: {json.dumps(dict(transition.info))}"]
+        state = transition.state
+    lines += ["", f"## the end, after {turn} turns", "", *_shown(environment, state)]
+    lines += [
+        f"status: {state.status}",
+        f"outcome: {environment.outcome(state)}",
+        f"metrics: {json.dumps(environment.metrics(state))}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _options(environment: Environment[Any]) -> dict[str, Any]:
+    names = inspect.signature(type(environment)).parameters
+    return {name: getattr(environment, name) for name in names if hasattr(environment, name)}
+
+
+def _shown(environment: Environment[Any], state: State) -> list[str]:
+    return [f"state: {state.to_json()}", "observation:", environment.observe(state)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the playthrough of an environment with its default options."""
+    parser = argparse.ArgumentParser(prog="python -m hf_credit.environments.playthrough", description=main.__doc__)
+    parser.add_argument("name", choices=sorted(ENVIRONMENTS))
+    parser.add_argument("--seed", type=int, default=0)
+    parsed = parser.parse_args(arguments)
+    print(playthrough(make(parsed.name), parsed.seed), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Reading an action out of a reply."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.environments.actions import last_action, numbers, plain_action, tag
+
+WORDS = st.lists(st.from_regex("[a-z0-9]+", fullmatch=True), min_size=1, max_size=5).map(" ".join)
+
+
+def test_a_tag_is_read():
+    assert last_action("I think so. <action>place 1 2</action>") == "place 1 2"
+
+
+def test_the_last_of_several_tags_counts():
+    assert last_action("<action>place 1 1</action> or rather <action>place 2 2</action> yes") == "place 2 2"
+
+
+def test_case_does_not_count_and_white_space_collapses():
+    assert last_action("<ACTION>\n Place\t1  2 </Action>") == "place 1 2"
+
+
+def test_a_tag_left_open_after_a_whole_one_does_not_count():
+    assert last_action("<action>place 1 1</action> <action>place 2 2") == "place 1 1"
+
+
+def test_an_opening_tag_inside_begins_anew():
+    assert last_action("<action>place 1 1 <action>place 2 2</action>") == "place 2 2"
+
+
+def test_letters_whose_lower_case_is_longer_do_not_shift_the_tag():
+    # U+0130, a capital I with a dot, becomes two characters in lower case.
+    assert last_action("\u0130\u0130\u0130<action>place 1 2</action>\u0130") == "place 1 2"
+
+
+def test_letters_beyond_ascii_are_not_folded_into_ascii():
+    # U+212A, the Kelvin sign, is `k` in lower case.
+    assert last_action("<action>\u212aick</action>") == "\u212aick"
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "place 1 2", "<action>place 1 2", "place 1 2</action>", "</action><action>", "<act>x</act>", "\x00"]
+)
+def test_a_reply_without_a_whole_tag_has_no_action(reply):
+    assert last_action(reply) is None
+
+
+def test_an_empty_tag_is_an_empty_action():
+    assert last_action("<action> </action>") == ""
+
+
+@given(st.text())
+def test_any_text_can_be_read(reply):
+    assert isinstance(plain_action(reply), str)
+
+
+@given(reply=st.text(), action=WORDS)
+def test_what_comes_before_the_last_tag_does_not_matter(reply, action):
+    assert last_action(reply + tag(action)) == action
+
+
+@given(WORDS)
+def test_tagged_plain_and_upper_case_are_the_same_action(action):
+    assert plain_action(action) == plain_action(tag(action)) == plain_action(tag(action).upper()) == action
+
+
+@given(st.text())
+def test_a_plain_action_is_its_own_plain_form(text):
+    assert plain_action(plain_action(text)) == plain_action(text) or last_action(plain_action(text)) is not None
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [
+        ("fill 1 2 3", (1, 2, 3)),
+        ("fill 0 10 9999", (0, 10, 9999)),
+        ("fill 1 2", None),
+        ("fill 1 2 3 4", None),
+        ("fill", None),
+        ("", None),
+        ("place 1 2 3", None),
+        ("fill 01 2 3", None),
+        ("fill +1 2 3", None),
+        ("fill -1 2 3", None),
+        ("fill 1.0 2 3", None),
+        ("fill 1, 2, 3", None),
+        ("fill 10000 2 3", None),
+        ("fill 1  2 3", None),  # a plain action has single spaces
+        ("fill 1 2 \u0663", None),  # an Arabic-Indic three
+        ("fill 1 2 \u00b3", None),  # a superscript three
+        ("fill 1 2 3\n", None),
+        ("fill " + "9" * 5000 + " 2 3", None),
+    ],
+)
+def test_numbers_have_one_spelling(action, read):
+    assert numbers(action, "fill", 3) == read
+
+
+def test_a_verb_can_stand_alone():
+    assert numbers("look", "look", 0) == ()
+
+
+@given(st.lists(st.integers(0, 9999), max_size=4))
+def test_written_numbers_are_read_back(written):
+    action = " ".join(["go", *map(str, written)])
+    assert numbers(action, "go", len(written)) == tuple(written)
