@@ -21,9 +21,8 @@ def last_action(reply: str) -> str | None:
     """
     # ASCII letters only are folded: `lower()` can change the length of other text and so shift the positions.
     folded = reply.translate(_FOLD)
-    end = folded.rfind(CLOSE)
-    start = folded.rfind(OPEN, 0, end) if end >= 0 else -1
-    return " ".join(folded[start + len(OPEN) : end].split()) if start >= 0 else None
+    start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))
+    return " ".join(folded[start + len(OPEN) : folded.find(CLOSE, start)].split()) if start >= 0 else None
 
 
 def plain_action(text: str) -> str:

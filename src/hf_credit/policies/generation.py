@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -48,14 +49,13 @@ def sampler(
         **(draw if temperature > 0 else {"do_sample": False}),
     )
 
-    def generate(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+    def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         model.eval()
         width = max(map(len, contexts))
-        gaps = [width - len(ids) for ids in contexts]
-        ids = torch.tensor([[tokenizer.pad_token_id] * gap + list(context) for gap, context in zip(gaps, contexts)])
-        mask = torch.tensor([[0] * gap + [1] * (width - gap) for gap in gaps])
+        ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(ids)) + list(ids) for ids in contexts])
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in contexts])
         with torch.inference_mode():
-            output = model.generate(
+            output = cast(Any, model).generate(
                 input_ids=ids.to(model.device), attention_mask=mask.to(model.device), generation_config=config
             )
         return [Generation(ids=_until_end(reply, ends)) for reply in output[:, width:].tolist()]

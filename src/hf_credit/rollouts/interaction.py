@@ -6,11 +6,12 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hf_credit.environments import Environment, State
 from hf_credit.environments.actions import last_action
 from hf_credit.environments.randomness import derive
+from hf_credit.environments.tasks import complete_task
 from hf_credit.rollouts.episode import Ending
 
 S = TypeVar("S")
@@ -105,7 +106,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def __init__(
         self,
         environment: Environment[Any],
-        history: Literal["append", "current"] = "append",
+        history: str = "append",
         instructions: bool = True,
         max_turns: int | None = None,
     ) -> None:
@@ -119,7 +120,8 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         self.max_turns = environment.max_turns if max_turns is None else max_turns
 
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
-        world = self.environment.initial_state(task, seed)
+        complete, seed = complete_task(self.environment, {**task, "seed": seed})
+        world = self.environment.initial_state(complete, seed)
         return EnvironmentTurn(world=world, transcript=(("user", self._prompt(world)),))
 
     def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:

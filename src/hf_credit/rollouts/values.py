@@ -12,7 +12,7 @@ from hf_credit.rollouts.episode import Decision, Ending, Episode
 
 def rollout_values(
     episodes: Sequence[Episode], engine: Engine[Any], rollouts: int, keep_contexts: bool = True
-) -> tuple[list[list[float | None]], int]:
+) -> tuple[list[list[float]], int]:
     """Estimates the value of the state before each decision as the mean outcome of fresh rollouts from it.
 
         V(s) = (1 / rollouts) * sum_k outcome_k,   each rollout k with its own randomness ahead of s
@@ -25,7 +25,7 @@ def rollout_values(
             renders the conversation anew, as a lighter mode of the policy needs.
 
     Returns:
-        A value for each decision of each episode, `None` where every rollout failed, and the number of tokens the
+        A value for each decision of each episode, 0 where every rollout failed, and the number of tokens the
         rollouts generated.
     """
     decisions = [decision for episode in episodes for decision in episode.decisions]
@@ -34,7 +34,7 @@ def rollout_values(
     means = []
     for first in range(0, len(played), rollouts):
         outcomes = [episode.outcome for episode in played[first : first + rollouts] if episode.ending != Ending.ERROR]
-        means.append(fmean(outcomes) if outcomes else None)
+        means.append(fmean(outcomes) if outcomes else 0.0)
     remaining = iter(means)
     values = [[next(remaining) for _ in episode.decisions] for episode in episodes]
     return values, sum(episode.generated_tokens for episode in played)

@@ -1,0 +1,331 @@
+"""The seam with TRL: episodes in, the batch that TRL's loss reads out. The only module that knows TRL's internals."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from accelerate.utils import DistributedType
+from datasets import Dataset, IterableDataset
+from peft import PeftConfig
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import use_adapter
+
+from hf_credit.credit import sampling_ratio
+from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
+from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.trainers.config import CreditConfig, tasks_per_update
+from hf_credit.trainers.metrics import mean, summarise, update_metrics, was_cut
+from hf_credit.trainers.ranks import InStep
+
+_FORWARD_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+
+
+class CreditTrainer(GRPOTrainer):
+    """Trains on the credit of single decisions.
+
+    Of TRL's data path it overrides `_generate_and_score_completions` and nothing else: collect episodes, ask the
+    subclass for credit, lay out rows. Generation backends, adapters, quantisation, sharding, logging and the Hub are
+    TRL's own. `compute_loss` runs TRL's loss over a slice in parts of `per_device_train_batch_size` rows, because a
+    slice can hold more rows than it has episodes.
+
+    A subclass says what a decision deserves, in `credit`, and may add to `collect` and `start`.
+
+    Args:
+        model: a model id, a model or a PEFT model, as in TRL.
+        interaction: what is played.
+        args: the settings.
+        train_dataset: task rows.
+        eval_dataset: task rows of the evaluation.
+        processing_class: the tokenizer; the model's own if `None`.
+        callbacks, optimizers, quantization_config, peft_config: as in TRL.
+
+    Raises:
+        ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, or a
+            setting would make the loss depend on the layout of rows.
+    """
+
+    _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
+    _name = "Credit"
+    # TRL's own annotations allow what never is once it is set up.
+    args: Any
+    model: Any
+    pad_to_multiple_of: int | None
+    _logs: dict[str, Any]
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        interaction: Interaction[Any],
+        args: CreditConfig,
+        train_dataset: Dataset | IterableDataset,
+        eval_dataset: Dataset | IterableDataset | dict[str, Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        quantization_config: Any | None = None,
+        peft_config: PeftConfig | None = None,
+    ) -> None:
+        if processing_class is None:
+            name = model if isinstance(model, str) else model.config._name_or_path
+            processing_class = AutoTokenizer.from_pretrained(
+                name, padding_side="left", trust_remote_code=args.trust_remote_code
+            )
+        self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
+        _refuse_short_dataset(train_dataset, args)
+        super().__init__(
+            model=model,
+            reward_funcs=_no_reward,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            quantization_config=quantization_config,
+            peft_config=peft_config,
+        )
+        self.interaction = interaction
+        self._idle = (self.chat.tokenizer.eos_token_id,)
+        self.ranks = InStep(self._generate_replies, self.accelerator, self._idle)
+        self.engine = self.make_engine(self.chat)
+
+    # What a subclass says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def credit(self, episodes: list[Episode]) -> list[list[float | None]]:
+        """The advantage of each decision of each episode of this process; `None` keeps a decision out of the loss.
+
+        Called on every process at the same time, so it may gather.
+        """
+
+    def start(self, row: Mapping[str, Any]) -> Start[Any]:
+        """Where the episode of a task row begins."""
+        return Start(task=row, seed=row.get("seed", 0))
+
+    def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
+        """One episode for each task row of this process."""
+        episodes = self.engine.run([self.start(row) for row in rows])
+        self.ranks.finish()
+        return episodes
+
+    def make_engine(self, chat: Chat) -> Engine[Any]:
+        """An engine that plays this trainer's Interaction with its policy and its generation backend."""
+        return Engine(
+            self.interaction,
+            chat,
+            self.ranks,
+            max_concurrent=self.args.max_concurrent_episodes,
+            max_context_tokens=self.args.max_context_tokens or self._room_for_context(),
+        )
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Records a metric of this update, already the same on every process."""
+        self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+    # The seam ---------------------------------------------------------------------------------------------------
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
+        with self._timed("time/rollouts"):
+            episodes = self.collect(inputs)
+        with self._timed("time/credit"):
+            advantages = self._without_cut_replies(episodes, self.credit(episodes))
+        with self._timed("time/rows"):
+            rows = [
+                row
+                for episode, credits in zip(episodes, advantages, strict=True)
+                for row in decision_rows(episode.decisions, credits)
+            ]
+            batch = self._lay_out(rows)
+        self._log_episodes(episodes, advantages)
+        self._log_conversations(episodes, advantages)
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            self._add_logprobs(batch)
+        return batch
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """TRL's loss of a slice, a few rows at a time; the loss is a sum over rows, so the gradient is the same."""
+        training = torch.is_grad_enabled()
+        size = self.args.per_device_train_batch_size if training else self.args.per_device_eval_batch_size
+        *first, last = micro_batches(inputs, size)
+        earlier = torch.zeros((), device=self.accelerator.device)
+        for part in first:
+            with self._accumulating(model):
+                loss = super().compute_loss(model, part, return_outputs, num_items_in_batch)
+                if training:
+                    deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
+                    self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
+            earlier += loss.detach()
+        return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
+
+    @contextmanager
+    def _accumulating(self, model: Any) -> Iterator[None]:
+        """A backward pass that is not the last of its optimizer step."""
+        state = self.accelerator.gradient_state
+        before = state.sync_gradients
+        with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
+            state._set_sync_gradients(False)
+            try:
+                yield
+            finally:
+                state._set_sync_gradients(before)
+
+    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        # One completion for each context: vLLM's server would answer a group from its first context alone.
+        ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
+        if logprobs is None:
+            return [Generation(ids=reply) for reply in ids]
+        known = [[math.nan if value is None else value for value in reply] for reply in logprobs]
+        return [Generation(ids=reply, logprobs=values) for reply, values in zip(ids, known, strict=True)]
+
+    def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
+        """The rows as a batch, with rows that carry no loss where slices and processes need them."""
+        slices = self.args.steps_per_generation if self.model.training else 1
+        needed = -(-max(self.ranks.most(len(rows)), 1) // slices) * slices
+        idle = Row(
+            prompt_ids=self._idle,
+            completion_ids=self._idle,
+            loss_mask=(0,),
+            advantages=(0.0,),
+            logprobs=(0.0,) if self.use_vllm else None,
+        )
+        batch = pad_rows(
+            [*rows, *[idle] * (needed - len(rows))], self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of
+        )
+        batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
+        return batch
+
+    def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
+        """Adds the log-probabilities that TRL's loss compares with, where it would compute them itself."""
+        correct = self.use_vllm and self.vllm_importance_sampling_correction
+        generate_every = self.args.steps_per_generation * self.num_iterations
+        if correct or self.args.gradient_accumulation_steps % generate_every != 0:
+            batch["old_per_token_logps"] = self._logprobs(self.model, batch)
+        if correct:
+            batch["importance_sampling_ratio"] = sampling_ratio(
+                batch["old_per_token_logps"],
+                batch["sampling_per_token_logps"],
+                batch["tool_mask"],
+                self.vllm_importance_sampling_mode,
+                self.vllm_importance_sampling_clip_min,
+                self.vllm_importance_sampling_clip_max,
+            )
+            self._log_sampler_drift(batch)
+        if self.beta != 0.0:
+            batch["ref_per_token_logps"] = self._reference_logprobs(batch)
+
+    def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
+        if self.ref_model is not None:
+            return self._logprobs(self.ref_model, batch)
+        model = self.accelerator.unwrap_model(self.model)
+        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+            return self._logprobs(self.model, batch)
+
+    def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        """The log-probability of each completion token under `model`."""
+        rows = torch.arange(len(batch["prompt_ids"]), device=self.accelerator.device)
+        logprobs = torch.zeros(batch["completion_ids"].shape, device=self.accelerator.device)
+        forward = {name: batch[name] for name in _FORWARD_KEYS}
+        for part in micro_batches({**forward, "row": rows}, self.args.per_device_train_batch_size):
+            width = part["completion_ids"].shape[1]
+            values, _, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1),
+                torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1),
+                width,
+            )
+            logprobs[part["row"], :width] = values.float()
+        return logprobs
+
+    def _room_for_context(self) -> int | None:
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return None if positions is None else max(positions - self.max_completion_length, 1)
+
+    def _without_cut_replies(
+        self, episodes: list[Episode], advantages: list[list[float | None]]
+    ) -> list[list[float | None]]:
+        """With `mask_truncated_completions`, replies that ran into the length limit carry no loss."""
+        if not self.mask_truncated_completions:
+            return advantages
+        return [
+            [
+                None if was_cut(decision.action_ids, self.eos_token_ids) else value
+                for decision, value in zip(episode.decisions, values, strict=True)
+            ]
+            for episode, values in zip(episodes, advantages, strict=True)
+        ]
+
+    # What is logged ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.log_metric(name, time.perf_counter() - begun)
+
+    def _log_episodes(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
+        pairs = zip(episodes, advantages, strict=True)
+        summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
+        metrics = update_metrics(summaries)
+        for name, value in metrics.items():
+            self.log_metric(name, value)
+        if self.model.training:
+            self.state.num_input_tokens_seen += int(metrics["tokens/generated"] + metrics["tokens/context"])
+
+    def _log_conversations(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
+        if not self.log_completions:
+            return
+        told = self.ranks.gather(
+            [
+                (
+                    self.chat.tokenizer.decode(list(episode.decisions[0].context_ids)) if episode.decisions else "",
+                    "\n".join(decision.action_text for decision in episode.decisions),
+                    episode.outcome,
+                    str(episode.ending),
+                    mean([value for value in values if value is not None]),
+                )
+                for episode, values in zip(episodes, advantages, strict=True)
+            ]
+        )
+        for prompt, replies, outcome, ending, advantage in told:
+            self._logs["prompt"].append([{"role": "user", "content": prompt}])
+            self._logs["completion"].append([{"role": "assistant", "content": replies}])
+            self._logs["rewards"]["outcome"].append(outcome)
+            self._logs["extra"]["ending"].append(ending)
+            self._logs["advantages"].append(advantage)
+
+    def _log_sampler_drift(self, batch: dict[str, Tensor]) -> None:
+        drift = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).abs()[batch["tool_mask"].bool()]
+        drift = drift[~drift.isnan()]
+        worst = drift.max() if len(drift) else torch.zeros((), device=drift.device)
+        self.log_metric("sampler/logprob_difference_max", self.accelerator.gather(worst).max().item())
+
+
+def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:
+    """TRL asks for a reward function; rewards come from episodes here, and nothing calls this."""
+    return [0.0] * len(completions)
+
+
+def _refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
+    needed = tasks_per_update(args)
+    if isinstance(dataset, Dataset) and len(dataset) < needed:
+        raise ValueError(
+            f"the training dataset must have a row for each task of an update, got {len(dataset)} rows for {needed} "
+            "tasks; add rows or lower the batch."
+        )

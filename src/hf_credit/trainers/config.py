@@ -1,0 +1,113 @@
+"""What every trainer of this library can be told, beside TRL's own settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from trl import GRPOConfig
+
+# These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
+# of processes changes. The other losses of TRL average over rows or over one slice.
+_TOKEN_MEAN_LOSSES = ("dapo", "cispo")
+
+
+@dataclass
+class CreditConfig(GRPOConfig):
+    """Settings shared by the trainers of this library.
+
+    Everything of [`trl.GRPOConfig`] works, apart from what would make the loss depend on how rows are laid out.
+
+    Args:
+        trajectories_per_update: trajectories of one update over all processes. Sets `gradient_accumulation_steps`
+            from `per_device_train_batch_size` and the number of processes, which must divide it. `None` leaves TRL's
+            own arithmetic.
+        num_generations: how often each task row is played in one update.
+        max_concurrent_episodes: the most episodes one process has under way at once, hence the batch of one
+            generation call.
+        max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
+            positions leave beside `max_completion_length`.
+    """
+
+    trajectories_per_update: int | None = field(
+        default=None,
+        metadata={"help": "Trajectories of one update over all processes; sets gradient_accumulation_steps."},
+    )
+    num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
+    max_concurrent_episodes: int = field(
+        default=256, metadata={"help": "Most episodes that one process has under way at once."}
+    )
+    max_context_tokens: int | None = field(
+        default=None,
+        metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
+    )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "As in TRL. A row is a whole episode here, and the ratio of a sequence multiplies the ratios of "
+            "all its tokens, so the default is per token."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self._derive_accumulation()
+        played = self.num_generations
+        if played == 1:
+            # TRL wants groups of two or more, for advantages that are not computed here.
+            self._refuse_odd_batch()
+            self.num_generations = 2
+        super().__post_init__()
+        self.num_generations = played
+        self._refuse_what_depends_on_layout()
+        if self.max_concurrent_episodes < 1:
+            raise ValueError(
+                f"max_concurrent_episodes must be at least 1, got {self.max_concurrent_episodes}; raise it."
+            )
+
+    def _derive_accumulation(self) -> None:
+        if self.trajectories_per_update is None:
+            return
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        at_once = self.per_device_train_batch_size * processes
+        steps, left = divmod(self.trajectories_per_update, at_once)
+        if left or steps < 1:
+            raise ValueError(
+                f"trajectories_per_update must be a multiple of per_device_train_batch_size x processes, got "
+                f"{self.trajectories_per_update} and {self.per_device_train_batch_size} x {processes}; change one."
+            )
+        if self.gradient_accumulation_steps not in (1, steps):
+            raise ValueError(
+                f"trajectories_per_update sets gradient_accumulation_steps ({steps} here), got "
+                f"{self.gradient_accumulation_steps} as well; leave one of them out."
+            )
+        self.gradient_accumulation_steps = steps
+
+    def _refuse_odd_batch(self) -> None:
+        slices = self.steps_per_generation or self.gradient_accumulation_steps
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        episodes = self.generation_batch_size or self.per_device_train_batch_size * processes * slices
+        if episodes % 2:
+            raise ValueError(f"an update must hold an even number of episodes, got {episodes}; change the batch size.")
+
+    def _refuse_what_depends_on_layout(self) -> None:
+        if self.loss_type not in _TOKEN_MEAN_LOSSES:
+            raise ValueError(
+                f"loss_type must be one of {', '.join(_TOKEN_MEAN_LOSSES)}, got {self.loss_type!r}, which depends on "
+                "how decisions are laid out in rows; leave the default."
+            )
+        if self.importance_sampling_level != "token":
+            raise ValueError(
+                f"importance_sampling_level must be 'token', got {self.importance_sampling_level!r}, which would mix "
+                "the ratios of a row's decisions; leave the default."
+            )
+        if self.off_policy_mask_threshold is not None:
+            raise ValueError(
+                "off_policy_mask_threshold must be None, got "
+                f"{self.off_policy_mask_threshold}, which would mask whole rows; leave it out."
+            )
+
+
+def tasks_per_update(args: CreditConfig) -> int:
+    """How many task rows one update plays, each `num_generations` times."""
+    assert args.generation_batch_size is not None  # set by TRL's own __post_init__
+    return args.generation_batch_size // args.num_generations

@@ -1,0 +1,94 @@
+"""What is logged of an update: from episodes to named numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.rollouts import Ending, Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeSummary:
+    """The few numbers of an episode that processes exchange.
+
+    Attributes:
+        outcome: of the episode.
+        ending: how it ended.
+        metrics: what its Interaction reports.
+        turns: decisions made.
+        generated: tokens the policy produced.
+        context: tokens the policy was given, over all turns.
+        cut: replies that ran into the length limit.
+        advantages: of the decisions that have one.
+    """
+
+    outcome: float
+    ending: Ending
+    metrics: Mapping[str, float]
+    turns: int
+    generated: int
+    context: int
+    cut: int
+    advantages: tuple[float, ...]
+
+
+def summarise(episode: Episode, advantages: Iterable[float | None], end_tokens: Collection[int]) -> EpisodeSummary:
+    """The summary of one episode and the advantages of its decisions."""
+    return EpisodeSummary(
+        outcome=episode.outcome,
+        ending=episode.ending,
+        metrics=dict(episode.metrics),
+        turns=len(episode.decisions),
+        generated=episode.generated_tokens,
+        context=sum(len(decision.context_ids) for decision in episode.decisions),
+        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.decisions),
+        advantages=tuple(value for value in advantages if value is not None),
+    )
+
+
+def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
+    """Whether a reply ended for lack of room rather than with an end token."""
+    return not reply or reply[-1] not in end_tokens
+
+
+def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
+    """The metrics of all episodes of an update.
+
+    An episode that ended in an error has no metrics of its own, so it counts in `endings/error` and in `reward`, and
+    not in means such as `success`.
+    """
+    decisions = sum(summary.turns for summary in summaries)
+    endings = Counter(summary.ending for summary in summaries)
+    own = defaultdict(list)
+    for summary in summaries:
+        for name, value in summary.metrics.items():
+            own[name].append(value)
+    advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
+    return {
+        "reward": mean([summary.outcome for summary in summaries]),
+        **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
+        **{name: mean(values) for name, values in own.items()},
+        "turns/mean": decisions / len(summaries),
+        "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
+        "tokens/generated": sum(summary.generated for summary in summaries),
+        "tokens/context": sum(summary.context for summary in summaries),
+        **({} if not len(advantages) else _spread("advantages", advantages)),
+    }
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, NaN of nothing."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def _spread(name: str, values: torch.Tensor) -> dict[str, float]:
+    return {
+        f"{name}/mean": values.mean().item(),
+        f"{name}/std": values.std(correction=0).item(),
+        f"{name}/zero": (values == 0).double().mean().item(),
+    }
