@@ -58,3 +58,38 @@ def unchecked_shapes() -> Iterator[None]:
 def root() -> Path:
     """The root of the repository."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def micro_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny policy for 4x4 Sudoku with 4 blanks, shown the present grid without instructions.
+
+    It reads and writes the game's format and plays badly: about half of its episodes end with an invalid action.
+    """
+    return _micro_policy(tmp_path_factory, "current", batch_rows=16)
+
+
+@pytest.fixture(scope="session")
+def micro_policy_append(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the whole conversation in view."""
+    return _micro_policy(tmp_path_factory, "append", batch_rows=4)
+
+
+def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int) -> Path:
+    from hf_credit import make
+    from hf_credit.oracles import default_oracle
+    from hf_credit.policies.micro import MicroConfig, init_policy
+    from hf_credit.rollouts import EnvironmentInteraction, Start
+
+    environment = make("sudoku", size=4, blanks=4)
+    oracle = default_oracle(environment)
+    assert oracle is not None
+    return init_policy(
+        EnvironmentInteraction(environment, history=history, instructions=False),
+        oracle,
+        [Start(task={"seed": seed}, seed=seed) for seed in range(96)],
+        factory.mktemp(f"micro-{history}"),
+        MicroConfig(
+            hidden_size=32, layers=2, heads=2, episodes=96, epochs=20, batch_rows=batch_rows, learning_rate=8e-3
+        ),
+    )
