@@ -1,0 +1,90 @@
+"""One update of a real trainer, and what it left: its gradient and its metrics. Run by tests, alone or by torchrun."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+
+
+class KeepGradient(TrainerCallback):
+    """Copies the gradient as the optimizer would see it."""
+
+    def __init__(self) -> None:
+        self.gradients: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        # Adapters start with zero matrices, whose partners have a zero gradient: keep those too.
+        self.gradients.append(
+            {
+                name.removeprefix("module."): parameter.grad.clone()
+                for name, parameter in model.named_parameters()
+                if parameter.grad is not None
+            }
+        )
+
+
+def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
+    """Eight greedy episodes an update, so that every layout of them sees the same replies."""
+    values: dict[str, Any] = {
+        "output_dir": str(output),
+        "history": "current",
+        "instructions": False,
+        "trajectories_per_update": 8,
+        "per_device_train_batch_size": 8,
+        "max_steps": 1,
+        "max_completion_length": 12,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 1,
+        "learning_rate": 1e-3,
+        "max_grad_norm": 1e9,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "use_cpu": True,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+    }
+    return VerifiableProcessConfig(**{**values, **changed})
+
+
+def one_update(
+    policy: Path,
+    output: Path,
+    trainer_kwargs: dict[str, Any] | None = None,
+    on_built: Callable[[Any], None] | None = None,
+    **changed: Any,
+) -> Any:
+    """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`."""
+    keep = KeepGradient()
+    environment = make("sudoku", size=4, blanks=4)
+    kwargs = {"callbacks": [keep], **(trainer_kwargs or {})}
+    trainer = VerifiableProcessTrainer(str(policy), environment, settings(output, **changed), **kwargs)
+    if on_built is not None:
+        on_built(trainer)
+    trainer.train()
+    trainer.kept = keep.gradients
+    return trainer
+
+
+if __name__ == "__main__":
+    policy, output, changed = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    trained = one_update(policy, output, **changed)
+    if trained.accelerator.is_main_process:
+        torch.save(
+            {
+                "gradient": trained.kept[0],
+                "metrics": trained.state.log_history[0],
+                "processes": trained.accelerator.num_processes,
+            },
+            output / "update.pt",
+        )

@@ -1,0 +1,234 @@
+"""The seam with TRL: the gradient is the paper's, whatever the layout."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM
+from trl import GRPOTrainer
+
+from hf_credit.rollouts import Decision
+
+# Sums of the same numbers in another order.
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
+
+
+@pytest.fixture
+def reference(one_update: Callable[..., Any], micro_policy: Path) -> dict[str, torch.Tensor]:
+    """The gradient of the whole update in one go."""
+    return one_update(micro_policy).kept[0]
+
+
+def assert_same_gradient(gradient: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
+    assert gradient.keys() == reference.keys()
+    assert any(value.abs().max() > 1e-4 for value in reference.values())
+    for name, value in reference.items():
+        torch.testing.assert_close(gradient[name], value, **TOLERANCE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("history", ["current", "append"])
+def test_the_gradient_is_that_of_the_surrogate_summed_decision_by_decision(
+    one_update: Callable[..., Any], micro_policy: Path, micro_policy_append: Path, history: str
+) -> None:
+    policy = micro_policy if history == "current" else micro_policy_append
+    seen: list[tuple[Decision, float]] = []
+
+    def remember(trainer: Any) -> None:
+        original = trainer.credit
+
+        def credit(episodes: Any) -> Any:
+            advantages = original(episodes)
+            for episode, values in zip(episodes, advantages, strict=True):
+                seen.extend(zip(episode.decisions, values, strict=True))
+            return advantages
+
+        trainer.credit = credit
+
+    trainer = one_update(policy, history=history, on_built=remember)
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    tokens = sum(len(decision.action_ids) for decision, _ in seen)
+    # One forward pass for each decision by itself. At a ratio of 1 the gradient of eq. 5 is that of A * log pi.
+    for decision, advantage in seen:
+        ids = torch.tensor([decision.context_ids + decision.action_ids])
+        logits = model(input_ids=ids).logits[0, len(decision.context_ids) - 1 : -1]
+        logprobs = logits.log_softmax(-1).gather(1, torch.tensor(decision.action_ids)[:, None])
+        (-advantage * logprobs.sum() / tokens).backward()
+    expected = {name: value.grad for name, value in model.named_parameters()}
+    assert_same_gradient(trainer.kept[0], expected)
+
+
+@pytest.mark.parametrize("per_device", [1, 2, 4])
+def test_gradient_accumulation_does_not_change_the_gradient(
+    one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor], per_device: int
+) -> None:
+    trainer = one_update(micro_policy, per_device_train_batch_size=per_device)
+    assert trainer.args.gradient_accumulation_steps == 8 // per_device
+    assert_same_gradient(trainer.kept[0], reference)
+
+
+def test_rows_without_loss_do_not_change_the_gradient(
+    one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor]
+) -> None:
+    def pad(trainer: Any) -> None:
+        most = trainer.ranks.most
+        trainer.ranks.most = lambda count: most(count) + (13 if count > 8 else 0)  # as if another process had more
+
+    assert_same_gradient(one_update(micro_policy, on_built=pad).kept[0], reference)
+
+
+def test_padding_to_a_multiple_does_not_change_the_gradient(
+    one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor]
+) -> None:
+    assert_same_gradient(one_update(micro_policy, pad_to_multiple_of=64).kept[0], reference)
+
+
+def test_rolling_out_a_few_episodes_at_a_time_does_not_change_the_gradient(
+    one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor]
+) -> None:
+    assert_same_gradient(one_update(micro_policy, max_concurrent_episodes=3).kept[0], reference)
+
+
+def test_two_processes_give_the_gradient_and_the_metrics_of_one(
+    one_update: Callable[..., Any], one_update_script: Path, micro_policy: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "two"
+    output.mkdir()
+    changed = json.dumps({"per_device_train_batch_size": 2})
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    finished = subprocess.run(
+        [sys.executable, *command, str(one_update_script), str(micro_policy), str(output), changed],
+        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    two = torch.load(output / "update.pt")
+    assert two["processes"] == 2
+    one = one_update(micro_policy)
+    assert_same_gradient(two["gradient"], one.kept[0])
+    timed = {name for name in one.state.log_history[0] if "time" in name or "seconds" in name or "per_second" in name}
+    # TRL's own: a mean over slices, of which there are twice as many rows in each here.
+    uneven = {"entropy", "num_tokens"} | {name for name in one.state.log_history[0] if name.startswith("clip_ratio")}
+    compared = one.state.log_history[0].keys() - timed - uneven
+    assert {"reward", "success", "completion", "oracle/valid", "tokens/generated", "loss"} <= compared
+    for name in compared:
+        assert two["metrics"][name] == pytest.approx(one.state.log_history[0][name], rel=1e-3, abs=1e-6), name
+
+
+def test_slices_of_one_generation_may_each_take_an_optimizer_step(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(
+        micro_policy,
+        trajectories_per_update=None,
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        gradient_accumulation_steps=1,
+        max_steps=2,
+    )
+    assert len(trainer.kept) == 2
+
+
+def test_a_reference_policy_and_repeated_updates_are_trls_own(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy, beta=0.1, num_iterations=2, max_steps=2, warmup_steps=0)
+    assert trainer.state.log_history[0]["kl"] == pytest.approx(0, abs=1e-5)
+    assert trainer.state.log_history[1]["kl"] > 0
+
+
+def test_lora_trains_the_adapter_alone_and_saves_it(
+    one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    trainer = one_update(micro_policy, trainer_kwargs={"peft_config": lora}, beta=0.1)
+    assert trainer.kept[0]
+    assert all("lora_" in name for name in trainer.kept[0])
+    trainer.save_model(str(tmp_path / "adapter"))
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_replies_that_ran_out_of_room_carry_no_loss_when_masked(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    # Three tokens hold no whole action, so every reply is cut.
+    cut = {"max_completion_length": 3, "mask_truncated_completions": True}
+    trainer = one_update(micro_policy, **cut)
+    assert trainer.state.log_history[0]["replies/cut"] == 1
+    assert all(value.abs().max() == 0 for value in trainer.kept[0].values())
+
+
+def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    trainer = one_update(micro_policy)
+    metrics = trainer.evaluate(trainer.train_dataset)
+    assert 0 <= metrics["eval_completion"] <= 1
+    assert math.isfinite(metrics["eval_loss"])
+
+
+def test_episodes_are_logged_as_conversations(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    import pandas as pd
+
+    trainer = one_update(micro_policy, log_completions=True)
+    table = pd.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
+    assert len(table) == 8
+    assert {"prompt", "completion", "outcome", "ending", "advantage"} <= set(table.columns)
+
+
+def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    def break_some(trainer: Any) -> None:
+        step = trainer.environment.step
+
+        def fail_on_some(state: Any, action: str) -> Any:
+            if state.seed % 4 == 0:
+                raise RuntimeError("no such wall")
+            return step(state, action)
+
+        trainer.environment.step = fail_on_some
+
+    trainer = one_update(micro_policy, on_built=break_some)
+    logged = trainer.state.log_history[0]
+    assert logged["endings/error"] == pytest.approx(0.25)
+    assert math.isfinite(logged["loss"])
+
+
+def test_an_update_without_any_usable_episode_changes_nothing(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    def break_all(trainer: Any) -> None:
+        def fail(task: Any, seed: int) -> Any:
+            raise RuntimeError("closed")
+
+        trainer.environment.initial_state = fail
+
+    trainer = one_update(micro_policy, on_built=break_all)
+    assert trainer.state.log_history[0]["endings/error"] == 1
+    assert all(value.abs().max() == 0 for value in trainer.kept[0].values())
+
+
+def test_what_the_seam_uses_of_trl_is_still_there() -> None:
+    """Private names may move with any release of TRL; this says which one did."""
+    for name in (
+        "_generate_and_score_completions",
+        "_generate_single_turn",
+        "_get_per_token_logps_and_entropies",
+        "_compute_loss",
+        "_prepare_inputs",
+    ):
+        assert hasattr(GRPOTrainer, name), f"TRL moved GRPOTrainer.{name}"
+    single_turn = list(inspect.signature(GRPOTrainer._generate_single_turn).parameters)
+    assert single_turn[:5] == ["self", "prompt_ids", "images", "multimodal_fields", "num_generations"]
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    for key in ("advantages", "tool_mask", "num_items_in_batch", "old_per_token_logps", "importance_sampling_ratio"):
+        assert f'"{key}"' in source, f"TRL's loss no longer reads {key}"
