@@ -50,6 +50,8 @@ def turn_group_advantages(
     if not bool(rewards[active].isfinite().all()):
         raise ValueError("active rewards must be finite, got NaN or infinity; mark failed decisions inactive.")
 
+    if not active.any():
+        return torch.zeros_like(rewards)
     values = torch.where(active, rewards, 0).double()  # sums of many equal rewards must not look like spread
     count = active.sum(dim=0)
     own_group = count >= min_active
