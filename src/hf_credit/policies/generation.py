@@ -45,6 +45,7 @@ def sampler(
         max_new_tokens=max_new_tokens,
         eos_token_id=sorted(ends),
         pad_token_id=tokenizer.pad_token_id,
+        repetition_penalty=1.0,  # a penalty among the model's own defaults would bend the distribution
         disable_compile=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )

@@ -211,6 +211,7 @@ def _texts(environment: Environment[Any], episodes: int) -> Iterable[str]:
         draws = stream(seed, "tokenizer")
         state = environment.initial_state(environment.sample_task(seed), seed)
         yield environment.observe(state)
+        yield environment.step(state, "").observation  # what an unreadable action is answered with
         while actions := environment.legal_actions(state):
             yield from map(tag, actions)
             transition = environment.step(state, draws.choice(actions))

@@ -38,7 +38,7 @@ def scripted_episode(
     while pending := interaction.pending(state):
         (request,) = pending
         reply = tag(_choose(interaction, oracle, state, quality, draws))
-        (context,) = chat.contexts([request.messages], [thread])
+        context = chat.context(request.messages, thread)
         ids = (*chat.tokenizer(reply, add_special_tokens=False)["input_ids"], chat.tokenizer.eos_token_id)
         decisions.append(
             Decision(

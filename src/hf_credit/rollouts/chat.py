@@ -57,28 +57,19 @@ class Chat:
         self.template_kwargs = dict(template_kwargs or {})
         self._added_text([{"role": "user", "content": "?"}])  # fails here rather than in the middle of an episode
 
-    def contexts(
-        self, conversations: Sequence[Sequence[Message]], threads: Sequence[Thread | None]
-    ) -> list[tuple[int, ...]]:
-        """The token ids of each conversation, ready for a reply; appended to its thread where it continues one."""
-        texts: list[str] = []
-        prefixes: list[tuple[int, ...]] = []
-        for messages, thread in zip(conversations, threads, strict=True):
-            added = _continuation(messages, thread)
-            if thread is None or added is None:
-                texts.append(self._render(messages))
-                prefixes.append(())
-            else:
-                texts.append(self._added_text(added))
-                prefixes.append(thread.ids)
-        if not texts:
-            return []
-        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        return [_join(prefix, tuple(ids)) for prefix, ids in zip(prefixes, encoded, strict=True)]
+    def context(self, messages: Sequence[Message], thread: Thread | None = None) -> tuple[int, ...]:
+        """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one."""
+        added = _continuation(messages, thread)
+        if thread is None or added is None:
+            return self._encode(self._render(messages))
+        return _join(thread.ids, self._encode(self._added_text(added)))
 
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
         """The text of each reply, without special tokens."""
         return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _render(self, messages: Sequence[Message]) -> str:
         text = self.tokenizer.apply_chat_template(
@@ -89,11 +80,11 @@ class Chat:
     def _added_text(self, added: Sequence[Message]) -> str:
         """What the template puts behind a reply when `added` follows it, the end of the turn included."""
         text = self._render([{"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY}, *added])
-        _, found, rest = text.rpartition(_REPLY)
+        _, found, rest = text.partition(_REPLY)
         if not found:
             raise ValueError(
                 f"the chat template must show earlier replies as they are, got one of "
-                f"{self.tokenizer.name_or_path!r} that does not; use history='current' or another template."
+                f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
             )
         return rest
 

@@ -141,7 +141,7 @@ class Engine(Generic[S]):
     def _round(self, live: list[_Walk[S]]) -> None:
         """Every live walk makes one step."""
         asked = [(walk, request) for walk in live for request in walk.requests]
-        contexts = self._contexts(asked)
+        contexts = [self._context(walk, request) for walk, request in asked]
         for (walk, _), context in zip(asked, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
                 with _errors_end(walk):
@@ -175,16 +175,13 @@ class Engine(Generic[S]):
             if walk.episode is None:
                 self._advance(walk, steps[id(walk)])
 
-    def _contexts(self, asked: list[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
-        recorded = [walk.contexts.pop(request.role, None) for walk, request in asked]
-        fresh = [item for item, context in zip(asked, recorded, strict=True) if context is None]
-        rendered = iter(
-            self.chat.contexts(
-                [request.messages for _, request in fresh],
-                [walk.threads.get(request.role) for walk, request in fresh],
-            )
-        )
-        return [next(rendered) if context is None else context for context in recorded]
+    def _context(self, walk: _Walk[S], request: Request) -> tuple[int, ...]:
+        """The tokens of a request; messages that the template refuses end the walk as an error."""
+        if request.role in walk.contexts:
+            return walk.contexts.pop(request.role)
+        with _errors_end(walk):
+            return self.chat.context(request.messages, walk.threads.get(request.role))
+        return ()
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
         with _errors_end(walk, step):

@@ -23,7 +23,7 @@ class Request:
     """A reply is wanted.
 
     Attributes:
-        role: who is to reply.
+        role: who is to reply. A role has one conversation, so those who are asked at once have different roles.
         messages: the conversation so far as that role sees it, in chat form (`role`, `content`).
     """
 
