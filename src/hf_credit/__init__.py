@@ -23,11 +23,16 @@ _HOMES = {
 __all__ = ["VerifiableProcessConfig", "VerifiableProcessTrainer", "__version__", "make"]
 
 
+_ROOMS = ("credit", "environments", "evaluation", "oracles", "policies", "rollouts", "trainers")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"hf_credit.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hf_credit' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, *_ROOMS])

@@ -50,6 +50,10 @@ class CreditConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        for name in ("num_generations", "max_concurrent_episodes", "max_context_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
         self._derive_accumulation()
         played = self.num_generations
         if played == 1:
@@ -59,10 +63,6 @@ class CreditConfig(GRPOConfig):
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
-        if self.max_concurrent_episodes < 1:
-            raise ValueError(
-                f"max_concurrent_episodes must be at least 1, got {self.max_concurrent_episodes}; raise it."
-            )
 
     def _derive_accumulation(self) -> None:
         if self.trajectories_per_update is None:

@@ -77,9 +77,12 @@ class VerifiableProcessConfig(CreditConfig):
             )
         if not 0 <= self.discount <= 1:
             raise ValueError(f"discount must be in [0, 1], got {self.discount}; the paper uses 0.")
-        for name in ("min_active", "value_rollouts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}; raise it.")
+        if self.history not in ("append", "current"):
+            raise ValueError(f"history must be 'append' or 'current', got {self.history!r}; pick one.")
+        for name in ("min_active", "value_rollouts", "max_turns"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
 
 
 class VerifiableProcessTrainer(CreditTrainer):

@@ -1,0 +1,65 @@
+"""Settings are refused before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.trainers.config import CreditConfig, tasks_per_update
+
+
+def config(tmp_path: Path, **changed: Any) -> CreditConfig:
+    return CreditConfig(
+        **{"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none", **changed}
+    )
+
+
+def test_trajectories_per_update_sets_gradient_accumulation(tmp_path: Path) -> None:
+    settings = config(tmp_path, trajectories_per_update=128, per_device_train_batch_size=4)
+    assert settings.gradient_accumulation_steps == 32
+    assert settings.generation_batch_size == 128
+    assert tasks_per_update(settings) == 128
+
+
+def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(ValueError, match="got 128 and 3 x 8"):
+        config(tmp_path, trajectories_per_update=128, per_device_train_batch_size=3)
+
+
+def test_each_task_is_played_once_unless_asked_otherwise(tmp_path: Path) -> None:
+    assert config(tmp_path).num_generations == 1
+    grouped = config(tmp_path, num_generations=4, trajectories_per_update=16, per_device_train_batch_size=8)
+    assert grouped.num_generations == 4
+    assert tasks_per_update(grouped) == 4
+
+
+def test_trls_own_arithmetic_holds_without_trajectories_per_update(tmp_path: Path) -> None:
+    settings = config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=3)
+    assert settings.generation_batch_size == 6
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"trajectories_per_update": 10, "per_device_train_batch_size": 4}, "must be a multiple of"),
+        ({"trajectories_per_update": 2, "per_device_train_batch_size": 4}, "must be a multiple of"),
+        (
+            {"trajectories_per_update": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+            "leave one of them out",
+        ),
+        ({"per_device_train_batch_size": 3}, "an even number of episodes, got 3"),
+        ({"loss_type": "grpo"}, "loss_type must be one of dapo, cispo, got 'grpo'"),
+        ({"importance_sampling_level": "sequence"}, "importance_sampling_level must be 'token'"),
+        ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold must be None"),
+        ({"max_concurrent_episodes": 0}, "max_concurrent_episodes must be at least 1, got 0"),
+        ({"max_context_tokens": 0}, "max_context_tokens must be at least 1, got 0"),
+        ({"num_generations": 0}, "num_generations must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        config(tmp_path, **changed)
+    assert "\n" not in str(refusal.value)
