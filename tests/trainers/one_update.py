@@ -62,6 +62,7 @@ def one_update(
     output: Path,
     trainer_kwargs: dict[str, Any] | None = None,
     on_built: Callable[[Any], None] | None = None,
+    resume_from: Path | None = None,
     **changed: Any,
 ) -> Any:
     """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`."""
@@ -71,7 +72,7 @@ def one_update(
     trainer = VerifiableProcessTrainer(str(policy), environment, settings(output, **changed), **kwargs)
     if on_built is not None:
         on_built(trainer)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
     trainer.kept = keep.gradients
     return trainer
 

@@ -74,7 +74,13 @@ def test_decisions_without_a_verdict_are_kept_out_of_every_mean(
     trainer = one_update(micro_policy)
     broken = episode(1.0, None, None, ending=Ending.ERROR)
     credits = trainer.credit([broken, episode(0.0), episode(1.0), episode(0.0), episode()])
-    assert credits == [[pytest.approx(1.0), None, None], [pytest.approx(-1.0)], [pytest.approx(1.0)], [pytest.approx(-1.0)], []]
+    assert credits == [
+        [pytest.approx(1.0), None, None],
+        [pytest.approx(-1.0)],
+        [pytest.approx(1.0)],
+        [pytest.approx(-1.0)],
+        [],
+    ]
 
 
 def test_monte_carlo_rewards_sum_to_the_outcome_less_the_first_value(

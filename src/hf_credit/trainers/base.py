@@ -77,8 +77,9 @@ class CreditTrainer(GRPOTrainer):
     ) -> None:
         if processing_class is None:
             name = model if isinstance(model, str) else model.config._name_or_path
+            revision = cast(dict[str, Any], args.model_init_kwargs or {}).get("revision")
             processing_class = AutoTokenizer.from_pretrained(
-                name, padding_side="left", trust_remote_code=args.trust_remote_code
+                name, revision=revision, padding_side="left", trust_remote_code=args.trust_remote_code
             )
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
         _refuse_short_dataset(train_dataset, args)
@@ -287,6 +288,7 @@ class CreditTrainer(GRPOTrainer):
             self.log_metric(name, value)
         if self.model.training:
             self.state.num_input_tokens_seen += int(metrics["tokens/generated"] + metrics["tokens/context"])
+            self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
 
     def _log_conversations(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
         if not self.log_completions:
