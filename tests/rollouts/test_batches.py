@@ -1,0 +1,153 @@
+"""Padding adds nothing, and splitting loses nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.rollouts import Row
+from hf_credit.rollouts.batches import micro_batches, pad_rows
+
+PAD = 0  # a token of the text as well
+
+
+def row(prompt, completion, mask=None, advantages=None, logprobs=None):
+    return Row(
+        prompt_ids=tuple(prompt),
+        completion_ids=tuple(completion),
+        loss_mask=tuple(mask or [1] * len(completion)),
+        advantages=tuple(advantages or [1.0] * len(completion)),
+        logprobs=None if logprobs is None else tuple(logprobs),
+    )
+
+
+@st.composite
+def rows(draw, logprobs=True):
+    """Distinct rows, with the padding token among their own."""
+    result = []
+    for number in range(draw(st.integers(1, 8))):
+        length = draw(st.integers(1, 6))
+        result.append(
+            Row(
+                prompt_ids=tuple(draw(st.lists(st.integers(0, 3), max_size=5))),
+                completion_ids=(100 + number, *draw(st.lists(st.integers(0, 3), min_size=length, max_size=length))),
+                loss_mask=tuple(draw(st.lists(st.integers(0, 1), min_size=length + 1, max_size=length + 1))),
+                advantages=tuple(float(number * 10 + position) for position in range(length + 1)),
+                logprobs=tuple(-float(number * 10 + position) for position in range(length + 1)) if logprobs else None,
+            )
+        )
+    return result
+
+
+def without_padding(batch):
+    """The rows of a batch, read by its masks alone."""
+    found = []
+    for index in range(len(batch["prompt_ids"])):
+        prompt, completion = batch["prompt_mask"][index].bool(), batch["completion_mask"][index].bool()
+        found.append(
+            Row(
+                prompt_ids=tuple(batch["prompt_ids"][index][prompt].tolist()),
+                completion_ids=tuple(batch["completion_ids"][index][completion].tolist()),
+                loss_mask=tuple(batch["tool_mask"][index][completion].tolist()),
+                advantages=tuple(batch["advantages"][index][completion].tolist()),
+                logprobs=(
+                    tuple(batch["sampling_per_token_logps"][index][completion].tolist())
+                    if "sampling_per_token_logps" in batch
+                    else None
+                ),
+            )
+        )
+    return found
+
+
+def test_prompts_are_padded_on_the_left_and_completions_on_the_right():
+    batch = pad_rows(
+        [row([1, 2, 3], [4], [1], [0.5], [-1.0]), row([5], [6, 0], [0, 1], [0, -0.5], [0, -2.0])], pad_token_id=PAD
+    )
+    assert {name: value.tolist() for name, value in batch.items()} == {
+        "prompt_ids": [[1, 2, 3], [0, 0, 5]],
+        "prompt_mask": [[1, 1, 1], [0, 0, 1]],
+        "completion_ids": [[4, 0], [6, 0]],
+        "completion_mask": [[1, 0], [1, 1]],
+        "tool_mask": [[1, 0], [0, 1]],
+        "advantages": [[0.5, 0.0], [0.0, -0.5]],
+        "sampling_per_token_logps": [[-1.0, 0.0], [0.0, -2.0]],
+    }
+    floats = {name for name, value in batch.items() if value.dtype == torch.float32}
+    assert floats == {"advantages", "sampling_per_token_logps"}
+    assert {value.dtype for name, value in batch.items() if name not in floats} == {torch.int64}
+
+
+def test_without_log_probabilities_of_every_row_there_are_none():
+    batch = pad_rows([row([1], [2], logprobs=[-1.0]), row([1], [2])], PAD)
+    assert "sampling_per_token_logps" not in batch
+
+
+def test_a_log_probability_that_was_not_reported_stays_so():
+    batch = pad_rows([row([1], [2, 3], logprobs=[math.nan, -1.0])], PAD)
+    assert batch["sampling_per_token_logps"].isnan().tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    ("multiple", "prompt", "completion"), [(None, 3, 5), (1, 3, 5), (2, 4, 6), (3, 3, 6), (5, 5, 5), (8, 8, 8)]
+)
+def test_lengths_are_rounded_up_to_a_multiple(multiple, prompt, completion):
+    batch = pad_rows([row([1, 2, 3], [4]), row([], [5, 6, 7, 8, 9])], PAD, multiple)
+    assert batch["prompt_ids"].shape == batch["prompt_mask"].shape == (2, prompt)
+    assert batch["completion_ids"].shape == batch["advantages"].shape == (2, completion)
+
+
+@given(rows(), st.sampled_from([None, 1, 4, 7]))
+def test_rows_come_back_by_their_masks_though_padding_is_a_token_of_the_text(some, multiple):
+    assert without_padding(pad_rows(some, PAD, multiple)) == some
+
+
+@given(rows(), st.integers(1, 10), st.sampled_from([None, 4]))
+def test_small_batches_hold_every_row_once(some, size, multiple):
+    parts = micro_batches(pad_rows(some, PAD, multiple), size)
+    assert Counter(row for part in parts for row in without_padding(part)) == Counter(some)
+    lengths = [len(part["prompt_ids"]) for part in parts]
+    assert len(parts) == -(-len(some) // size)
+    assert lengths[:-1] == [size] * (len(parts) - 1)
+
+
+@given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
+def test_small_batches_hold_no_column_of_padding_alone_and_the_longest_rows_first(some, size, multiple):
+    order = []
+    for part in micro_batches(pad_rows(some, PAD, multiple), size):
+        for name in ("prompt", "completion"):
+            assert part[f"{name}_mask"].any(dim=0).all()
+            assert part[f"{name}_ids"].shape == part[f"{name}_mask"].shape
+        assert {part[name].shape for name in ("tool_mask", "advantages")} == {part["completion_ids"].shape}
+        order += (part["prompt_mask"].sum(1) + part["completion_mask"].sum(1)).tolist()
+    assert order == sorted(order, reverse=True)
+
+
+def test_rows_of_one_length_keep_their_order():
+    parts = micro_batches(pad_rows([row([1], [number]) for number in range(10)], PAD), 4)
+    assert [part["completion_ids"].flatten().tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_what_belongs_to_rows_goes_with_them_and_what_belongs_to_the_batch_goes_to_every_part():
+    batch = pad_rows([row([1], [2]), row([1], [2, 3, 4])], PAD)
+    batch["num_items_in_batch"] = torch.tensor(4)
+    batch["row"] = torch.tensor([0, 1])
+    batch["importance_sampling_ratio"] = torch.tensor([[0.5], [2.0]])  # of whole rows: one column
+    batch["old_per_token_logps"] = torch.tensor([[-1.0, 0.0, 0.0], [-2.0, -3.0, -4.0]])
+    long, brief = micro_batches(batch, 1)
+    assert [part["num_items_in_batch"].item() for part in (long, brief)] == [4, 4]
+    assert [part["row"].tolist() for part in (long, brief)] == [[1], [0]]
+    assert [part["importance_sampling_ratio"].tolist() for part in (long, brief)] == [[[2.0]], [[0.5]]]
+    assert [part["old_per_token_logps"].tolist() for part in (long, brief)] == [[[-2.0, -3.0, -4.0]], [[-1.0]]]
+
+
+def test_the_batch_is_left_as_it_is():
+    batch = pad_rows([row([1, 2], [3]), row([1], [2, 3])], PAD, 4)
+    before = {name: value.clone() for name, value in batch.items()}
+    micro_batches(batch, 1)
+    torch.testing.assert_close(batch, before)

@@ -1,0 +1,237 @@
+"""Contexts only grow by appending, whatever the template and whatever the model wrote."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.rollouts import Chat
+from hf_credit.rollouts.chat import Thread
+
+# Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
+# thoughts out of earlier replies, and puts an empty thought before a reply that no user message follows.
+THINKING = (
+    "{%- set ns = namespace(last=0) -%}"
+    "{%- for m in messages -%}{%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}{%- endfor -%}"
+    "{%- for m in messages -%}"
+    "{%- set content = m.content.split('</think>')[-1] if m.role == 'assistant' else m.content -%}"
+    "{%- if m.role == 'assistant' and loop.index0 > ns.last -%}"
+    "{{- '<|assistant|><think></think>' + content + '<|end|>\n' -}}"
+    "{%- else -%}{{- '<|' + m.role + '|>' + content + '<|end|>\n' -}}{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}"
+    "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think></think>' -}}{%- endif -%}{%- endif -%}"
+)
+PLAIN = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def assistant(content):
+    return {"role": "assistant", "content": content}
+
+
+def with_template(tokenizer, template):
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = template
+    return other
+
+
+def encode(chat, text):
+    return tuple(chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def decode(chat, ids):
+    return chat.tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+def tokens(chat, *names):
+    return tuple(chat.tokenizer.convert_tokens_to_ids(list(names)))
+
+
+def replied(chat, messages, reply):
+    """The thread after a reply in tokens, and its text."""
+    (text,) = chat.texts([reply])
+    return Thread(messages=(*messages, assistant(text)), ids=chat.context(messages) + tuple(reply)), text
+
+
+def test_a_fresh_conversation_is_what_the_template_makes_of_it(chat):
+    context = chat.context([user("ab"), assistant("c"), user("d")])
+    expected = tokens(
+        chat, "<|user|>", "ab", "<|end|>", "<|assistant|>", "c", "<|end|>", "<|user|>", "d", "<|end|>", "<|assistant|>"
+    )
+    assert context == expected
+
+
+def test_a_reply_that_closed_its_turn_is_followed_by_the_next_turn(chat):
+    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
+
+
+def test_a_reply_that_was_cut_is_closed_by_the_template(chat):
+    thread, text = replied(chat, [user("x")], tokens(chat, "y"))
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
+
+
+def test_an_empty_reply_is_closed_by_the_template(chat):
+    thread, text = replied(chat, [user("x")], ())
+    assert text == ""
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == "<|user|>x<|end|><|assistant|><|end|><|user|>z<|end|><|assistant|>"
+
+
+def test_the_tokens_of_a_reply_stay_where_encoding_its_text_would_change_them(chat):
+    reply = tokens(chat, "a", "b", "<|end|>")
+    assert encode(chat, "ab") == tokens(chat, "ab")
+    thread, text = replied(chat, [user("x")], reply)
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert context[: len(thread.ids)] == thread.ids
+    assert context != chat.context([user("x"), assistant(text), user("z")])
+
+
+@pytest.mark.parametrize("template", [None, THINKING, PLAIN])
+@given(st.lists(st.lists(st.integers(0, 120), max_size=6), min_size=1, max_size=4))
+def test_whatever_is_replied_the_next_context_begins_with_it(tokenizer, template, replies):
+    chat = Chat(tokenizer if template is None else with_template(tokenizer, template))
+    closing = chat.context([user("q")])
+    tail = chat._added_text([user("q")])
+    messages, thread = [user("q")], None
+    for reply in replies:
+        context = chat.context(messages, thread)
+        if thread is None:
+            assert context == closing
+        else:
+            assert context[: len(thread.ids)] == thread.ids
+            added = context[len(thread.ids) :]
+            closed_itself = thread.ids[-1] == encode(chat, tail)[0]
+            assert added == encode(chat, tail)[int(closed_itself) :]
+        (text,) = chat.texts([reply])
+        thread = Thread(messages=(*messages, assistant(text)), ids=context + tuple(reply))
+        messages = [*thread.messages, user("q")]
+
+
+def test_a_conversation_that_does_not_continue_its_thread_is_rendered_anew(chat):
+    thread, _ = replied(chat, [user("x")], tokens(chat, "a", "b", "<|end|>"))
+    for messages in (
+        [user("x")],
+        [user("x"), assistant("ab")],
+        [user("x"), assistant("other"), user("z")],
+        [user("other"), assistant("ab"), user("z")],
+        [{"role": "system", "content": "s"}, user("x"), assistant("ab"), user("z")],
+    ):
+        assert chat.context(messages, thread) == chat.context(messages)
+
+
+def test_several_messages_can_be_added_at_once(chat):
+    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("1"), user("2")], thread)
+    assert decode(chat, context[len(thread.ids) :]) == "<|user|>1<|end|><|user|>2<|end|><|assistant|>"
+
+
+def test_thoughts_stay_in_view_as_the_model_wrote_them(tokenizer):
+    chat = Chat(with_template(tokenizer, THINKING))
+    reply = encode(chat, "<think>abc</think>y<|end|>")
+    thread, text = replied(chat, [user("x")], reply)
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == (
+        "<|user|>x<|end|>\n<|assistant|><think>abc</think>y<|end|>\n<|user|>z<|end|>\n<|assistant|>"
+    )
+    assert "abc" not in decode(chat, chat.context([user("x"), assistant(text), user("z")]))
+
+
+def test_no_thought_is_put_into_an_earlier_reply(tokenizer):
+    chat = Chat(with_template(tokenizer, THINKING), {"enable_thinking": False})
+    thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == (
+        "<|user|>x<|end|>\n<|assistant|><think></think>y<|end|>\n<|user|>z<|end|>\n<|assistant|><think></think>"
+    )
+
+
+def test_a_template_without_end_tokens_goes_on_behind_the_reply(tokenizer):
+    chat = Chat(with_template(tokenizer, PLAIN))
+    for reply, closed in (("y", "y\n\n"), ("y\n\n", "y\n\n"), ("y\n", "y\n\n\n"), ("y<|end|>", "y<|end|>\n\n")):
+        thread, text = replied(chat, [user("x")], encode(chat, reply))
+        context = chat.context([user("x"), assistant(text), user("z")], thread)
+        assert decode(chat, context) == f"user: x\n\nassistant: {closed}user: z\n\nassistant: "
+
+
+def test_a_template_that_trims_replies_does_not_trim_what_the_model_wrote(tokenizer):
+    template = tokenizer.chat_template.replace("message.content", "message.content | trim")
+    chat = Chat(with_template(tokenizer, template))
+    thread, text = replied(chat, [user("x")], encode(chat, "  y  <|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == "<|user|>x<|end|><|assistant|>  y  <|end|><|user|>z<|end|><|assistant|>"
+
+
+def test_an_observation_may_hold_the_mark_that_stands_for_a_reply(chat):
+    marker = "\ue000reply\ue001"
+    thread, text = replied(chat, [user("x")], encode(chat, "y<|end|>"))
+    context = chat.context([user("x"), assistant(text), user(f"1{marker}2")], thread)
+    assert decode(chat, context[len(thread.ids) :]) == "<|user|>1reply2<|end|><|assistant|>"
+
+
+def test_settings_reach_the_template(tokenizer):
+    template = "{{ mood }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    chat = Chat(with_template(tokenizer, template), {"mood": "glad"})
+    assert decode(chat, chat.context([user("x")])) == "glad<|user|>x<|end|><|assistant|>"
+
+
+def test_texts_leave_out_special_tokens(chat):
+    replies = [tokens(chat, "<|user|>", "a", "b", "<|end|>"), (), tokens(chat, "<|pad|>"), tokens(chat, "\n\n", " 1")]
+    assert chat.texts(replies) == ["ab", "", "", "\n\n 1"]
+
+
+def test_token_ids_beyond_the_vocabulary_have_no_text(chat):
+    # A model's embedding is often padded to more rows than its tokenizer has tokens.
+    assert chat.texts([[len(chat.tokenizer) + 5, *tokens(chat, "a")]]) == ["a"]
+
+
+# Refused
+
+
+def test_a_tokenizer_without_chat_template_is_refused(tokenizer):
+    with pytest.raises(
+        ValueError, match=r"must have a chat template, got .* without one; set tokenizer\.chat_template"
+    ):
+        Chat(with_template(tokenizer, None))
+
+
+def test_a_tokenizer_without_padding_token_is_refused(tokenizer):
+    other = copy.deepcopy(tokenizer)
+    other.pad_token = None
+    with pytest.raises(ValueError, match=r"must have a padding token, got .* without one; set tokenizer\.pad_token"):
+        Chat(other)
+
+
+def test_the_end_token_may_be_the_padding_token(tokenizer):
+    other = copy.deepcopy(tokenizer)
+    other.pad_token = other.eos_token
+    chat = Chat(other)
+    thread, text = replied(chat, [user("x")], tokens(chat, "y", "<|end|>"))
+    context = chat.context([user("x"), assistant(text), user("z")], thread)
+    assert decode(chat, context) == "<|user|>x<|end|><|assistant|>y<|end|><|user|>z<|end|><|assistant|>"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "(a reply)", "{{ m.content | upper }}", "{{ m.content[1:] }}", "{{ m.content[:3] }}"],
+    ids=["dropped", "replaced", "altered", "beheaded", "shortened"],
+)
+def test_a_template_that_does_not_show_replies_as_they_are_is_refused(tokenizer, reply):
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}" + reply + "{% else %}{{ m.content }}"
+        "{% endif %}<|end|>{% endfor %}<|assistant|>"
+    )
+    with pytest.raises(ValueError, match=r"must show earlier replies as they are, got one of .* that does not; set "):
+        Chat(with_template(tokenizer, template))

@@ -1,0 +1,514 @@
+"""Many episodes side by side: none is lost, none disturbs another, and each can be walked again."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit import make
+from hf_credit.policies.generation import sampler
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Generation,
+    Interaction,
+    Request,
+    Start,
+    decision_rows,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tale:
+    name: str
+    turns: int
+    fails: str = ""
+    fails_after: int = 0
+    replies: tuple[str, ...] = ()
+    luck: int = 0
+
+
+class TaleInteraction(Interaction[Tale]):
+    """Asks `turns` times, with everything said so far in view; fails where a task tells it to."""
+
+    def start(self, task, seed):
+        state = Tale(luck=seed, **task)
+        self.fail("start", state)
+        return state
+
+    def pending(self, state):
+        self.fail("pending", state)
+        if len(state.replies) == state.turns:
+            return ()
+        messages = [{"role": "user", "content": state.name}]
+        for number, reply in enumerate(state.replies):
+            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": f"{number}."}]
+        if state.fails == "template" and len(state.replies) == state.fails_after:
+            messages[-1]["role"] = "nobody"
+        if state.fails == "tokenizer" and len(state.replies) == state.fails_after:
+            messages[-1]["content"] = "\ud800"
+        return (Request(role="teller", messages=messages),)
+
+    def advance(self, state, replies):
+        self.fail("advance", state)
+        return replace(state, replies=(*state.replies, *replies))
+
+    def outcome(self, state):
+        self.fail("outcome", state)
+        return float(len(state.replies))
+
+    def reward(self, state):
+        self.fail("reward", state)
+        return 10.0 * len(state.replies)
+
+    def ending(self, state):
+        self.fail("ending", state)
+        return Ending.FINISHED
+
+    def metrics(self, state):
+        self.fail("metrics", state)
+        return {"luck": state.luck}
+
+    def reseed(self, state, seed):
+        return replace(state, luck=seed)
+
+    @staticmethod
+    def fail(method, state):
+        if state.fails == method and len(state.replies) >= state.fails_after:
+            raise RuntimeError(f"{method} of\n{state.name}")
+
+
+class Sampler:
+    """Replies with a function of the context and keeps the contexts of every call."""
+
+    def __init__(self, reply):
+        self.reply = reply
+        self.calls = []
+
+    def __call__(self, contexts):
+        self.calls.append(contexts)
+        return [self.reply(tuple(context)) for context in contexts]
+
+
+def babble(context):
+    """Tokens that depend on every token of the context, printable or not, closed or cut."""
+    draws = random.Random(str(context))
+    return Generation(ids=[draws.randrange(105) for _ in range(draws.randrange(6))])
+
+
+def short(chat, text="ok<|end|>"):
+    ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return lambda context: Generation(ids=ids)
+
+
+def tale(name, turns, **task):
+    return Start(task={"name": name, "turns": turns, **task})
+
+
+def names(chat, contexts):
+    """Which tales were asked in a call."""
+    return [chat.tokenizer.decode(list(context)[1:2]) for context in contexts]
+
+
+# Order, refilling, batching
+
+
+def test_episodes_come_in_the_order_of_their_starts(chat):
+    starts = [tale(name, turns) for name, turns in (("a", 3), ("b", 1), ("c", 0), ("d", 2))]
+    for most in (1, 2, 3, 10):
+        episodes = Engine(TaleInteraction(), chat, Sampler(short(chat)), max_concurrent=most).run(starts)
+        assert [len(episode.decisions) for episode in episodes] == [3, 1, 0, 2]
+        assert [episode.outcome for episode in episodes] == [3.0, 1.0, 0.0, 2.0]
+        assert [{d.state.name for d in episode.decisions} for episode in episodes] == [{"a"}, {"b"}, set(), {"d"}]
+
+
+def test_an_episode_that_ends_makes_room_for_the_next_at_once(chat):
+    sample = Sampler(short(chat))
+    starts = [tale(name, turns) for name, turns in (("a", 1), ("b", 3), ("c", 1), ("d", 2), ("e", 1))]
+    Engine(TaleInteraction(), chat, sample, max_concurrent=2).run(starts)
+    assert [names(chat, call) for call in sample.calls] == [["a", "b"], ["b", "c"], ["b", "d"], ["d", "e"]]
+
+
+@given(st.lists(st.integers(0, 4), max_size=8), st.integers(1, 4))
+def test_every_call_is_as_full_as_it_may_be(chat, turns, most):
+    sample = Sampler(short(chat))
+    starts = [tale(chr(65 + number), count) for number, count in enumerate(turns)]
+    episodes = Engine(TaleInteraction(), chat, sample, max_concurrent=most).run(starts)
+    assert [len(episode.decisions) for episode in episodes] == turns
+    begun = set()
+    playing = {chr(65 + number) for number, count in enumerate(turns) if count}
+    for call in sample.calls:
+        asked = names(chat, call)
+        begun.update(asked)
+        assert len(set(asked)) == len(asked) <= most
+        assert len(asked) == most or begun == playing
+    assert sum(map(len, sample.calls)) == sum(turns)
+
+
+def test_without_starts_nothing_is_asked(chat):
+    sample = Sampler(babble)
+    assert Engine(TaleInteraction(), chat, sample).run([]) == []
+    assert sample.calls == []
+
+
+def test_starts_may_be_an_iterator(chat):
+    starts = (tale("a", 1) for _ in range(3))
+    assert len(Engine(TaleInteraction(), chat, Sampler(short(chat)), max_concurrent=1).run(starts)) == 3
+
+
+@pytest.mark.parametrize("limit", ["max_concurrent", "max_context_tokens"])
+def test_a_limit_below_one_is_refused(chat, limit):
+    with pytest.raises(ValueError, match=rf"{limit} must be at least 1, got 0; raise it\."):
+        Engine(TaleInteraction(), chat, babble, **{limit: 0})
+
+
+# What a decision records
+
+
+def test_a_decision_records_what_it_was_made_on_and_what_came_of_it(chat):
+    ids = chat.tokenizer("ok", add_special_tokens=False)["input_ids"]
+    sample = Sampler(lambda context: Generation(ids=[*ids, chat.tokenizer.eos_token_id], logprobs=[-0.5, -0.25, -1.0]))
+    (episode,) = Engine(TaleInteraction(), chat, sample).run([Start(task={"name": "a", "turns": 2}, seed=7)])
+    first, second = episode.decisions
+    assert (first.role, first.state, first.reward) == ("teller", Tale(name="a", turns=2, luck=7), 10.0)
+    assert (second.state, second.reward) == (Tale(name="a", turns=2, luck=7, replies=("ok",)), 20.0)
+    assert (first.action_text, first.action_ids) == ("ok", (*ids, chat.tokenizer.eos_token_id))
+    assert first.logprobs == (-0.5, -0.25, -1.0)
+    assert first.verdict is None
+    assert [first.context_ids, second.context_ids] == [tuple(call[0]) for call in sample.calls]
+    assert (episode.outcome, episode.ending, episode.metrics) == (2.0, Ending.FINISHED, {"luck": 7})
+    assert episode.error is None
+
+
+def test_a_sampler_without_log_probabilities_leaves_none(chat):
+    (episode,) = Engine(TaleInteraction(), chat, Sampler(short(chat))).run([tale("a", 1)])
+    assert episode.decisions[0].logprobs is None
+
+
+# Token in, token out
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_every_context_begins_with_the_last_context_and_reply(chat, seed, turns):
+    (episode,) = Engine(TaleInteraction(), chat, Sampler(babble)).run([tale(f"tale {seed}", turns)])
+    assert len(episode.decisions) == turns
+    for before, after in itertools.pairwise(episode.decisions):
+        seen = before.context_ids + before.action_ids
+        assert after.context_ids[: len(seen)] == seen
+    last = episode.decisions[-1]
+    for row in decision_rows(episode.decisions, [1.0] * turns):  # one, unless every reply is empty
+        assert row.prompt_ids + row.completion_ids == last.context_ids + last.action_ids
+
+
+def test_replies_that_drift_when_encoded_again_are_kept(chat):
+    spelled = chat.tokenizer.convert_tokens_to_ids(["a", "b", "c", "<|end|>"])
+    sample = Sampler(lambda context: Generation(ids=spelled))
+    (episode,) = Engine(TaleInteraction(), chat, sample).run([tale("x", 3)])
+    assert {decision.action_text for decision in episode.decisions} == {"abc"}
+    assert chat.tokenizer("abc", add_special_tokens=False)["input_ids"] != spelled[:-1]
+    text = chat.tokenizer.decode(list(episode.decisions[-1].context_ids))
+    assert text == (
+        "<|user|>x<|end|><|assistant|>abc<|end|><|user|>0.<|end|><|assistant|>abc<|end|><|user|>1.<|end|><|assistant|>"
+    )
+    assert episode.decisions[-1].context_ids.count(spelled[1]) == 2
+
+
+# What goes wrong in one episode stays there
+
+
+@pytest.mark.parametrize(
+    ("method", "after", "kept"),
+    [
+        ("start", 0, 0),
+        ("pending", 0, 0),
+        ("pending", 2, 2),
+        ("template", 0, 0),
+        ("template", 1, 1),
+        ("tokenizer", 0, 0),
+        ("tokenizer", 1, 1),
+        ("advance", 0, 1),
+        ("advance", 1, 2),
+        ("reward", 2, 2),
+        ("ending", 3, 3),
+        ("outcome", 3, 3),
+        ("metrics", 3, 3),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_an_episode_that_fails_ends_as_an_error_and_disturbs_no_other(chat, method, after, kept, most):
+    sound = [tale("a", 2), tale("c", 3), tale("d", 1)]
+    broken = tale("b", 3, fails=method, fails_after=after)
+    engine = Engine(TaleInteraction(), chat, Sampler(babble), max_concurrent=most)
+    alone = engine.run(sound)
+    a, b, c, d = engine.run([sound[0], broken, *sound[1:]])
+    assert [a, c, d] == alone
+    assert {episode.ending for episode in alone} == {Ending.FINISHED}
+    assert b.ending == Ending.ERROR
+    assert (b.outcome, b.metrics) == (0.0, {})
+    assert len(b.decisions) == kept
+    assert b.error
+    assert "\n" not in b.error
+    if method not in ("template", "tokenizer"):
+        assert b.error == f"RuntimeError: {method} of b"
+
+
+def test_the_decision_of_a_failed_step_has_no_reward(chat):
+    (episode,) = Engine(TaleInteraction(), chat, Sampler(babble)).run([tale("b", 3, fails="advance", fails_after=1)])
+    assert [decision.reward for decision in episode.decisions] == [10.0, 0.0]
+
+
+def test_the_report_of_a_failure_is_short(chat):
+    (episode,) = Engine(TaleInteraction(), chat, babble).run([tale("long " * 10_000, 1, fails="pending")])
+    assert len(episode.error) == 500
+
+
+def test_an_error_while_stopping_an_episode_that_grew_too_long_ends_it_as_an_error(chat):
+    engine = Engine(TaleInteraction(), chat, Sampler(short(chat)), max_context_tokens=3)
+    (episode,) = engine.run([tale("a", 1, fails="outcome")])
+    assert episode.ending == Ending.ERROR
+
+
+def test_what_the_sampler_raises_is_raised(chat):
+    def broken(contexts):
+        raise ConnectionError("the server is gone")
+
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        Engine(TaleInteraction(), chat, broken).run([tale("a", 1)])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_sampler_that_does_not_answer_every_context_is_an_error_of_the_run(chat, count):
+    with pytest.raises(ValueError, match="zip"):
+        Engine(TaleInteraction(), chat, lambda contexts: [Generation(ids=[5])] * count).run([tale("a", 1)] * 2)
+
+
+# Contexts that grow too long
+
+
+def test_a_context_that_is_too_long_ends_its_episode_as_truncated(chat):
+    # `<|user|> a <|end|> <|assistant|>` is 4 tokens; a turn adds `o k <|end|> <|user|> n . <|end|> <|assistant|>`.
+    sample = Sampler(short(chat))
+    engine = Engine(TaleInteraction(), chat, sample, max_context_tokens=12)
+    long, brief = engine.run([tale("a", 5), tale("b", 1)])
+    assert [len(decision.context_ids) for decision in long.decisions] == [4, 12]
+    assert (long.ending, long.outcome, long.metrics) == (Ending.TRUNCATED, 2.0, {"luck": 0})
+    assert (brief.ending, len(brief.decisions)) == (Ending.FINISHED, 1)
+    assert max(len(context) for call in sample.calls for context in call) == 12
+
+
+def test_a_first_context_that_is_too_long_leaves_no_decision(chat):
+    sample = Sampler(short(chat))
+    (episode,) = Engine(TaleInteraction(), chat, sample, max_context_tokens=3).run([tale("a", 2)])
+    assert (episode.ending, episode.decisions, sample.calls) == (Ending.TRUNCATED, (), [])
+
+
+# Several roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talk:
+    """What each role said, in turn."""
+
+    said: tuple[tuple[str, str], ...] = ()
+
+
+class ReasonerActor(Interaction[Talk]):
+    """A reasoner makes a plan, an actor acts on it; each sees its own conversation and the other's last word."""
+
+    def start(self, task, seed):
+        return Talk()
+
+    def pending(self, state):
+        if len(state.said) == 6:
+            return ()
+        role = ("reasoner", "actor")[len(state.said) % 2]
+        heard, messages = "begin", []
+        for speaker, text in state.said:
+            if speaker == role:
+                messages += [{"role": "user", "content": heard}, {"role": "assistant", "content": text}]
+            else:
+                heard = text
+        return (Request(role=role, messages=[*messages, {"role": "user", "content": heard}]),)
+
+    def advance(self, state, replies):
+        (request,) = self.pending(state)
+        return Talk(said=(*state.said, (request.role, replies[0])))
+
+    def outcome(self, state):
+        return float(len(state.said))
+
+
+def test_a_reasoner_and_an_actor_keep_conversations_of_their_own(chat):
+    count = iter("ABCDEF")
+
+    def reply(context):
+        return short(chat, f"{next(count)}<|end|>")(context)
+
+    (episode,) = Engine(ReasonerActor(), chat, Sampler(reply)).run([Start()])
+    assert [(decision.role, decision.action_text) for decision in episode.decisions] == [
+        ("reasoner", "A"),
+        ("actor", "B"),
+        ("reasoner", "C"),
+        ("actor", "D"),
+        ("reasoner", "E"),
+        ("actor", "F"),
+    ]
+    views = {decision.role: chat.tokenizer.decode(list(decision.context_ids)) for decision in episode.decisions}
+    assert views == {
+        "reasoner": (
+            "<|user|>begin<|end|><|assistant|>A<|end|><|user|>B<|end|><|assistant|>C<|end|><|user|>D<|end|><|assistant|>"
+        ),
+        "actor": (
+            "<|user|>A<|end|><|assistant|>B<|end|><|user|>C<|end|><|assistant|>D<|end|><|user|>E<|end|><|assistant|>"
+        ),
+    }
+
+
+def test_each_role_grows_its_own_row_of_tokens(chat):
+    (episode,) = Engine(ReasonerActor(), chat, Sampler(babble)).run([Start()])
+    for role in ("reasoner", "actor"):
+        own = [decision for decision in episode.decisions if decision.role == role]
+        for before, after in itertools.pairwise(own):
+            seen = before.context_ids + before.action_ids
+            assert after.context_ids[: len(seen)] == seen
+    assert len(decision_rows(episode.decisions, [1.0] * 6)) == 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poll:
+    rounds: tuple[tuple[str, ...], ...] = ()
+
+
+class Vote(Interaction[Poll]):
+    """Five voters answer at once, twice; each remembers what it said itself. The worth is the share of yes."""
+
+    voters = 5
+
+    def start(self, task, seed):
+        return Poll()
+
+    def pending(self, state):
+        if len(state.rounds) == 2:
+            return ()
+        return tuple(
+            Request(
+                role=f"voter {number}",
+                messages=[
+                    {"role": "user", "content": f"{number}?"},
+                    *(
+                        message
+                        for replies in state.rounds
+                        for message in (
+                            {"role": "assistant", "content": replies[number]},
+                            {"role": "user", "content": "sure?"},
+                        )
+                    ),
+                ],
+            )
+            for number in range(self.voters)
+        )
+
+    def advance(self, state, replies):
+        return Poll(rounds=(*state.rounds, tuple(replies)))
+
+    def outcome(self, state):
+        return state.rounds[-1].count("yes") / self.voters
+
+
+def test_a_vote_asks_every_voter_of_every_episode_in_one_call(chat):
+    yes, no = (short(chat, f"{word}<|end|>")(()) for word in ("yes", "no"))
+    odd = {chat.tokenizer.convert_tokens_to_ids(str(number)) for number in (1, 3)}
+    sample = Sampler(lambda context: no if context[1] in odd else yes)
+    first, second = Engine(Vote(), chat, sample).run([Start(), Start()])
+    assert [len(call) for call in sample.calls] == [10, 10]
+    assert first == second
+    assert first.outcome == 3 / 5
+    assert [decision.role for decision in first.decisions] == [f"voter {number}" for number in range(5)] * 2
+    assert [decision.action_text for decision in first.decisions] == ["yes", "no", "yes", "no", "yes"] * 2
+    assert chat.tokenizer.decode(list(first.decisions[6].context_ids)) == (
+        "<|user|>1?<|end|><|assistant|>no<|end|><|user|>sure?<|end|><|assistant|>"
+    )
+
+
+def test_one_voter_whose_context_is_too_long_ends_the_whole_episode(chat):
+    class Wordy(Vote):
+        def pending(self, state):
+            first, *others = super().pending(state)
+            long = [{"role": "user", "content": "x" * 50}]
+            return (*others, Request(role=first.role, messages=long)) if state.rounds else (first, *others)
+
+    engine = Engine(Wordy(), chat, Sampler(short(chat, "yes<|end|>")), max_context_tokens=40)
+    (episode,) = engine.run([Start()])
+    assert (episode.ending, len(episode.decisions), episode.outcome) == (Ending.TRUNCATED, 5, 1.0)
+
+
+# Starting from a recorded state
+
+
+def test_a_state_is_taken_as_it_is_or_gets_other_randomness(chat):
+    state = Tale(name="a", turns=2, replies=("x",), luck=3)
+    engine = Engine(TaleInteraction(), chat, Sampler(short(chat)))
+    same, other = engine.run([Start(state=state, seed=None), Start(state=state, seed=9)])
+    assert [same.metrics["luck"], other.metrics["luck"]] == [3, 9]
+    assert [len(same.decisions), len(other.decisions)] == [1, 1]
+    assert same.decisions[0].state == state
+
+
+def test_only_the_first_context_of_a_role_is_taken_from_the_record(chat):
+    sample = Sampler(short(chat))
+    recorded = tuple(chat.tokenizer("<|user|>other words<|end|><|assistant|>")["input_ids"])
+    start = Start(task={"name": "a", "turns": 2}, contexts={"teller": recorded})
+    (episode,) = Engine(TaleInteraction(), chat, sample).run([start])
+    first, second = episode.decisions
+    assert first.context_ids == recorded
+    assert second.context_ids[: len(recorded)] == recorded
+    assert start.contexts == {"teller": recorded}
+
+
+def replays(engine, episode):
+    """The rest of an episode, walked again from each of its states."""
+    starts = [Start(state=d.state, seed=None, contexts={d.role: d.context_ids}) for d in episode.decisions]
+    return engine.run(starts)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_a_replay_from_any_state_repeats_the_rest_token_for_token(chat, seed, turns):
+    engine = Engine(TaleInteraction(), chat, Sampler(babble))
+    (episode,) = engine.run([tale(f"tale {seed}", turns)])
+    for turn, replay in enumerate(replays(engine, episode)):
+        assert replay == replace(episode, decisions=episode.decisions[turn:])
+
+
+@given(st.integers(0, 10**6))
+def test_a_replay_against_an_opponent_repeats_its_moves(chat, seed):
+    def play(context):
+        # A free or a taken cell, one character a token: encoding the text again would give other tokens.
+        row, column = random.Random(str(context)).choices("123", k=2)
+        spelled = [*f"<action>place {row} {column}</action>", "<|end|>"]
+        return Generation(ids=chat.tokenizer.convert_tokens_to_ids(spelled))
+
+    interaction = EnvironmentInteraction(make("tic_tac_toe", opponent="random"))
+    engine = Engine(interaction, chat, Sampler(play))
+    (episode,) = engine.run([Start(task={"seed": seed}, seed=seed)])
+    for turn, replay in enumerate(replays(engine, episode)):
+        assert replay == replace(episode, decisions=episode.decisions[turn:])
+
+
+def test_a_replay_of_a_policy_repeats_its_play(micro_policy_append):
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy_append)
+    model = AutoModelForCausalLM.from_pretrained(micro_policy_append)
+    interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False)
+    engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=12, temperature=0))
+    episodes = engine.run([Start(task={"seed": seed}, seed=seed) for seed in range(16)])
+    assert max(len(episode.decisions) for episode in episodes) > 1
+    for episode in episodes:
+        for turn, replay in enumerate(replays(engine, episode)):
+            assert replay == replace(episode, decisions=episode.decisions[turn:])

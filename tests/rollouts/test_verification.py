@@ -1,0 +1,134 @@
+"""A verdict for every decision, and an oracle that fails costs one episode only."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hf_credit import make
+from hf_credit.environments.actions import tag
+from hf_credit.oracles import default_oracle
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Verdict, verify
+
+ENVIRONMENT = make("sudoku", size=4, blanks=4)
+ORACLE = default_oracle(ENVIRONMENT)
+PUZZLE = "12343412.14.4..1"  # the blanks are 2, 3, 3 and 2
+RIGHT, WRONG = Verdict(score=1.0, valid=True), Verdict(score=0.0, valid=False)
+
+
+def episode(*replies, ending=Ending.FINISHED):
+    """An episode of these replies; after an invalid one, the state stays what it is."""
+    interaction = EnvironmentInteraction(ENVIRONMENT)
+    state, decisions = interaction.start({"puzzle": PUZZLE}, 0), []
+    for reply in replies:
+        decisions.append(
+            Decision(role="agent", state=state, context_ids=(1,), action_ids=(2,), logprobs=None, action_text=reply)
+        )
+        state = interaction.advance(state, [reply])
+    return Episode(decisions=tuple(decisions), outcome=0.5, ending=ending, metrics={"success": 0.0})
+
+
+def verdicts(episode):
+    return [decision.verdict for decision in episode.decisions]
+
+
+class Judge:
+    """An oracle of someone else's: `verdict` of each action it is asked about."""
+
+    def __init__(self, verdict):
+        self.verdict = verdict
+        self.asked = []
+
+    def valid_actions(self, state):
+        return frozenset()
+
+    def score(self, state, action):
+        self.asked.append(action)
+        return self.verdict(action)
+
+
+def test_every_decision_is_judged_in_the_state_it_was_made_in():
+    # The digit of one cell is right in it and wrong in the next, whatever was filled before.
+    own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), "well: " + tag("FILL 4 2 3"), tag("fill 4 3 4"))
+    (judged,) = verify([own], ORACLE)
+    assert verdicts(judged) == [RIGHT, WRONG, RIGHT, WRONG]
+
+
+def test_nothing_but_the_verdicts_changes():
+    own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), ending=Ending.TRUNCATED)
+    (judged,) = verify([own], ORACLE)
+    bare = replace(judged, decisions=tuple(replace(decision, verdict=None) for decision in judged.decisions))
+    assert bare == own
+    assert verdicts(own) == [None, None]
+
+
+@pytest.mark.parametrize("reply", ["", "fill 3 1 2", "<action>fill 3 1 2", "</action><action>"])
+def test_a_reply_without_an_action_is_worth_nothing_and_nobody_is_asked(reply):
+    judge = Judge(lambda action: 1.0)
+    (judged,) = verify([episode(reply, ending=Ending.INVALID_ACTION)], judge)
+    assert verdicts(judged) == [WRONG]
+    assert judged.ending == Ending.INVALID_ACTION
+    assert judge.asked == []
+
+
+def test_an_empty_or_illegal_action_is_asked_about():
+    judge = Judge(lambda action: 0.0)
+    verify([episode(tag("")), episode(tag(" Fill  9 9\n9 "))], judge)
+    assert judge.asked == ["", "fill 9 9 9"]
+
+
+@pytest.mark.parametrize(("score", "valid"), [(0, False), (1e-9, True), (0.5, True), (True, True)])
+def test_an_action_with_any_score_is_valid(score, valid):
+    (judged,) = verify([episode(tag("x"))], Judge(lambda action: score))
+    assert verdicts(judged) == [Verdict(score=float(score), valid=valid)]
+
+
+def fail(action):
+    raise RuntimeError(f"no idea\nof {action}")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error"),
+    [
+        (fail, "oracle failed at turn 3: RuntimeError: no idea of fill 4 2 3"),
+        (lambda action: 2.0, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got 2.0"),
+        (lambda action: -0.1, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got -0.1"),
+        (lambda action: math.nan, "oracle failed at turn 3: ValueError: a score must be in [0, 1], got nan"),
+        (lambda action: None, "oracle failed at turn 3: TypeError: "),
+    ],
+)
+def test_an_oracle_that_fails_ends_that_episode_there_and_no_other(verdict, error):
+    judge = Judge(lambda action: verdict(action) if action == "fill 4 2 3" else 1.0)
+    sound, broken = (
+        episode(tag("fill 3 1 2")),
+        episode(*map(tag, ("fill 3 1 2", "fill 3 4 3", "fill 4 2 3", "fill 4 3 2"))),
+    )
+    first, second, third = verify([sound, broken, sound], judge)
+    assert first == third
+    assert (verdicts(first), first.ending, first.error) == ([RIGHT], Ending.FINISHED, None)
+    assert verdicts(second) == [RIGHT, RIGHT, None, None]
+    assert second.ending == Ending.ERROR
+    assert second.error.startswith(error)
+    assert (second.outcome, second.metrics) == (0.5, {"success": 0.0})
+    assert judge.asked.count("fill 4 3 2") == 0
+
+
+def test_the_report_of_a_failure_is_short():
+    def fail(action):
+        raise RuntimeError("x" * 10_000)
+
+    (judged,) = verify([episode(tag("fill 3 1 2"))], Judge(fail))
+    assert len(judged.error) == 500
+
+
+def test_an_episode_that_ended_in_an_error_keeps_it():
+    own = replace(episode(tag("fill 3 1 2"), ending=Ending.ERROR), error="the world ended")
+    (judged,) = verify([own], ORACLE)
+    assert (verdicts(judged), judged.ending, judged.error) == ([RIGHT], Ending.ERROR, "the world ended")
+
+
+def test_no_episodes_have_no_verdicts():
+    assert verify([], ORACLE) == []
+    assert verify([replace(episode(), ending=Ending.TRUNCATED)], ORACLE)[0].decisions == ()
