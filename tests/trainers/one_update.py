@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+
+
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """The tensor that a sharded one is part of."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 class KeepGradient(TrainerCallback):
@@ -24,7 +30,7 @@ class KeepGradient(TrainerCallback):
         # Adapters start with zero matrices, whose partners have a zero gradient: keep those too.
         self.gradients.append(
             {
-                name.removeprefix("module."): parameter.grad.clone()
+                name.removeprefix("module."): whole(parameter.grad).clone()
                 for name, parameter in model.named_parameters()
                 if parameter.grad is not None
             }
@@ -89,3 +95,5 @@ if __name__ == "__main__":
             },
             output / "update.pt",
         )
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # threads of its own would abort the interpreter's end
