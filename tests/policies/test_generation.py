@@ -1,0 +1,145 @@
+"""Sampling against the model's own next-token probabilities, one token at a time."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit.policies.generation import sampler
+from hf_credit.rollouts import Chat
+
+GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
+PROMPTS = [GRID, GRID[:30], "R1", GRID.replace("3", "."), GRID * 2]
+
+
+@pytest.fixture(scope="module")
+def policy(micro_policy):
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    return model, AutoTokenizer.from_pretrained(micro_policy)
+
+
+@pytest.fixture(scope="module")
+def contexts(policy):
+    chat = Chat(policy[1])
+    return [chat.context([{"role": "user", "content": prompt}]) for prompt in PROMPTS]
+
+
+def greedy(model, context, limit, end):
+    """The most probable token again and again, without padding, cache or `generate`."""
+    reply = []
+    while len(reply) < limit and (not reply or reply[-1] != end):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*context, *reply]])).logits[0, -1]
+        reply.append(int(logits.argmax()))
+    return reply
+
+
+def ids(generations):
+    return [list(generation.ids) for generation in generations]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 20])
+def test_temperature_zero_takes_the_most_probable_token_in_a_batch_of_unequal_lengths(policy, contexts, limit):
+    model, tokenizer = policy
+    expected = [greedy(model, context, limit, tokenizer.eos_token_id) for context in contexts]
+    assert len({len(context) for context in contexts}) > 2
+    generate = sampler(model, tokenizer, max_new_tokens=limit, temperature=0)
+    assert ids(generate(contexts)) == expected
+    assert [ids(generate([context])) for context in contexts] == [[reply] for reply in expected]
+
+
+def test_a_reply_ends_with_its_first_end_token_or_at_the_limit(policy, contexts):
+    model, tokenizer = policy
+    torch.manual_seed(0)
+    replies = ids(sampler(model, tokenizer, max_new_tokens=9, temperature=1.5)(contexts * 40))
+    ended = [reply for reply in replies if reply[-1] == tokenizer.eos_token_id]
+    cut = [reply for reply in replies if reply[-1] != tokenizer.eos_token_id]
+    assert ended
+    assert cut
+    assert all(tokenizer.eos_token_id not in reply[:-1] for reply in replies)
+    assert {len(reply) for reply in cut} == {9}
+
+
+def test_the_models_own_end_tokens_count_too(policy, contexts):
+    model, tokenizer = copy.deepcopy(policy[0]), policy[1]
+    close = tokenizer.convert_tokens_to_ids("</action>")
+    whole = ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts[:1]))[0]
+    assert whole[-2:] == [close, tokenizer.eos_token_id]
+    model.generation_config.eos_token_id = [close]
+    assert ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts[:1])) == [whole[:-1]]
+
+
+def test_the_padding_token_may_be_the_end_token(policy, contexts):
+    model, tokenizer = policy[0], copy.deepcopy(policy[1])
+    expected = ids(sampler(*policy, max_new_tokens=20, temperature=0)(contexts))
+    tokenizer.pad_token = tokenizer.eos_token
+    assert ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts)) == expected
+
+
+def test_tokens_are_drawn_with_their_probabilities(policy, contexts):
+    model, tokenizer = policy
+    with torch.no_grad():
+        logits = model(torch.tensor([contexts[2]])).logits[0, -1]
+    expected = (logits / 2).softmax(-1)
+    torch.manual_seed(0)
+    generate = sampler(model, tokenizer, max_new_tokens=1, temperature=2.0)
+    drawn = torch.tensor(ids(generate([contexts[2]] * 4000))).flatten()
+    counts = torch.bincount(drawn, minlength=len(expected)) / 4000
+    # half the summed differences; for these counts about 0.04 in expectation
+    assert (counts - expected).abs().sum() / 2 < 0.1
+
+
+def test_the_draw_can_be_narrowed(policy, contexts):
+    model, tokenizer = policy
+    with torch.no_grad():
+        logits = model(torch.tensor([contexts[2]])).logits[0, -1]
+    best = logits.argsort(descending=True)
+    nucleus = int((logits.softmax(-1).sort(descending=True).values.cumsum(0) < 0.5).sum()) + 1
+    torch.manual_seed(0)
+    for options, allowed in (
+        ({"top_k": 3, "temperature": 3.0}, 3),
+        ({"top_p": 0.5}, nucleus),
+        ({"top_k": 1, "temperature": 5.0}, 1),
+    ):
+        generate = sampler(model, tokenizer, max_new_tokens=1, **options)
+        drawn = {reply[0] for reply in ids(generate([contexts[2]] * 500))}
+        assert drawn == set(best[:allowed].tolist())
+
+
+def test_the_draw_follows_the_random_stream_of_torch(policy, contexts):
+    generate = sampler(*policy, max_new_tokens=12)
+    replies = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        replies.append(ids(generate(contexts * 4)))
+    assert replies[0] == replies[1]
+    assert replies[0] != replies[2]
+
+
+def test_habits_among_the_models_own_settings_do_not_bend_the_draw(policy, contexts):
+    model, tokenizer = copy.deepcopy(policy[0]), policy[1]
+    model.generation_config.update(repetition_penalty=50.0, temperature=9.0, top_k=1, max_new_tokens=1, do_sample=True)
+    expected = ids(sampler(*policy, max_new_tokens=20, temperature=0)(contexts))
+    assert ids(sampler(model, tokenizer, max_new_tokens=20, temperature=0)(contexts)) == expected
+    drawn = []
+    for own in (model, policy[0]):
+        torch.manual_seed(3)
+        drawn.append(ids(sampler(own, tokenizer, max_new_tokens=20)(contexts * 4)))
+    assert drawn[0] == drawn[1]
+
+
+def test_the_model_is_used_in_evaluation_mode(policy, contexts):
+    model = copy.deepcopy(policy[0]).train()
+    sampler(model, policy[1], max_new_tokens=2)(contexts)
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_new_tokens": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}]
+)
+def test_sampling_parameters_out_of_range_are_refused(policy, options):
+    with pytest.raises(ValueError, match=r"sampling needs max_new_tokens >= 1, .* got .*; correct the one"):
+        sampler(*policy, **options)

@@ -1,0 +1,293 @@
+"""A micro policy is an ordinary policy: its text survives, its weights repeat, its warm-up teaches it the game."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit import make
+from hf_credit.environments.actions import tag
+from hf_credit.environments.randomness import stream
+from hf_credit.oracles import default_oracle
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, init_policy, warm_up
+from hf_credit.policies.scripted import scripted_episodes
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Row, Start, decision_rows
+
+SUDOKU = make("sudoku", size=4, blanks=4)
+SMALL = MicroConfig(hidden_size=16, layers=1, heads=2)
+WORLDS = {
+    "sudoku 4x4": make("sudoku", size=4),
+    "sudoku 9x9": make("sudoku"),
+    "tic_tac_toe": make("tic_tac_toe", opponent_simulations=20),
+    "minesweeper": make("minesweeper"),
+    "minesweeper 11x12": make("minesweeper", rows=11, columns=12, mines=60),
+}
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def world(request):
+    return WORLDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(SUDOKU)
+
+
+@pytest.fixture(scope="module")
+def rows(tokenizer):
+    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(24)]
+    interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
+    episodes = scripted_episodes(interaction, Chat(tokenizer), default_oracle(SUDOKU), 1.0, starts)
+    return [row for episode in episodes for row in decision_rows(episode.decisions, [1.0] * len(episode.decisions))]
+
+
+def texts(environment, seeds):
+    """Everything that episodes of other seeds can show or be answered with, the ends included."""
+    yield environment.instructions
+    for seed in seeds:
+        draws = stream(seed, "another walk")
+        state = environment.initial_state(environment.sample_task(seed), seed)
+        yield environment.observe(state)
+        while actions := environment.legal_actions(state):
+            yield from map(tag, actions)
+            yield environment.step(state, "?").observation
+            state = environment.step(state, draws.choice(actions)).state
+            yield environment.observe(state)
+
+
+# The tokenizer
+
+
+def test_every_text_of_an_environment_survives_its_tokenizer(world):
+    tokenizer = build_tokenizer(world)
+    every = list(dict.fromkeys(texts(world, range(5000, 5008))))
+    encoded = tokenizer(every, add_special_tokens=False)["input_ids"]
+    assert tokenizer.batch_decode(encoded) == every
+    assert not any(tokenizer.unk_token_id in ids for ids in encoded)
+
+
+def test_a_tag_and_a_label_are_one_token_each(tokenizer):
+    ids = tokenizer(" C1 C2\nR1 2 .<action>fill 1 2 3</action>", add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == [
+        " C1",
+        " C2",
+        "\n",
+        "R1",
+        " 2",
+        " .",
+        "<action>",
+        "fill",
+        " 1",
+        " 2",
+        " 3",
+        "</action>",
+    ]
+
+
+def test_the_template_closes_every_turn_with_the_end_token(tokenizer):
+    chat = Chat(tokenizer)
+    messages = [
+        {"role": "user", "content": "R1 2"},
+        {"role": "assistant", "content": "C1"},
+        {"role": "user", "content": "."},
+    ]
+    assert (
+        tokenizer.decode(chat.context(messages))
+        == "<|user|>R1 2<|end|><|assistant|>C1<|end|><|user|>.<|end|><|assistant|>"
+    )
+    assert tokenizer.eos_token == "<|end|>"
+    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}) == 3
+
+
+@given(st.text(max_size=30) | st.text("R1fill \n<>/action", max_size=30))
+def test_no_text_breaks_the_tokenizer_and_one_of_known_characters_survives_it(tokenizer, text):
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert all(0 <= token < len(tokenizer) for token in ids)
+    decoded = tokenizer.decode(ids)
+    if set(text) <= set(tokenizer.get_vocab()):
+        assert decoded == text
+        assert tokenizer.unk_token_id not in ids
+
+
+def test_a_tokenizer_is_the_same_every_time(tokenizer):
+    assert build_tokenizer(SUDOKU).get_vocab() == tokenizer.get_vocab()
+
+
+# The model
+
+
+def weights(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_the_seed_alone_decides_the_weights(tokenizer):
+    torch.manual_seed(1)
+    first = weights(build_model(tokenizer, SMALL))
+    torch.manual_seed(2)
+    assert torch.equal(weights(build_model(tokenizer, SMALL)), first)
+    assert not torch.equal(
+        weights(build_model(tokenizer, MicroConfig(hidden_size=16, layers=1, heads=2, seed=1))), first
+    )
+
+
+def test_building_leaves_the_random_stream_as_it_was(tokenizer):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    build_model(tokenizer, SMALL)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_model_has_the_chosen_size(tokenizer):
+    model = build_model(tokenizer, MicroConfig(hidden_size=32, layers=3, heads=4), context=77)
+    assert model.config.model_type == "qwen3"
+    assert (model.config.hidden_size, model.config.num_hidden_layers, model.config.num_attention_heads) == (32, 3, 4)
+    assert model.config.max_position_embeddings == 77
+    assert model.get_input_embeddings().weight.shape == (len(tokenizer), 32)
+    assert model.dtype == torch.float32
+
+
+# Warm-up
+
+
+def imitation_loss(model, rows):
+    """Mean cross entropy of the tokens in the loss, row by row and without padding."""
+    losses = []
+    for row in rows:
+        ids = [*row.prompt_ids, *row.completion_ids]
+        with torch.no_grad():
+            logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        for position, on in enumerate(row.loss_mask, start=len(row.prompt_ids)):
+            if on:
+                losses.append(-logprobs[position - 1, ids[position]].item())
+    return sum(losses) / len(losses)
+
+
+def test_warm_up_lowers_the_loss(tokenizer, rows):
+    model = build_model(tokenizer, SMALL)
+    before = imitation_loss(model, rows)
+    assert before == pytest.approx(math.log(len(tokenizer)), rel=0.5)
+    warm_up(
+        model, rows, tokenizer.pad_token_id, MicroConfig(hidden_size=16, layers=1, heads=2, epochs=4, batch_rows=8)
+    )
+    assert imitation_loss(model, rows) < before / 2
+    assert not model.training
+
+
+def test_each_step_is_reported_with_the_loss_before_it(tokenizer, rows):
+    model = build_model(tokenizer, SMALL)
+    first = imitation_loss(model, rows)
+    steps = []
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, epochs=2, batch_rows=len(rows))
+    warm_up(model, rows, tokenizer.pad_token_id, config, lambda *step: steps.append(step))
+    assert [step[:2] for step in steps] == [(1, 2), (2, 2)]
+    assert steps[0][2] == pytest.approx(first, rel=1e-4)
+
+
+def test_every_row_is_seen_once_an_epoch(tokenizer, rows):
+    steps = []
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, epochs=3, batch_rows=40)
+    warm_up(build_model(tokenizer, SMALL), rows, tokenizer.pad_token_id, config, lambda *step: steps.append(step))
+    assert len(rows) == 96
+    assert len(steps) == 3 * 3  # 40, 40 and 16 rows
+
+
+def test_only_tokens_in_the_loss_are_imitated(tokenizer):
+    # The first completion token is context: whatever it is, the loss of the second alone is reported.
+    model = build_model(tokenizer, SMALL)
+    row = Row(prompt_ids=(7, 8), completion_ids=(9, 10), loss_mask=(0, 1), advantages=(0.0, 1.0), logprobs=None)
+    expected = imitation_loss(model, [row])
+    steps = []
+    warm_up(model, [row], tokenizer.pad_token_id, SMALL, lambda *step: steps.append(step))
+    assert steps[0][2] == pytest.approx(expected, rel=1e-4)
+
+
+# The folder
+
+
+def test_the_folder_opens_as_any_other_and_generates(micro_policy):
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy)
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    context = Chat(tokenizer).context([{"role": "user", "content": SUDOKU.observe(state())}])
+    output = model.generate(torch.tensor([context]), max_new_tokens=20, do_sample=False)
+    reply = tokenizer.decode(output[0, len(context) :])
+    assert re.fullmatch(r"<action>fill [1-4] [1-4] [1-4]</action><\|end\|>", reply)
+
+
+def state():
+    return SUDOKU.initial_state(SUDOKU.sample_task(77), 77)
+
+
+def test_the_tokenizer_comes_back_as_it_was(micro_policy, tokenizer):
+    opened = AutoTokenizer.from_pretrained(micro_policy)
+    text = f"{SUDOKU.instructions}\n{SUDOKU.observe(state())}{tag('fill 1 2 3')}"
+    assert opened(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert opened.decode(opened(text, add_special_tokens=False)["input_ids"]) == text
+    assert (opened.pad_token, opened.eos_token, opened.padding_side) == ("<|pad|>", "<|end|>", "left")
+    assert opened.chat_template == tokenizer.chat_template
+
+
+def test_the_folder_says_what_it_holds(micro_policy):
+    card = (micro_policy / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "`sudoku`" in card
+    assert '{"size": 4, "blanks": 4}' in card
+    assert "history='current'" in card
+    assert '"quality": 0.7' in card
+    parameters = AutoModelForCausalLM.from_pretrained(micro_policy).num_parameters()
+    assert f"{parameters:,} parameters" in card
+
+
+def test_the_same_seed_builds_the_same_policy(tmp_path):
+    def build(folder, **changes):
+        config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4, **changes)
+        starts = [Start(task={"seed": seed}, seed=seed) for seed in range(4)]
+        interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
+        init_policy(interaction, default_oracle(SUDOKU), starts, folder, config)
+        return weights(AutoModelForCausalLM.from_pretrained(folder))
+
+    torch.manual_seed(1)
+    first = build(tmp_path / "first")
+    torch.manual_seed(2)
+    assert torch.equal(build(tmp_path / "second"), first)
+    assert not torch.equal(build(tmp_path / "third", seed=1), first)
+
+
+def test_an_old_folder_is_replaced(tmp_path, micro_policy):
+    folder = tmp_path / "policy"
+    shutil.copytree(micro_policy, folder)
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=2, quality=0.25)
+    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(2)]
+    assert init_policy(EnvironmentInteraction(SUDOKU), default_oracle(SUDOKU), starts, folder, config) == folder
+    assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
+    assert '"quality": 0.25' in (folder / "README.md").read_text(encoding="utf-8")
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"] == 1
+
+
+# Refused
+
+
+@pytest.mark.parametrize("quality", [-0.1, 1.5, math.nan])
+def test_a_quality_out_of_range_is_refused(quality):
+    with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got "):
+        MicroConfig(quality=quality)
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "layers", "heads", "episodes", "epochs", "batch_rows"])
+def test_a_size_below_one_is_refused(name):
+    with pytest.raises(ValueError, match=rf"{name} must be at least 1, got 0; raise it\."):
+        MicroConfig(**{name: 0})
+
+
+def test_a_width_that_the_heads_do_not_divide_is_refused():
+    with pytest.raises(ValueError, match="hidden_size must be a multiple of heads, got 64 and 5; "):
+        MicroConfig(heads=5)

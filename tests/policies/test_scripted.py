@@ -1,0 +1,90 @@
+"""Scripted play has the quality that was asked for and reads as a policy's own would."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_credit import make
+from hf_credit.oracles import default_oracle
+from hf_credit.policies.micro import build_tokenizer
+from hf_credit.policies.scripted import scripted_episode, scripted_episodes
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start, verify
+
+SUDOKU = make("sudoku", size=4, blanks=4)
+ORACLE = default_oracle(SUDOKU)
+STARTS = [Start(task={"seed": seed}, seed=seed) for seed in range(100)]
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return Chat(build_tokenizer(SUDOKU))
+
+
+def share_of_valid(episodes):
+    verdicts = [decision.verdict.valid for episode in verify(episodes, ORACLE) for decision in episode.decisions]
+    return sum(verdicts) / len(verdicts)
+
+
+def test_the_best_player_always_plays_as_the_oracle_says(chat):
+    episodes = scripted_episodes(EnvironmentInteraction(SUDOKU), chat, ORACLE, 1.0, STARTS[:20])
+    assert share_of_valid(episodes) == 1
+    assert {episode.outcome for episode in episodes} == {1.0}
+    assert {(episode.ending, episode.metrics["success"]) for episode in episodes} == {(Ending.FINISHED, 1.0)}
+
+
+@pytest.mark.parametrize("quality", [0.0, 0.5, 0.9])
+def test_the_rest_of_its_actions_are_legal_ones(chat, quality):
+    episodes = scripted_episodes(EnvironmentInteraction(SUDOKU), chat, ORACLE, quality, STARTS)
+    assert {episode.ending for episode in episodes} == {Ending.FINISHED}
+    assert {len(episode.decisions) for episode in episodes} == {4}
+    # One of the four digits of an empty cell is valid. Three standard deviations of 400 decisions are 0.075 at most.
+    assert share_of_valid(episodes) == pytest.approx(quality + (1 - quality) / 4, abs=0.075)
+
+
+@pytest.mark.parametrize("history", ["append", "current"])
+@pytest.mark.parametrize("name", ["sudoku", "tic_tac_toe", "minesweeper"])
+def test_it_is_the_episode_that_an_engine_would_record_of_the_same_replies(name, history):
+    options = {"sudoku": {"size": 4}, "tic_tac_toe": {"opponent": "random"}, "minesweeper": {"rows": 3, "columns": 3}}
+    environment = make(name, **options[name])
+    chat = Chat(build_tokenizer(environment))
+    interaction = EnvironmentInteraction(environment, history=history)
+    for start in STARTS[:4]:
+        scripted = scripted_episode(interaction, chat, default_oracle(environment), 0.5, start)
+        replies = iter([decision.action_ids for decision in scripted.decisions])
+
+        def repeat(contexts, replies=replies):
+            return [Generation(ids=next(replies)) for _ in contexts]
+
+        assert Engine(interaction, chat, repeat).run([start]) == [scripted]
+
+
+def test_a_reply_is_an_action_in_tags_closed_by_the_end_token(chat):
+    episode = scripted_episode(EnvironmentInteraction(SUDOKU), chat, ORACLE, 1.0, STARTS[0])
+    for decision in episode.decisions:
+        assert decision.action_text in {
+            f"<action>{action}</action>" for action in ORACLE.valid_actions(decision.state.world)
+        }
+        assert chat.tokenizer.decode(decision.action_ids) == f"{decision.action_text}<|end|>"
+        assert decision.logprobs is None
+
+
+def test_the_seed_drives_the_player(chat):
+    interaction = EnvironmentInteraction(SUDOKU)
+    task = SUDOKU.sample_task(0)
+    first, again, other = (
+        scripted_episode(interaction, chat, ORACLE, 0.5, Start(task=task, seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert [d.action_text for d in first.decisions] != [d.action_text for d in other.decisions]
+
+
+def test_it_stops_at_the_turn_limit(chat):
+    interaction = EnvironmentInteraction(SUDOKU, max_turns=2)
+    episode = scripted_episode(interaction, chat, ORACLE, 1.0, STARTS[0])
+    assert (episode.ending, len(episode.decisions)) == (Ending.TURN_LIMIT, 2)
+
+
+@pytest.mark.parametrize("quality", [-0.1, 1.1, float("nan")])
+def test_a_quality_out_of_range_is_refused(chat, quality):
+    with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got "):
+        scripted_episode(EnvironmentInteraction(SUDOKU), chat, ORACLE, quality, STARTS[0])
