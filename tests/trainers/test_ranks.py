@@ -1,0 +1,80 @@
+"""Processes that stay in step: alone without effort, and two of them in a run of two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from accelerate import Accelerator
+
+from hf_credit.rollouts import Generation
+from hf_credit.trainers.ranks import InStep
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """What each of two processes of a real run saw."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = Path(__file__).with_name("two_in_step.py")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script), str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    run = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+
+
+def test_there_are_two_processes(reports):
+    assert [report["world size"] for report in reports] == [2, 2]
+
+
+def test_each_process_plays_its_own_episodes_to_their_end(reports):
+    assert [report["both play"]["turns"] for report in reports] == [[1, 1, 1, 1, 1], [2, 6]]
+    assert [report["one plays"]["turns"] for report in reports] == [[], [3]]
+
+
+def test_both_processes_make_equally_many_calls_with_equally_many_contexts(reports):
+    sizes = [[len(call) for call in report["both play"]["calls"]] for report in reports]
+    # process 0 asks for 2, 2 and 1, process 1 for 2, 2, 1, 1, 1 and 1
+    assert sizes == [[2, 2, 1, 1, 1, 1]] * 2
+
+
+def test_who_is_short_of_contexts_fills_up_with_idle_ones(reports):
+    idle = [[context == [3] for context in call] for call in reports[0]["both play"]["calls"]]
+    assert idle == [[False] * 2, [False] * 2, [False], [True], [True], [True]]
+    assert not any(context == [3] for call in reports[1]["both play"]["calls"] for context in call)
+    assert reports[0]["one plays"]["calls"] == [[[3]]] * 3
+    assert [len(call) for call in reports[1]["one plays"]["calls"]] == [1, 1, 1]
+
+
+def test_where_nobody_plays_nothing_is_asked(reports):
+    assert [report["nobody plays"] for report in reports] == [{"turns": [], "calls": []}] * 2
+
+
+def test_replies_are_those_to_the_own_contexts(reports):
+    assert [len(report["replies"]) for report in reports] == [1, 3]
+    assert [{reply[0] for reply in report["replies"]} for report in reports] == [{10}, {11}]
+
+
+def test_processes_know_of_each_others_items(reports):
+    assert [report["most"] for report in reports] == [3, 3]
+    assert [report["before"] for report in reports] == [0, 4]
+    assert [report["gathered"] for report in reports] == [["0.0", "1.0", "1.1"]] * 2
+    assert [report["none gathered"] for report in reports] == [[], []]
+
+
+def test_a_process_alone_asks_for_what_it_wants_and_no_more():
+    calls = []
+
+    def generate(contexts):
+        calls.append(list(contexts))
+        return [Generation(ids=context) for context in contexts]
+
+    ranks = InStep(generate, Accelerator(), idle_context=(3,))
+    assert [reply.ids for reply in ranks([(5,), (6, 7)])] == [(5,), (6, 7)]
+    ranks.finish()
+    assert calls == [[(5,), (6, 7)]]
+    assert (ranks.most(4), ranks.before(4), ranks.gather(["a"])) == (4, 0, ["a"])

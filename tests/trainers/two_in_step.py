@@ -1,0 +1,76 @@
+"""What two processes do together, each writing what it saw to a file of its own; for torchrun.
+
+Process 0 plays five short episodes and process 1 one of two turns and one of six; each may have two under way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from accelerate import Accelerator
+
+from hf_credit import make
+from hf_credit.policies.micro import build_tokenizer
+from hf_credit.rollouts import Chat, Engine, Generation, Interaction, Request, Start
+from hf_credit.trainers.ranks import InStep
+
+IDLE = (3,)
+
+
+class Count(Interaction):
+    """Goes on for as many turns as the task says."""
+
+    def start(self, task, seed):
+        return (task["turns"], 0)
+
+    def pending(self, state):
+        turns, made = state
+        return () if made == turns else (Request(role="agent", messages=[{"role": "user", "content": f"{made}"}]),)
+
+    def advance(self, state, replies):
+        turns, made = state
+        return (turns, made + 1)
+
+    def outcome(self, state):
+        return 0.0
+
+
+def main(folder: Path) -> None:
+    accelerator = Accelerator()
+    rank = accelerator.process_index
+    chat = Chat(build_tokenizer(make("sudoku", size=4, blanks=4), episodes=1))
+    calls = []
+
+    def generate(contexts):
+        calls.append([list(context) for context in contexts])
+        return [Generation(ids=[10 + rank, chat.tokenizer.eos_token_id]) for _ in contexts]
+
+    ranks = InStep(generate, accelerator, IDLE)
+    engine = Engine(Count(), chat, ranks, max_concurrent=2)
+
+    def play(*turns):
+        """The turns of each episode, and the calls that were made meanwhile."""
+        calls.clear()
+        episodes = engine.run([Start(task={"turns": count}) for count in turns])
+        ranks.finish()
+        return {"turns": [len(episode.decisions) for episode in episodes], "calls": list(calls)}
+
+    report = {
+        "world size": accelerator.num_processes,
+        "both play": play(2, 6) if rank else play(1, 1, 1, 1, 1),
+        "one plays": play(3) if rank else play(),
+        "nobody plays": play(),
+        "replies": [list(reply.ids) for reply in ranks([[5], [6], [7]] if rank else [[5]])],
+        "most": ranks.most(3 - rank),
+        "before": ranks.before(4 + rank),
+        "gathered": ranks.gather([f"{rank}.{number}" for number in range(rank + 1)]),
+        "none gathered": ranks.gather([]),
+    }
+    (folder / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
