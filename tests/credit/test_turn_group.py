@@ -109,6 +109,13 @@ def test_the_dtype_is_that_of_the_rewards(dtype):
     assert result.tolist() == [[1.0], [-1.0]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sums_of_many_rewards_keep_their_precision(dtype):
+    rewards = torch.tensor([[100.0], [0.0]], dtype=dtype).repeat(1000, 1)
+    result = turn_group_advantages(rewards, torch.ones(2000, 1, dtype=torch.bool))
+    assert result.flatten().tolist() == [1.0, -1.0] * 1000
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 3)])
 def test_without_active_decisions_there_are_only_zeros(shape):
     result = turn_group_advantages(torch.full(shape, NAN), torch.zeros(shape, dtype=torch.bool))
