@@ -1,0 +1,298 @@
+"""What the documents say is true: their code runs, their commands parse, and what they name exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from trl import ModelConfig
+from typer.main import get_command
+
+import hf_credit
+from hf_credit import VerifiableProcessConfig, make, oracles
+from hf_credit.cli import app
+from hf_credit.cli.options import parse_options
+from hf_credit.cli.training import GameArguments, read_job
+from hf_credit.credit import turn_group_advantages
+from hf_credit.evaluation.setup import Sampling
+from hf_credit.oracles import default_oracle
+from hf_credit.trainers.base import CreditTrainer
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+
+COMMANDS: Any = get_command(app)
+
+# What these tests make smaller in a document's script, so that it runs in seconds.
+SMALLER = {"README.md": [('"max_steps": 20', '"max_steps": 1')]}
+# A GPU's settings, which a processor would refuse.
+ON_A_PROCESSOR = ["--use_cpu", "true", "--bf16", "false"]
+# Logged by TRL and transformers.
+THEIRS = {"loss", "grad_norm", "learning_rate", "entropy", "step_time", "epoch", "step", "kl"}
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(document), re.MULTILINE | re.DOTALL)
+
+
+def prose(document: str) -> str:
+    """The text without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", text_of(document), flags=re.MULTILINE | re.DOTALL)
+
+
+def quoted(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def tables(document: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """The header and the rows of every table."""
+    for lines in re.findall(r"(?:^\|.*\|\n)+", text_of(document), re.MULTILINE):
+        header, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines.splitlines()]
+        yield [cell.strip(" |") for cell in header], [[cell.strip(" |") for cell in row] for row in rows]
+
+
+def first_column(rows: list[list[str]]) -> list[str]:
+    """What the first column of a table has in backticks."""
+    return [name for row in rows for name in quoted(row[0])]
+
+
+def script(document: str) -> str:
+    """All Python of a document, in order."""
+    code = "\n".join(blocks(document, "python"))
+    for shown, smaller in SMALLER.get(document, []):
+        assert shown in code
+        code = code.replace(shown, smaller)
+    return code
+
+
+def run(code: str, folder: Path) -> str:
+    """What a script prints, run by itself in a folder of its own."""
+    path = folder / "document.py"
+    path.write_text(code, encoding="utf-8")
+    finished = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path)], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+def commands(document: str) -> Iterator[list[str]]:
+    """Every command line in a document's blocks, as words, without variables set in front of it."""
+    for block in blocks(document, "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.match(r"[A-Z_]+=", words[0]):
+                words = words[1:]
+            if words:
+                yield words
+
+
+def of_hf_credit(words: list[str]) -> list[str] | None:
+    """The arguments of `hf-credit` that a command line comes down to, `None` if it is another program's."""
+    launched = [position for position, word in enumerate(words) if word.endswith("/train.py")]
+    if launched:
+        return ["train", *words[launched[0] + 1 :]]
+    return words[1:] if words[0] == "hf-credit" else None
+
+
+def parsed(arguments: list[str]) -> Any:
+    """The context of a subcommand, parsed but not run."""
+    outer = COMMANDS.make_context("hf-credit", list(arguments))
+    name, command, rest = COMMANDS.resolve_command(outer, arguments)
+    return command.make_context(name, rest, parent=outer)
+
+
+def resolve(name: str) -> Any:
+    """The object with a dotted name."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(f"there is no {name}")
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+# The code runs
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python") and name != "README.md"])
+def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path) -> None:
+    run(script(document), tmp_path)
+
+
+def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Path) -> None:
+    (init,) = [words[1:] for words in commands("README.md") if words[:2] == ["hf-credit", "init-policy"]]
+    small = [*init, "--episodes", "32", "--hidden-size", "32"]
+    before = "from typer.main import get_command\nfrom hf_credit.cli import app\n"
+    before += f"get_command(app).main({small!r}, standalone_mode=False)\n"
+    after = "\nimport json\nprint(json.dumps(sorted(trainer.state.log_history[0])))"
+    logged = json.loads(run(before + script("README.md") + after, tmp_path).splitlines()[-1])
+    assert (tmp_path / "runs" / "sudoku_vpr" / "model.safetensors").exists()
+
+    told = {name for header, rows in tables("docs/concepts.md") if header[0] == "name" for name in first_column(rows)}
+    assert {"reward", "oracle/valid", "process_reward/mean"} <= told
+    assert {name for name in logged if not name.startswith("clip_ratio/")} - THEIRS <= told
+
+
+def test_the_readmes_script_is_short() -> None:
+    (code,) = blocks("README.md", "python")
+    assert len([line for line in code.splitlines() if line]) <= 15
+
+
+def test_a_real_model_is_one_changed_line_of_the_readmes_script() -> None:
+    (change,) = blocks("README.md", "diff")
+    removed, added = change.splitlines()
+    (code,) = blocks("README.md", "python")
+    assert removed.removeprefix("-") in code.splitlines()
+    names: dict[str, Any] = {}
+    exec(added.removeprefix("+"), names)
+    assert names["settings"].keys() <= VerifiableProcessConfig.__dataclass_fields__.keys()
+
+
+# What is named exists
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_inside_the_project_leads_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / document).parent / path if path else ROOT / document
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_dotted_name_can_be_imported(document: str) -> None:
+    for text in quoted(prose(document)):
+        for name in re.findall(r"^hf_credit(?:\.\w+)+", text):
+            resolve(name)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_of_the_repository_exists(document: str) -> None:
+    words = [word for line in commands(document) for word in line] + quoted(prose(document))
+    for word in words:
+        if re.fullmatch(r"(src|trainers|tests|docs)/[\w./]+", word) and "<" not in word:
+            assert (ROOT / word).exists() or (ROOT / "src" / "hf_credit" / word).exists(), word
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_line_parses(document: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    inline = [shlex.split(text) for text in quoted(prose(document)) if re.match(r"hf-credit [a-z]", text)]
+    for words in inline:
+        assert words[1] in COMMANDS.commands, words
+    for words in commands(document):
+        arguments = of_hf_credit(words)
+        if arguments is None:
+            continue
+        context = parsed(arguments)
+        if context.info_name == "train":
+            recipe, overrides = context.params["config"], context.args
+            read_job(["--config", str(recipe), *overrides, *ON_A_PROCESSOR])
+        elif context.params.get("environment"):
+            make(context.params["environment"], **parse_options(context.params["option"]))
+
+
+def test_every_trainer_of_the_readme_is_there_or_said_not_to_be() -> None:
+    ((_, rows),) = [table for table in tables("README.md") if table[0][0] == "trainer"]
+    for row in rows:
+        (name,) = quoted(row[0])
+        assert row[2] in ("available", "planned")
+        assert hasattr(hf_credit, name) == (row[2] == "available"), name
+    assert {name for name in hf_credit.__all__ if name.endswith("Trainer")} <= {quoted(row[0])[0] for row in rows}
+
+
+def test_every_command_is_in_the_readme() -> None:
+    assert set(COMMANDS.commands) <= set(quoted(text_of("README.md")))
+
+
+# Settings
+
+
+def fields(kind: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def test_every_setting_of_how_to_train_exists() -> None:
+    trainer = set(inspect.signature(CreditTrainer.__init__).parameters)
+    known = fields(VerifiableProcessConfig) | fields(ModelConfig) | fields(GameArguments) | trainer
+    elsewhere = {"num_processes", "flash_attention_2", "rollout_value"}  # accelerate's, and values
+    named = set()
+    for text in quoted(prose("docs/how-to-train.md")):
+        name = text.partition(":")[0]
+        if re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name):
+            named.add(name)
+    assert len(named) > 30
+    assert named - elsewhere <= known
+    kinds = {"field": VerifiableProcessConfig, "model field": ModelConfig}
+    for header, rows in tables("docs/how-to-train.md"):
+        if header[0] in kinds:
+            assert set(first_column(rows)) <= fields(kinds[header[0]])
+    for block in blocks("docs/how-to-train.md", "yaml"):
+        assert yaml.safe_load(block).keys() <= known
+
+
+def default_of(expression: str, config: VerifiableProcessConfig) -> Any:
+    """The value of a field, or of an expression over what a user can call."""
+    if expression.isidentifier():
+        return getattr(config, expression)
+
+    def signature(function: Any) -> dict[str, Any]:
+        parameters = inspect.signature(inspect.unwrap(function)).parameters
+        return {name: parameter.default for name, parameter in parameters.items()}
+
+    names = {"make": make, "oracles": oracles, "default_oracle": default_oracle, "Sampling": Sampling}
+    return eval(expression, {**names, "signature": signature, "turn_group_advantages": turn_group_advantages})
+
+
+def test_the_papers_defaults_are_those_of_the_code(tmp_path: Path) -> None:
+    config = VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    rows = [row for header, rows in tables("docs/paper_index.md") if header[0] == "setting" for row in rows]
+    told = {}
+    for setting, value, source in rows:
+        (expression,), (literal,) = quoted(setting), quoted(value)
+        told[expression] = eval(literal, {})
+        assert default_of(expression, config) == told[expression], expression
+        assert source
+    ours = VerifiableProcessConfig.__annotations__.keys() & fields(VerifiableProcessConfig)
+    assert ours <= told.keys(), "every default of ours has its source"
+
+
+def test_every_equation_of_section_2_has_its_place() -> None:
+    ((_, rows),) = [table for table in tables("docs/paper_index.md") if table[0][0] == "equation"]
+    assert [row[0] for row in rows if row[0].startswith("(")] == [f"({number})" for number in range(1, 10)]
+    for equation, _, place in rows:
+        names = [name for name in quoted(place) if name.startswith("hf_credit.")]
+        assert names or "analysis only, no code" in place, equation
+        for name in names:
+            assert callable(resolve(name)), name
