@@ -147,7 +147,24 @@ def test_an_oracle_that_raises_ends_its_episodes_and_no_other(
     assert math.isfinite(logged["loss"])
 
 
-def test_outcome_reward_needs_no_oracle(one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path) -> None:
+def test_an_oracle_that_only_watches_may_fail(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    class Broken:
+        asked = 0
+
+        def valid_actions(self, state: Any) -> frozenset[str]:
+            return frozenset()
+
+        def score(self, state: Any, action: str) -> float:
+            self.asked += 1
+            if self.asked > 1:  # the first question comes at construction
+                raise RuntimeError("gone")
+            return 1.0
+
+    trainer = one_update(micro_policy, process_reward="outcome", trainer_kwargs={"oracle": Broken()})
+    assert trainer.state.log_history[0]["endings/error"] == 0
+
+
+def test_the_papers_method_needs_an_oracle(micro_policy: Path, tmp_path: Path) -> None:
     environment = make("sudoku", size=4, blanks=4)
     environment.name = "house_rules"
     with pytest.raises(ValueError, match="needs an oracle, got none and 'house_rules' has none"):
@@ -159,6 +176,11 @@ def test_a_dataset_of_task_rows_is_trained_on(one_update: Callable[..., Any], mi
     rows = Dataset.from_list([{"seed": seed, **environment.sample_task(seed)} for seed in range(8)])
     trainer = one_update(micro_policy, trainer_kwargs={"train_dataset": rows})
     assert trainer.state.log_history[0]["endings/error"] == 0
+
+
+def test_template_settings_may_come_as_json_from_a_command_line(tmp_path: Path) -> None:
+    settings = config(tmp_path, value_template_kwargs='{"enable_thinking": false}')
+    assert settings.value_template_kwargs == {"enable_thinking": False}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ def init_policy(
     Args:
         interaction: the environment and how it is shown; training and evaluation must show it the same way.
         oracle: who knows the valid actions that the scripted player plays.
-        starts: the tasks of the scripted episodes, of the training split.
+        starts: the tasks of the scripted episodes, of the training split; the first `config.episodes` are played.
         output: the folder, which `from_pretrained` then opens.
         config: how it is built.
         on_step: as in `warm_up`.
@@ -194,7 +195,7 @@ def init_policy(
     tokenizer = build_tokenizer(interaction.environment)
     model = build_model(tokenizer, config)
     chat = Chat(tokenizer)
-    episodes = scripted_episodes(interaction, chat, oracle, config.quality, starts)
+    episodes = scripted_episodes(interaction, chat, oracle, config.quality, islice(starts, config.episodes))
     rows = [row for e in episodes for row in decision_rows(e.decisions, [1.0] * len(e.decisions))]
     warm_up(model, rows, tokenizer.pad_token_id, config, on_step)
     folder = Path(output)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Start
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, EnvironmentTurn, Episode, Start
 from hf_credit.rollouts.chat import Thread
 
 
@@ -31,8 +31,9 @@ def scripted_episode(
     """
     if not 0 <= quality <= 1:
         raise ValueError(f"quality must be in [0, 1], got {quality}; 1 plays as the oracle says.")
-    draws = stream(start.seed or 0, "scripted")
-    state = interaction.start(start.task, start.seed or 0)
+    seed = start.task.get("seed", 0) if start.seed is None else start.seed
+    draws = stream(seed, "scripted")
+    state = interaction.start(start.task, seed)
     decisions: list[Decision] = []
     thread: Thread | None = None
     while pending := interaction.pending(state):
@@ -68,7 +69,14 @@ def scripted_episodes(
     return [scripted_episode(interaction, chat, oracle, quality, start) for start in starts]
 
 
-def _choose(interaction, oracle, state, quality: float, draws: random.Random) -> str:
+def _choose(
+    interaction: EnvironmentInteraction, oracle: Oracle, state: EnvironmentTurn, quality: float, draws: random.Random
+) -> str:
     valid = draws.random() < quality
     choices = oracle.valid_actions(state.world) if valid else interaction.environment.legal_actions(state.world)
-    return draws.choice(sorted(choices))
+    if not choices:
+        raise ValueError(
+            f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
+            "mend its valid_actions."
+        )
+    return str(draws.choice(sorted(choices)))

@@ -39,13 +39,14 @@ class Start(Generic[S]):
 
     Attributes:
         task: the task row, read only without `state`.
-        seed: what `Interaction.start` gets, or what `state` is reseeded with; `None` leaves a state as it is.
+        seed: what `Interaction.start` gets, or what `state` is reseeded with. `None` takes the task's own `seed`, or 0
+            if it has none, and leaves a recorded state as it is.
         state: a state to start from.
         contexts: with `state`, the recorded context of roles whose next reply is to a context already in tokens.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
-    seed: int | None = 0
+    seed: int | None = None
     state: S | None = None
     contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -117,7 +118,8 @@ class Engine(Generic[S]):
         start = walk.start
         with _errors_end(walk):
             if start.state is None:
-                walk.state = self.interaction.start(start.task, start.seed or 0)
+                seed = start.task.get("seed", 0) if start.seed is None else start.seed
+                walk.state = self.interaction.start(start.task, seed)
             elif start.seed is None:
                 walk.state = start.state
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset, IterableDataset
@@ -46,6 +46,9 @@ class VerifiableProcessConfig(CreditConfig):
         max_turns: the most actions of an episode; the environment's limit if `None`.
     """
 
+    # What the command line gives as a string of JSON.
+    _VALID_DICT_FIELDS = [*CreditConfig._VALID_DICT_FIELDS, "value_template_kwargs"]  # noqa: RUF012
+
     process_reward: str = field(
         default="oracle", metadata={"help": "One of oracle (VPR), outcome (OR), rollout_value (MC-PR)."}
     )
@@ -54,7 +57,7 @@ class VerifiableProcessConfig(CreditConfig):
         default=4, metadata={"help": "Fewest active trajectories whose own statistics a turn uses."}
     )
     value_rollouts: int = field(default=100, metadata={"help": "Rollouts from each state for rollout_value."})
-    value_template_kwargs: dict[str, Any] | None = field(
+    value_template_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "Chat template settings of the rollouts for rollout_value."}
     )
     history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
@@ -141,7 +144,7 @@ class VerifiableProcessTrainer(CreditTrainer):
         super().__init__(model, interaction, args, train_dataset, **kwargs)
         self.value_engine = self.engine
         if args.value_template_kwargs is not None:
-            template_kwargs = {**self.chat.template_kwargs, **args.value_template_kwargs}
+            template_kwargs = {**self.chat.template_kwargs, **cast(dict[str, Any], args.value_template_kwargs)}
             self.value_engine = self.make_engine(Chat(self.chat.tokenizer, template_kwargs))
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
@@ -149,9 +152,15 @@ class VerifiableProcessTrainer(CreditTrainer):
         if self.oracle is None:
             return episodes
         begun = time.perf_counter()
-        episodes = verify(episodes, self.oracle)
+        judged = verify(episodes, self.oracle)
         self.log_metric("oracle/seconds", time.perf_counter() - begun)
-        return episodes
+        if self.args.process_reward == "oracle":
+            return judged
+        # With the baselines the oracle only watches, and its failures are its own.
+        return [
+            replace(after, ending=before.ending, error=before.error)
+            for before, after in zip(episodes, judged, strict=True)
+        ]
 
     def credit(self, episodes: list[Episode]) -> list[list[float | None]]:
         own = self.process_rewards(episodes)
