@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_credit.policies.prefix_cache import PrefixCache
 from hf_credit.rollouts import GenerateFn, Generation
 
 
@@ -47,19 +48,21 @@ def sampler(
         pad_token_id=tokenizer.pad_token_id,
         repetition_penalty=1.0,  # a penalty among the model's own defaults would bend the distribution
         disable_compile=True,
+        return_dict_in_generate=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
 
+    memory = PrefixCache(model, tokenizer.pad_token_id)
+
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         model.eval()
-        width = max(map(len, contexts))
-        ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(ids)) + list(ids) for ids in contexts])
-        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in contexts])
         with torch.inference_mode():
-            output = cast(Any, model).generate(
-                input_ids=ids.to(model.device), attention_mask=mask.to(model.device), generation_config=config
-            )
-        return [Generation(ids=_until_end(reply, ends)) for reply in output[:, width:].tolist()]
+            inputs = memory.inputs(contexts)
+            output = cast(Any, model).generate(**inputs, generation_config=config)
+            width = inputs["input_ids"].shape[1]
+            replies = [_until_end(reply, ends) for reply in output.sequences[:, width:].tolist()]
+            memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+        return [Generation(ids=reply) for reply in replies]
 
     return generate
 
