@@ -1,1 +1,72 @@
-"""See the modules."""
+"""The command `hf-credit`: a module a command, and heavy libraries imported only by the command that needs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from hf_credit._version import __version__
+from hf_credit.cli.demo import demo
+from hf_credit.cli.envs import envs
+from hf_credit.cli.evaluate import evaluate
+from hf_credit.cli.init_policy import init_policy
+from hf_credit.cli.play import play
+from hf_credit.cli.report import report
+from hf_credit.cli.train import train
+
+app = typer.Typer(
+    name="hf-credit",
+    help="Credit assignment for language agents: which decision deserves the credit?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hf-credit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error came up.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    if traceback:
+        os.environ["HF_CREDIT_TRACEBACK"] = "1"
+
+
+app.command(short_help="List the environments, their options and their oracles.")(envs)
+app.command(short_help="Play a game in the terminal.")(play)
+app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
+app.command(
+    short_help="Train a policy from a recipe.",
+    # What it does not know itself are fields of the recipe.
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(train)
+app.command(short_help="Play held-out tasks with a policy.")(evaluate)
+app.command(short_help="Write a report of a run.")(report)
+app.command(short_help="Train with and without process rewards, and compare.")(demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `hf-credit` with these arguments, or with those of the process.
+
+    What a user can mend ends in one sentence on stderr and exit code 1.
+    """
+    try:
+        app(arguments, prog_name="hf-credit")
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("HF_CREDIT_TRACEBACK"):
+            raise
+        typer.echo(f"Error: {error or type(error).__name__}", err=True)
+        sys.exit(1)

@@ -1,0 +1,74 @@
+"""`hf-credit play`: a person plays, with the oracle at hand."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_options
+
+
+def play(
+    environment: EnvironmentName,
+    option: EnvironmentOptions = None,
+    seed: Annotated[int | None, typer.Option(help="Which task; drawn and shown if left out.", min=0)] = None,
+) -> None:
+    """Plays a game in the terminal.
+
+    Type an action, `?` for the actions that the oracle would accept, or `quit`. Actions may come through a pipe.
+
+    \b
+    Examples:
+      hf-credit play tic_tac_toe --option opponent=mcts --option agent=second
+      hf-credit play sudoku --option size=4 --seed 3
+      printf 'place 2 2\\nquit\\n' | hf-credit play tic_tac_toe --seed 0
+    """
+    from hf_credit.environments import make
+    from hf_credit.oracles import default_oracle
+
+    world = make(environment, **parse_options(option))
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    state = world.initial_state(world.sample_task(seed), seed)
+    oracle = default_oracle(world)
+    print(f"{world.instructions}\n\nSeed {seed}. Type an action, ? for the oracle's view, or quit.", flush=True)
+    turns = 0
+    while state.status == "active" and turns < world.max_turns:
+        print(f"\n{world.observe(state)}", flush=True)
+        action = _ask(world, oracle, state)
+        if action is None:
+            break
+        state = world.step(state, action).state
+        turns += 1
+    print(f"\n{world.observe(state)}\n\n{_summary(world, state)}", flush=True)
+
+
+def _ask(world: Any, oracle: Any, state: Any) -> str | None:
+    """A legal action of the person's, or `None` to leave."""
+    from hf_credit.environments.actions import plain_action
+
+    legal = world.legal_actions(state)
+    while True:
+        print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        word = line.strip().lower()
+        if not line or word in ("quit", "exit"):
+            print("left")
+            return None
+        if word in ("?", "oracle"):
+            print("no oracle for this game" if oracle is None else _view(oracle, state))
+        elif plain_action(line) in legal:
+            return plain_action(line)
+        elif word:
+            print(f"{word!r} is not legal here, which would end a policy's episode; one legal action is {legal[0]!r}")
+
+
+def _view(oracle: Any, state: Any) -> str:
+    return f"the oracle accepts: {', '.join(sorted(oracle.valid_actions(state)))}"
+
+
+def _summary(world: Any, state: Any) -> str:
+    metrics = ", ".join(f"{name} {value:g}" for name, value in world.metrics(state).items())
+    return f"{'not finished' if state.status == 'active' else state.status}: {metrics}"

@@ -1,0 +1,46 @@
+"""`hf-credit report`: what a run came to, as a page to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option(help="The folder to write; `report` in the run's folder if left out.")
+    ] = None,
+) -> None:
+    """Writes a report of a run: learning curves, settings, versions, and evaluations where there are any.
+
+    Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Two of
+    them on the same tasks are compared.
+
+    \b
+    Examples:
+      hf-credit report runs/sudoku_vpr
+      hf-credit report runs/sudoku_vpr --output reports/sudoku_vpr
+    """
+    from itertools import combinations
+
+    from hf_credit.evaluation.games import GameResults
+    from hf_credit.evaluation.report import Report, compare, write_report
+    from hf_credit.evaluation.runs import read_run
+
+    read = read_run(run)
+    results = {path.stem: GameResults.load(path) for path in sorted(run.glob("evaluation*.json"))}
+    same = [
+        (a, b)
+        for a, b in combinations(results, 2)
+        if {one.seed for one in results[a].records} == {one.seed for one in results[b].records}
+    ]
+    told = Report(
+        title=f"Run {read.name}",
+        runs=[read],
+        results=results,
+        comparisons=[one for a, b in same for one in compare(results, a, b)],
+    )
+    typer.echo(f"Wrote {write_report(told, output or run / 'report')}")

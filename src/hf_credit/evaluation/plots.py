@@ -1,0 +1,101 @@
+"""Learning curves as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_credit.evaluation.runs import Run
+
+# What is worth a panel, where it was logged: (name in the log, axis label, whether it is a share in [0, 1]).
+PANELS = (
+    ("reward", "mean outcome of an episode", False),
+    ("success", "success rate", True),
+    ("completion", "completion rate", True),
+    ("process_reward/mean", "mean reward of a turn", False),
+    ("oracle/valid", "oracle-valid actions (share)", True),
+    ("endings/invalid_action", "invalid episodes (share)", True),
+    ("turns/mean", "turns per episode", False),
+    ("entropy", "entropy of the policy (nats per token)", False),
+    ("grad_norm", "norm of the gradient", False),
+)
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
+
+
+def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
+    """Draws what the runs logged against the number of updates, one panel a quantity.
+
+    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run.
+
+    Args:
+        runs: at least one; each is a line of its own colour.
+        path: the PNG file.
+        names: which quantities of `PANELS`; those that any run logged if `None`.
+
+    Raises:
+        ValueError: no run logged any of them.
+        ImportError: matplotlib is missing.
+    """
+    figure_class = _figure_class()
+    logged = {name for run in runs for entry in run.log for name in entry}
+    panels = [panel for panel in PANELS if panel[0] in logged and (names is None or panel[0] in names)]
+    if not panels:
+        raise ValueError(
+            f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "
+            f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
+        )
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = figure_class(figsize=(4.6 * columns, 3.3 * rows + 0.5), dpi=120, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for panel, axis in zip(panels, axes, strict=False):
+        _draw(axis, runs, *panel)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    if len(runs) > 1:
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(runs), frameon=False)
+    figure.savefig(path)
+    return Path(path)
+
+
+def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:
+    for number, run in enumerate(runs):
+        steps, values = run.curve(name)
+        colour = _COLOURS[number % len(_COLOURS)]
+        axis.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
+        axis.plot(steps, smoothed(values, max(1, len(values) // 10)), color=colour, linewidth=2, label=run.name)
+    axis.set_xlabel("update")
+    axis.set_ylabel(label)
+    axis.set_xlim(left=0)
+    if is_share:
+        axis.set_ylim(-0.02, min(axis.get_ylim()[1], 1.02))
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def smoothed(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each value and the up to `window - 1` before it."""
+    parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
+    return [sum(part) / len(part) for part in parts]
+
+
+def require_matplotlib() -> None:
+    """Tells what is missing before the work, not after it.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    _figure_class()
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure  # draws without a display, and without pyplot's global state
+    except ImportError:
+        raise ImportError(
+            'Learning curves need matplotlib, which is not installed; run pip install "hf-credit[viz]".'
+        ) from None
+    return Figure

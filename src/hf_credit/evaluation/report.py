@@ -1,0 +1,266 @@
+"""What a run, or a comparison of runs, came to: a folder with Markdown, learning curves and numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_credit.evaluation.games import LABELS, SHARES, GameResults, difference
+from hf_credit.evaluation.plots import learning_curves
+from hf_credit.evaluation.runs import Run
+from hf_credit.evaluation.statistics import Interval
+
+REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
+
+HEADLINES = ("success", "completion", "return_first", "return_second")
+"""What policies are compared on, where the game has it (paper VPR, Table 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A difference between two policies on the same tasks.
+
+    Attributes:
+        of, minus: the policies' names; the difference is of the one minus the other.
+        metric: which number.
+        interval: of the mean difference.
+    """
+
+    of: str
+    minus: str
+    metric: str
+    interval: Interval
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval lies on one side of 0."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says, in a sentence."""
+        mean, low, high = (
+            _signed(self.metric, x) for x in (self.interval.mean, self.interval.low, self.interval.high)
+        )
+        unit = " points" if self.metric in SHARES else ""
+        what = f"{self.of} minus {self.minus}, {LABELS[self.metric]}: {mean}{unit}"
+        level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
+        if not self.excludes_zero:
+            return f"{what}; {level} includes 0, so these tasks do not tell the two apart."
+        return f"{what}; {level} excludes 0, so {self.of} is {'better' if self.interval.low > 0 else 'worse'}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All that goes into a report.
+
+    Attributes:
+        title: its heading.
+        introduction: what was done, in a paragraph or more; may be empty.
+        runs: the training runs, the first one the first in every table.
+        results: the evaluations by the policy's name.
+        comparisons: the differences of interest.
+        notes: what the reader must know to read the numbers right, each a sentence or more.
+    """
+
+    title: str
+    introduction: str = ""
+    runs: Sequence[Run] = ()
+    results: Mapping[str, GameResults] = field(default_factory=dict)
+    comparisons: Sequence[Comparison] = ()
+    notes: Sequence[str] = ()
+
+
+def compare(results: Mapping[str, GameResults], of: str, minus: str) -> list[Comparison]:
+    """The differences between two evaluated policies in every number of `HEADLINES` that both have.
+
+    Raises:
+        ValueError: they met different tasks.
+        ImportError: scipy is missing.
+    """
+    a, b = results[of], results[minus]
+    shared = [name for name in HEADLINES if len(a.values(name).keys() & b.values(name).keys()) > 1]
+    return [Comparison(of=of, minus=minus, metric=name, interval=difference(a, b, name)) for name in shared]
+
+
+def write_report(report: Report, folder: str | Path) -> Path:
+    """Writes `report.md`, `results.json` and, where there is a run, `learning_curves.png`.
+
+    Args:
+        report: what to tell.
+        folder: made if it is missing; files of these names are overwritten.
+
+    Returns:
+        The path of `report.md`.
+
+    Raises:
+        ImportError: matplotlib or scipy is missing.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if report.runs:
+        learning_curves(report.runs, folder / CURVES_FILE)
+    (folder / RESULTS_FILE).write_text(json.dumps(numbers(report), indent=2) + "\n", encoding="utf-8")
+    path = folder / REPORT_FILE
+    path.write_text(markdown(report), encoding="utf-8")
+    return path
+
+
+def numbers(report: Report) -> dict[str, Any]:
+    """The report's numbers as plain values; an end of an interval that is not known is `None`."""
+    return {
+        "title": report.title,
+        "evaluations": {
+            name: {
+                "about": dict(results.about),
+                "episodes": len(results.records),
+                "metrics": {metric: interval_dict(value) for metric, value in results.summary().items()},
+            }
+            for name, results in report.results.items()
+        },
+        "differences": [
+            {
+                "of": comparison.of,
+                "minus": comparison.minus,
+                "metric": comparison.metric,
+                **interval_dict(comparison.interval),
+                "excludes_zero": comparison.excludes_zero,
+                "verdict": comparison.verdict,
+            }
+            for comparison in report.comparisons
+        ],
+        "budgets": {run.name: budget(run) for run in report.runs},
+        "runs": {run.name: {"config": dict(run.config), **run.facts} for run in report.runs},
+    }
+
+
+def interval_dict(interval: Interval) -> dict[str, Any]:
+    """An interval as plain values that strict JSON can hold."""
+    return {
+        name: None if isinstance(value, float) and math.isnan(value) else value
+        for name, value in asdict(interval).items()
+    }
+
+
+def budget(run: Run) -> dict[str, float | None]:
+    """What a run used: updates, episodes, tokens it generated, and those of extra rollouts where there were any."""
+    extra = run.total("tokens/value_rollouts")
+    return {
+        "updates": run.updates,
+        "episodes": run.episodes,
+        "generated_tokens": run.total("tokens/generated"),
+        **({"value_rollout_tokens": extra} if extra else {}),
+    }
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+    parts = [f"# {report.title}"]
+    if report.introduction:
+        parts.append(report.introduction)
+    if report.results:
+        parts += ["## Held-out tasks", _results_table(report.results)]
+    if report.comparisons:
+        parts += ["## Differences on the same tasks", "\n".join(f"- {one.verdict}" for one in report.comparisons)]
+    if report.notes:
+        parts.append("\n\n".join(report.notes))
+    if report.runs:
+        parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})"]
+        parts += ["## Last logged values", _last_table(report.runs)]
+    parts += _settings(report.runs)
+    facts = [run for run in report.runs if run.facts.get("versions")]
+    if facts:
+        versions = facts[0].facts["versions"]
+        parts += ["## Versions", table(("package", "version"), [list(item) for item in versions.items()])]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, a row a line."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def shown(name: str, interval: Interval) -> str:
+    """The mean of the number called `name` with its interval, for a table; shares in percent."""
+    if name in SHARES:
+        mean, low, high = (f"{100 * value:.1f}" for value in (interval.mean, interval.low, interval.high))
+        mean = f"{mean}%"
+    else:
+        mean, low, high = (f"{value:.2f}" for value in (interval.mean, interval.low, interval.high))
+    return f"{mean} (one episode, no interval)" if math.isnan(interval.low) else f"{mean} [{low}, {high}]"
+
+
+def results_rows(results: Mapping[str, GameResults]) -> list[list[str]]:
+    """A row a number: its label and each policy's mean with its interval; endings that never happened are left out."""
+    summaries = [one.summary() for one in results.values()]
+    names = list(dict.fromkeys(name for summary in summaries for name in summary))
+    rows = []
+    for name in names:
+        intervals = [summary.get(name) for summary in summaries]
+        never = all(interval is None or interval.mean == 0 for interval in intervals)
+        if name.startswith("endings/") and name != "endings/invalid_action" and never:
+            continue
+        cells = ["-" if interval is None else shown(name, interval) for interval in intervals]
+        rows.append([LABELS.get(name, name), *cells])
+    return rows
+
+
+def _results_table(results: Mapping[str, GameResults]) -> str:
+    episodes = ", ".join(f"{name} {len(one.records)}" for name, one in results.items())
+    body = table(["", *results], results_rows(results))
+    return f"{body}\n\nMeans over episodes with 95% bootstrap intervals. Episodes: {episodes}."
+
+
+def _budget_table(runs: Sequence[Run]) -> str:
+    budgets = {run.name: budget(run) for run in runs}
+    names = list(dict.fromkeys(name for used in budgets.values() for name in used))
+    rows = [[name, *(_count(used.get(one)) for one in names)] for name, used in budgets.items()]
+    return table(["run", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _last_table(runs: Sequence[Run]) -> str:
+    names = sorted({name for run in runs for entry in run.log for name in entry} - {"step", "epoch"})
+    curves = {run.name: {name: run.curve(name)[1] for name in names} for run in runs}
+    kept = [name for name in names if any(curves[run.name][name] for run in runs)]
+    rows = [[name, *(_last(curves[run.name][name]) for run in runs)] for name in kept]
+    return table(["logged", *(run.name for run in runs)], rows)
+
+
+def _signed(metric: str, value: float) -> str:
+    return f"{100 * value:+.1f}" if metric in SHARES else f"{value:+.3f}"
+
+
+def _last(values: Sequence[float]) -> str:
+    return f"{values[-1]:.4g}" if values else "-"
+
+
+def _count(value: float | None) -> str:
+    return "not noted" if value is None else f"{value:,.0f}"
+
+
+def _settings(runs: Sequence[Run]) -> list[str]:
+    """The settings of the first run, and where those of the others differ."""
+    parts, first = [], None
+    for run in runs:
+        if not run.config:
+            continue
+        if first is None:
+            first, shown_config, heading = run, dict(run.config), f"## Settings of {run.name}"
+        else:
+            names = [*first.config, *(name for name in run.config if name not in first.config)]
+            different = [name for name in names if run.config.get(name) != first.config.get(name)]
+            shown_config = {name: run.config.get(name) for name in different}
+            heading = f"## Settings of {run.name}, where they differ from those of {first.name}"
+        parts += [heading, _fenced(shown_config)]
+    return parts
+
+
+def _fenced(config: Mapping[str, Any]) -> str:
+    return f"```yaml\n{yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}```"

@@ -1,0 +1,86 @@
+"""Commands as a user runs them, and one small run that several test modules look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from hf_credit.cli import main
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """`command("play", "sudoku")` runs `hf-credit play sudoku` in this process."""
+
+    def run(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Outcome(code, *capsys.readouterr())
+
+    return run
+
+
+def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
+    """A recipe for two updates of eight episodes on 4x4 Sudoku."""
+    return {
+        "method": "verifiable_process",
+        "environment": "sudoku",
+        "environment_options": {"size": 4, "blanks": 4},
+        "model_name_or_path": str(policy),
+        "output_dir": str(output),
+        "history": "current",
+        "instructions": False,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_completion_length": 12,
+        "trajectories_per_update": 8,
+        "per_device_train_batch_size": 8,
+        "max_steps": 2,
+        "learning_rate": 1e-3,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        **changed,
+    }
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, micro_policy: Path) -> Callable[..., Path]:
+    """`recipe(max_steps=1)` writes a small recipe and returns its path."""
+
+    def write(**changed: Any) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(micro_recipe(micro_policy, tmp_path / "run", **changed)))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory, micro_policy: Path) -> Path:
+    """The folder of a run of two updates with a checkpoint after the first."""
+    folder = tmp_path_factory.mktemp("trained")
+    values = micro_recipe(micro_policy, folder / "run", save_strategy="steps", save_steps=1, save_total_limit=2)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(folder / "recipe.yaml")])
+    assert ended.value.code == 0
+    return folder / "run"

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hf_credit.environments import ENVIRONMENTS
+
+HEAVY = {"torch", "transformers", "trl", "datasets", "numpy", "matplotlib"}
+
+
+def test_every_environment_is_listed_with_its_options_and_its_oracle(command: Callable[..., Any]) -> None:
+    code, out, err = command("envs")
+    assert (code, err) == (0, "")
+    for name in ENVIRONMENTS:
+        assert name in out
+    assert "blanks=40 (follows from the others)" in out
+    assert "opponent=mixture" in out
+    assert "mines=5" in out
+    assert "minesweeper_posterior" in out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["envs"], ["train", "--help"], ["init-policy", "--help"]])
+def test_what_needs_no_model_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import json, sys\nfrom hf_credit.cli import main\n"
+        f"try:\n    main({arguments})\nfinally:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY.isdisjoint(json.loads(result.stderr))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.cli.evaluate import setup_for
+from hf_credit.evaluation.games import GameResults
+from hf_credit.evaluation.setup import GameSetup
+
+
+def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "evaluation.json"
+    code, out, err = command("evaluate", trained_run, "--episodes", 8, "--json", "--output", output)
+    assert code == 0
+    numbers = json.loads(out)
+    assert numbers["episodes"] == 8
+    assert numbers["setup"] == GameSetup.load(trained_run).to_dict()
+    assert {"success", "completion", "reward", "oracle/valid", "endings/invalid_action", "turns", "tokens"} <= set(
+        numbers["metrics"]
+    )
+    for interval in numbers["metrics"].values():
+        assert interval["low"] <= interval["mean"] <= interval["high"]
+        assert interval["n"] == 8
+    assert "turns: 32/32" in err
+    kept = GameResults.load(output)
+    assert kept.summary()["completion"].mean == numbers["metrics"]["completion"]["mean"]
+
+
+def test_people_get_a_table(command: Callable[..., Any], trained_run: Path) -> None:
+    code, out, _ = command("evaluate", trained_run, "--episodes", 4, "--temperature", 0, "--batch-size", 2)
+    assert code == 0
+    assert "mean [95% interval]" in out
+    assert "completion rate" in out
+    assert "oracle-valid actions" in out
+
+
+def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], micro_policy: Path) -> None:
+    game = ("--environment", "sudoku", "--option", "size=4", "--option", "blanks=4")
+    shown = ("--history", "current", "--no-instructions", "--max-turns", 2)
+    drawn = ("--max-new-tokens", 12, "--temperature", 1, "--top-p", 1, "--top-k", 0)
+    code, out, _ = command(
+        "evaluate", micro_policy, *game, *shown, *drawn, "--episodes", 8, "--first-task", 3, "--json"
+    )
+    assert code == 0
+    numbers = json.loads(out)
+    assert numbers["setup"]["environment_options"] == {"size": 4, "blanks": 4}
+    assert (numbers["setup"]["history"], numbers["setup"]["instructions"]) == ("current", False)
+    assert numbers["first_task"] == 3
+    assert 0 < numbers["metrics"]["turns"]["mean"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "a game must be named, got none and no hf_credit_game.json beside"),
+        (("--environment", "chess"), "environment must be one of"),
+        (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
+        (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
+        (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
+        (("--environment", "sudoku", "--temperature", "-1"), "sampling needs"),
+        (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(
+    command: Callable[..., Any], micro_policy: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = command("evaluate", micro_policy, *arguments)
+    assert (code, out) == (1, "")
+    assert complaint in err
+
+
+# Which game
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> str:
+    GameSetup(environment="sudoku", environment_options={"size": 4, "blanks": 5}, history="current").save(tmp_path)
+    return str(tmp_path)
+
+
+def test_options_change_the_noted_game(noted: str) -> None:
+    assert setup_for(noted, None, {"blanks": 6}).environment_options == {"size": 4, "blanks": 6}
+    assert setup_for(noted, "sudoku", {}).environment_options == {"size": 4, "blanks": 5}
+
+
+def test_another_game_has_options_of_its_own_and_is_shown_alike(noted: str) -> None:
+    setup = setup_for(noted, "minesweeper", {"rows": 4})
+    assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
+    assert setup.history == "current"

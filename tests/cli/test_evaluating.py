@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hf_credit.cli.evaluating import evaluate_model, load_policy
+from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.oracles import make as make_oracle
+
+SETUP = GameSetup(
+    environment="sudoku",
+    environment_options={"size": 4, "blanks": 4},
+    history="current",
+    instructions=False,
+    sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
+)
+
+
+def test_the_same_seed_gives_the_same_games(micro_policy: Path) -> None:
+    first, again = (evaluate_model(str(micro_policy), SETUP, 12, seed=3) for _ in range(2))
+    assert first == again
+    other = evaluate_model(str(micro_policy), SETUP, 12, seed=4)
+    assert [one.seed for one in other.records] == [one.seed for one in first.records]
+    assert other.records != first.records
+
+
+def test_results_say_what_was_played(micro_policy: Path) -> None:
+    results = evaluate_model(str(micro_policy), SETUP, 2, first_task=5)
+    assert results.about == {"model": str(micro_policy), "setup": SETUP.to_dict(), "first_task": 5, "seed": 0}
+    assert [one.seed for one in results.records] == [2**31 + 5, 2**31 + 6]
+
+
+def test_a_conversation_that_outgrows_the_model_is_cut_and_counted(micro_policy: Path) -> None:
+    network, _ = load_policy(str(micro_policy))
+    long = Sampling(max_new_tokens=network.config.max_position_embeddings - 60, temperature=0.0)
+    setup = GameSetup(environment="sudoku", environment_options={"size": 4}, history="append", sampling=long)
+    assert {one.ending for one in evaluate_model(str(micro_policy), setup, 2).records} == {"truncated"}
+
+
+def test_an_oracle_of_another_game_is_refused_before_the_games(micro_policy: Path) -> None:
+    with pytest.raises(ValueError, match="must be made for the environment 'sudoku'"):
+        evaluate_model(str(micro_policy), SETUP, 2, oracle=make_oracle("mcts"))
+
+
+@pytest.mark.parametrize("model", ["no/such/folder", "nobody/nothing"])
+def test_a_model_that_is_nowhere_is_named(model: str) -> None:
+    with pytest.raises(ValueError, match=f"must be a folder with a saved policy or an id on the Hub, got '{model}'"):
+        load_policy(model)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForCausalLM
+
+from hf_credit.cli.init_policy import MICRO_REPLY_TOKENS, init_policy
+from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.environments.actions import tag
+from hf_credit.evaluation.setup import GameSetup
+from hf_credit.policies.micro import MicroConfig, build_tokenizer
+
+SMALL = ("--episodes", 4, "--hidden-size", 16, "--layers", 1, "--heads", 2)
+
+
+def test_the_command_takes_every_setting_with_its_default() -> None:
+    taken = {name: parameter.default for name, parameter in inspect.signature(init_policy).parameters.items()}
+    for setting in dataclasses.fields(MicroConfig):
+        assert taken[setting.name] == setting.default
+
+
+def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "policy"
+    code, out, err = command("init-policy", "sudoku", folder, "--option", "size=4", *SMALL)
+    assert code == 0
+    assert str(folder) in out
+    assert "scripted play: 4/4" in err
+    assert "warm-up: 1/1 loss" in err
+    assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
+    setup = GameSetup.load(folder)
+    assert setup is not None
+    assert (setup.environment, setup.environment_options) == ("sudoku", {"size": 4, "blanks": 8})
+    assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
+
+
+def test_a_setting_out_of_range_is_refused_before_any_work(command: Callable[..., Any], tmp_path: Path) -> None:
+    code, _, err = command("init-policy", "sudoku", tmp_path / "policy", "--quality", 2)
+    assert (code, err) == (1, "Error: quality must be in [0, 1], got 2.0; 1 plays as the oracle says.\n")
+    assert not (tmp_path / "policy").exists()
+
+
+def test_every_action_of_every_game_fits_a_reply() -> None:
+    for name in ENVIRONMENTS:
+        environment = make(name)
+        tokenizer = build_tokenizer(environment, episodes=2)
+        state = environment.initial_state(environment.sample_task(0), 0)
+        longest = max(len(tokenizer(tag(action))["input_ids"]) for action in environment.legal_actions(state))
+        assert longest + 1 <= MICRO_REPLY_TOKENS

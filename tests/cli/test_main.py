@@ -1,0 +1,69 @@
+"""The command as a whole: `hf_credit/cli/__init__.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hf_credit import __version__
+from hf_credit.cli import app
+
+COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "report", "demo"}
+
+
+def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> None:
+    code, out, _ = command("--help")
+    assert code == 0
+    assert {entry.name or entry.callback.__name__ for entry in app.registered_commands if entry.callback} == COMMANDS
+    for name in COMMANDS:
+        assert name in out
+        code, shown, _ = command(name, "--help")
+        assert code == 0
+        assert f"\n    hf-credit {name} " in shown or f"\n    hf-credit {name}\n" in shown
+
+
+def test_the_version_is_told(command: Callable[..., Any]) -> None:
+    assert command("--version")[:2] == (0, f"hf-credit {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("play", "chess"), "environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'"),
+        (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
+        (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, got 'sise'"),
+        (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
+        (("train", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
+        (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
+        (("evaluate", "nowhere"), "a game must be named, got none and no hf_credit_game.json beside 'nowhere'"),
+    ],
+)
+def test_what_a_user_can_mend_is_told_in_one_line(
+    command: Callable[..., Any], arguments: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("dance",), ("play",), ("evaluate", "x", "--episodes", "1"), ("envs", "--x")])
+def test_a_wrong_call_is_refused_with_a_hint(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert "Try 'hf-credit" in err
+
+
+def test_a_traceback_is_there_for_who_wants_it() -> None:
+    call = [sys.executable, "-m", "hf_credit.cli", "--traceback", "play", "chess"]
+    environment = {name: value for name, value in os.environ.items() if name != "HF_CREDIT_TRACEBACK"}
+    result = subprocess.run(call, capture_output=True, text=True, env=environment)
+    assert result.returncode == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "got 'chess'" in result.stderr

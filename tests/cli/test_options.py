@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.cli.options import parse_options
+
+
+def test_values_are_numbers_truths_or_text() -> None:
+    assert parse_options(["size=4", "share=0.5", "solve=true", "blanks=null", "agent=first", "a=b=c", "empty="]) == {
+        "size": 4,
+        "share": 0.5,
+        "solve": True,
+        "blanks": None,
+        "agent": "first",
+        "a": "b=c",
+        "empty": "",
+    }
+
+
+def test_no_options_are_none() -> None:
+    assert parse_options(None) == {}
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.booleans() | st.integers() | st.none()))
+def test_what_json_writes_is_read_back(options: dict[str, object]) -> None:
+    assert parse_options([f"{name}={json.dumps(value)}" for name, value in options.items()]) == options
+
+
+@pytest.mark.parametrize("pair", ["size", "=4", "", "="])
+def test_what_is_no_pair_is_refused(pair: str) -> None:
+    with pytest.raises(ValueError, match="must be name=value"):
+        parse_options([pair])
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 'size' again"):
+        parse_options(["size=4", "size=6"])

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from hf_credit import make
+from hf_credit.oracles import default_oracle
+
+
+def play(typed: str, *arguments: str) -> tuple[int, str]:
+    result = subprocess.run(
+        [sys.executable, "-m", "hf_credit.cli", "play", *arguments], input=typed, capture_output=True, text=True
+    )
+    assert result.stderr == ""
+    return result.returncode, result.stdout
+
+
+def test_a_person_who_follows_the_oracle_solves_the_puzzle() -> None:
+    environment = make("sudoku", size=4, blanks=3)
+    oracle = default_oracle(environment)
+    assert oracle is not None
+    state, typed, views = environment.initial_state(environment.sample_task(5), 5), "", []
+    while state.status == "active":
+        views.append(", ".join(sorted(oracle.valid_actions(state))))
+        action = min(oracle.valid_actions(state))
+        typed += f"?\n{action}\n"
+        state = environment.step(state, action).state
+    code, out = play(typed, "sudoku", "--option", "size=4", "--option", "blanks=3", "--seed", "5")
+    assert code == 0
+    for view in views:
+        assert f"the oracle accepts: {view}" in out
+    assert out.endswith("finished: success 1, completion 1\n")
+
+
+def test_a_slip_is_explained_and_not_played() -> None:
+    code, out = play("place 9 9\nhello\n\nquit\n", "tic_tac_toe", "--seed", "1", "--option", "agent=first")
+    assert code == 0
+    assert "'place 9 9' is not legal here" in out
+    assert "'hello' is not legal here" in out
+    assert "one legal action is 'place 1 1'" in out
+    assert "not finished: success 0" in out
+
+
+def test_the_end_of_the_input_leaves() -> None:
+    code, out = play("<action>flag 1 1</action>\noracle\n", "minesweeper", "--seed", "2")
+    assert code == 0
+    assert "1 F . . . ." in out
+    assert "the oracle accepts: " in out
+    assert "left" in out
+
+
+def test_the_same_seed_is_the_same_game() -> None:
+    assert play("", "minesweeper", "--seed", "7") == play("", "minesweeper", "--seed", "7")
+    assert play("", "minesweeper", "--seed", "7") != play("", "minesweeper", "--seed", "8")
+
+
+def test_without_a_seed_one_is_drawn_and_shown() -> None:
+    _, out = play("", "sudoku", "--option", "size=4")
+    assert "Seed " in out

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from hf_credit import VerifiableProcessConfig
+from hf_credit.cli.quiet import be_quiet
+
+
+def test_a_known_warning_of_another_library_is_not_shown(tmp_path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FutureWarning, match="gradient_checkpointing"):
+            VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+        be_quiet()
+        VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+
+
+def test_any_other_warning_is_still_shown() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        be_quiet()
+        with pytest.raises(FutureWarning, match="something else"):
+            warnings.warn("something else", FutureWarning, stacklevel=1)
+        with pytest.raises(FutureWarning, match="elsewhere"):
+            warnings.warn("`gradient_checkpointing` is deprecated, but elsewhere", FutureWarning, stacklevel=1)

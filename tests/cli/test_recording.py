@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from hf_credit.cli.progress import Progress
+from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware, note
+from hf_credit.evaluation.runs import read_log, read_run
+from hf_credit.evaluation.setup import GameSetup
+
+
+@pytest.fixture
+def args(tmp_path: Path) -> TrainingArguments:
+    return TrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True)
+
+
+@pytest.fixture
+def recorder() -> RunRecorder:
+    return RunRecorder({"max_steps": 3, "hub_token": "abc"}, {"method": "m"}, GameSetup(environment="sudoku"))
+
+
+def train(recorder: RunRecorder, args: TrainingArguments, first: int, last: int, is_main: bool = True) -> None:
+    """What a trainer tells a callback over a run from step `first` to step `last`."""
+    state = TrainerState(global_step=first - 1, is_world_process_zero=is_main, max_steps=last)
+    recorder.on_train_begin(args, state, TrainerControl())
+    for step in range(first, last + 1):
+        state.global_step = step
+        recorder.on_log(args, state, TrainerControl(), logs={"reward": step / 10, "epoch": 1.0})
+
+
+def test_a_run_leaves_settings_facts_and_log(recorder: RunRecorder, args: TrainingArguments) -> None:
+    train(recorder, args, 1, 3)
+    run = read_run(Path(args.output_dir or ""))
+    assert run.config == {"max_steps": 3}
+    assert run.facts["method"] == "m"
+    assert "torch" in run.facts["versions"]
+    assert run.curve("reward") == ([1, 2, 3], [0.1, 0.2, 0.3])
+
+
+def test_a_new_run_in_the_same_folder_starts_a_new_log(recorder: RunRecorder, args: TrainingArguments) -> None:
+    train(recorder, args, 1, 3)
+    train(recorder, args, 1, 2)
+    assert [entry["step"] for entry in read_log(Path(args.output_dir or "") / "metrics.jsonl")] == [1, 2]
+
+
+def test_a_resumed_run_forgets_what_came_after_its_checkpoint(recorder: RunRecorder, args: TrainingArguments) -> None:
+    train(recorder, args, 1, 5)
+    train(recorder, args, 4, 4)
+    assert [entry["step"] for entry in read_log(Path(args.output_dir or "") / "metrics.jsonl")] == [1, 2, 3, 4]
+
+
+def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArguments) -> None:
+    train(recorder, args, 1, 3, is_main=False)
+    assert not Path(args.output_dir or "").exists()
+
+
+def test_a_checkpoint_knows_its_game(recorder: RunRecorder, args: TrainingArguments) -> None:
+    checkpoint = Path(args.output_dir or "") / "checkpoint-7"
+    checkpoint.mkdir(parents=True)
+    recorder.on_save(args, TrainerState(global_step=7), TrainerControl())
+    assert GameSetup.load(checkpoint) == recorder.setup
+
+
+def test_progress_shows_the_update_and_the_latest_numbers(
+    args: TrainingArguments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = TrainerState(global_step=0, max_steps=2)
+    with Progress() as progress:
+        shown = ShowProgress(progress)
+        shown.on_train_begin(args, state, TrainerControl())
+        for step in (1, 2):
+            state.global_step = step
+            shown.on_log(args, state, TrainerControl(), logs={"reward": 0.25, "loss": 1.0, "oracle/valid": 0.5})
+            shown.on_step_end(args, state, TrainerControl())
+    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 reward 0.250, oracle/valid 0.500\n"
+
+
+def test_a_note_is_made_of_what_is_there() -> None:
+    assert note({"success": 0.5, "loss": 3, "reward": "none"}) == "success 0.500"
+    assert note({}) == ""
+
+
+def test_the_hardware_has_a_name() -> None:
+    assert json.dumps(hardware())

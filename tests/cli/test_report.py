@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def run(trained_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained_run, tmp_path / "my_run")
+
+
+def test_a_run_becomes_a_page(command: Callable[..., Any], run: Path) -> None:
+    code, out, _ = command("report", run)
+    assert code == 0
+    assert "report.md" in out
+    page = (run / "report" / "report.md").read_text()
+    assert "# Run my_run" in page
+    assert "| my_run | 2 | 16 |" in page
+    assert "max_steps: 2" in page
+    assert "| trl | 1." in page
+    assert (run / "report" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluations_in_the_folder_are_told_and_compared(
+    command: Callable[..., Any], run: Path, micro_policy: Path, tmp_path: Path
+) -> None:
+    for name, model, episodes in (
+        ("evaluation", run, 6),
+        ("evaluation_greedy", run, 6),
+        ("evaluation_short", run, 4),
+    ):
+        arguments = ("--temperature", 0) if name == "evaluation_greedy" else ()
+        code, _, _ = command(
+            "evaluate", model, "--episodes", episodes, "--output", run / f"{name}.json", "--json", *arguments
+        )
+        assert code == 0
+    assert command("report", run, "--output", tmp_path / "page")[0] == 0
+    numbers = json.loads((tmp_path / "page" / "results.json").read_text())
+    assert {name: one["episodes"] for name, one in numbers["evaluations"].items()} == {
+        "evaluation": 6,
+        "evaluation_greedy": 6,
+        "evaluation_short": 4,
+    }
+    # Only those on the same tasks are compared.
+    assert {(one["of"], one["minus"]) for one in numbers["differences"]} == {("evaluation", "evaluation_greedy")}
+
+
+def test_a_damaged_evaluation_is_refused(command: Callable[..., Any], run: Path) -> None:
+    (run / "evaluation.json").write_text("{}")
+    code, _, err = command("report", run)
+    assert code == 1
+    assert "results must be what GameResults.to_json writes" in err

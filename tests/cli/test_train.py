@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from hf_credit.cli.training import read_job
+from hf_credit.evaluation.games import GameResults
+from hf_credit.evaluation.runs import read_log, read_run
+from hf_credit.evaluation.setup import GameSetup
+
+
+def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run: Path, micro_policy: Path) -> None:
+    run = read_run(trained_run)
+    assert (run.updates, run.episodes, run.facts["processes"]) == (2, 16, 1)
+    assert run.facts["parameters"] == run.facts["trained_parameters"] > 0
+    for name in ("reward", "success", "completion", "oracle/valid", "tokens/generated"):
+        assert len(run.curve(name)[0]) == 2
+    assert run.config["process_reward"] == "oracle"
+    assert read_job(["--config", str(trained_run / "config.yaml")]).args.max_steps == 2
+    before, after = (
+        AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (micro_policy, trained_run)
+    )
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert GameSetup.load(trained_run) == GameSetup.load(trained_run / "checkpoint-1")
+
+
+def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    arguments = ("--output_dir", run, "--resume_from_checkpoint", run / "checkpoint-1", "--save_strategy", "no")
+    code, _, err = command("train", trained_run.parent / "recipe.yaml", *arguments)
+    assert code == 0, err
+    assert "updates: 2/2" in err
+    steps = [entry["step"] for entry in read_log(run / "metrics.jsonl") if "reward" in entry]
+    assert steps == [1, 2]  # the second was forgotten, and made again
+    assert read_run(run).episodes == 16
+
+
+def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
+    path = recipe(max_steps=1)
+    code, _, err = command("train", path, "--use_peft", "--lora_r", 4)
+    assert code == 0, err
+    run = path.parent / "run"
+    assert (run / "adapter_config.json").is_file()
+    facts = read_run(run).facts
+    assert 0 < facts["trained_parameters"] < facts["parameters"]
+    assert command("evaluate", run, "--episodes", 4, "--output", run / "evaluation.json")[0] == 0
+    assert len(GameResults.load(run / "evaluation.json").records) == 4
+
+
+def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
+    code, _, err = command("train", "--max_steps", 3, "recipe.yaml")
+    assert code == 1
+    assert "CONFIG must be a recipe's file and come first, got '--max_steps'" in err
+
+
+def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(
+    root: Path, recipe: Callable[..., Path]
+) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = root / "trainers" / "verifiable_process" / "train.py"
+    path = recipe(per_device_train_batch_size=4, max_steps=2)
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([*launcher, str(script), str(path)], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    run = read_run(path.parent / "run")
+    assert (run.facts["processes"], run.facts["episodes_per_update"], run.updates) == (2, 8, 2)
+    assert len((path.parent / "run" / "metrics.jsonl").read_text().splitlines()) == 3  # two updates and the summary
+
+
+def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
+    code, _, err = command("train", recipe(environment="chess"))
+    assert code == 1
+    assert (
+        err == "Error: environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'; pick one of these.\n"
+    )

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from hf_credit.evaluation.games import GameRecord, GameResults
+from hf_credit.evaluation.report import (
+    Comparison,
+    Report,
+    budget,
+    compare,
+    interval_dict,
+    markdown,
+    results_rows,
+    shown,
+    table,
+    write_report,
+)
+from hf_credit.evaluation.runs import Run
+from hf_credit.evaluation.statistics import Interval
+
+
+def interval(mean: float, low: float, high: float) -> Interval:
+    return Interval(mean=mean, low=low, high=high, confidence=0.95, n=10)
+
+
+def results(successes: list[float], ending: str = "finished") -> GameResults:
+    return GameResults(
+        records=tuple(
+            GameRecord(seed=seed, ending=ending, outcome=success, metrics={"success": success}, turns=3, tokens=21)
+            for seed, success in enumerate(successes)
+        )
+    )
+
+
+def run(name: str, learning_rate: float) -> Run:
+    return Run(
+        name=name,
+        config={"learning_rate": learning_rate, "beta": 0.0},
+        facts={"episodes_per_update": 4, "versions": {"python": "3.11.7", "torch": "2.13.0"}},
+        log=({"step": 1, "success": 0.0, "tokens/generated": 100.0}, {"step": 2, "success": 0.5}),
+    )
+
+
+@pytest.fixture
+def report() -> Report:
+    played = {"base": results([0.0] * 8, "invalid_action"), "trained": results([1.0] * 6 + [0.0] * 2)}
+    return Report(
+        title="A comparison",
+        introduction="What was done.",
+        runs=[run("first", 0.1), run("second", 0.2)],
+        results=played,
+        comparisons=compare(played, "trained", "base"),
+        notes=["Read with care."],
+    )
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.1, 0.3, "[+10.0, +30.0] excludes 0, so new is better"),
+        (-0.3, -0.1, "[-30.0, -10.0] excludes 0, so new is worse"),
+        (-0.1, 0.3, "[-10.0, +30.0] includes 0, so these tasks do not tell the two apart"),
+        (0.0, 0.3, "includes 0"),
+    ],
+)
+def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: float, said: str) -> None:
+    comparison = Comparison(of="new", minus="old", metric="success", interval=interval((low + high) / 2, low, high))
+    assert said in comparison.verdict
+    assert comparison.excludes_zero == ("excludes" in said)
+
+
+def test_policies_are_compared_on_what_the_game_has() -> None:
+    (comparison,) = compare({"a": results([1.0, 1.0, 0.0]), "b": results([0.0, 1.0, 0.0])}, "a", "b")
+    assert (comparison.of, comparison.minus, comparison.metric) == ("a", "b", "success")
+    assert comparison.interval.mean == pytest.approx(1 / 3)
+
+
+def test_shares_are_shown_in_percent_and_other_numbers_as_they_are() -> None:
+    assert shown("success", interval(0.193, 0.16, 0.2288)) == "19.3% [16.0, 22.9]"
+    assert shown("return_first", interval(-0.31, -0.4, -0.2)) == "-0.31 [-0.40, -0.20]"
+    assert shown("turns", interval(2.0, math.nan, math.nan)) == "2.00 (one episode, no interval)"
+
+
+def test_endings_that_never_happened_are_left_out() -> None:
+    rows = [row[0] for row in results_rows({"a": results([1.0, 0.0])})]
+    assert "ended: finished" in rows
+    assert "ended: invalid action" in rows  # its absence is worth a line
+    assert "ended: truncated" not in rows
+
+
+def test_a_number_that_one_policy_lacks_is_a_dash() -> None:
+    other = GameResults(records=tuple(GameRecord(seed=seed, ending="error", outcome=0.0) for seed in range(2)))
+    rows = {row[0]: row[1:] for row in results_rows({"a": results([1.0, 1.0]), "b": other})}
+    assert rows["success rate"] == ["100.0% [100.0, 100.0]", "-"]
+
+
+def test_a_bar_in_a_cell_does_not_break_the_table() -> None:
+    assert table(["a"], [["x|y"]]) == "| a |\n| --- |\n| x\\|y |"
+
+
+def test_a_budget_is_what_was_used() -> None:
+    assert budget(run("r", 0.1)) == {"updates": 2, "episodes": 8, "generated_tokens": 100.0}
+    extra = Run(name="r", log=({"step": 2, "tokens/value_rollouts": 5.0},))
+    assert budget(extra) == {"updates": 2, "episodes": None, "generated_tokens": 0.0, "value_rollout_tokens": 10.0}
+
+
+def test_an_end_that_is_not_known_is_null_in_strict_json() -> None:
+    values = interval_dict(interval(1.0, math.nan, math.nan))
+    assert json.dumps(values, allow_nan=False)
+    assert (values["mean"], values["low"]) == (1.0, None)
+
+
+# The page
+
+
+def test_the_page_has_every_part(report: Report) -> None:
+    page = markdown(report)
+    for part in (
+        "# A comparison",
+        "What was done.",
+        "| success rate | 0.0% [0.0, 0.0] | 75.0% [",
+        "trained minus base, success rate: +75.0 points",
+        "Read with care.",
+        "| first | 2 | 8 | 100 |",
+        "![Learning curves](learning_curves.png)",
+        "| success | 0.5 | 0.5 |",
+        "| torch | 2.13.0 |",
+    ):
+        assert part in page
+
+
+def test_settings_are_written_out_once_and_then_only_where_they_differ(report: Report) -> None:
+    page = markdown(report)
+    assert page.count("beta: 0.0") == 1
+    assert "Settings of second, where they differ from those of first\n\n```yaml\nlearning_rate: 0.2\n```" in page
+
+
+def test_a_report_is_a_folder(report: Report, tmp_path: Path) -> None:
+    path = write_report(report, tmp_path / "deep" / "report")
+    assert path.read_text() == markdown(report)
+    assert (path.parent / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+    numbers = json.loads((path.parent / "results.json").read_text())
+    assert numbers["evaluations"]["trained"]["metrics"]["success"]["mean"] == 0.75
+    assert numbers["differences"][0]["excludes_zero"] is True
+    assert numbers["budgets"]["first"]["generated_tokens"] == 100.0
+    assert numbers["runs"]["second"]["config"]["learning_rate"] == 0.2
+
+
+def test_a_report_without_runs_or_evaluations_is_just_shorter(tmp_path: Path) -> None:
+    path = write_report(Report(title="Empty"), tmp_path)
+    assert path.read_text() == "# Empty\n"
+    assert not (tmp_path / "learning_curves.png").exists()
