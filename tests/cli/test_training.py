@@ -62,7 +62,7 @@ def test_the_papers_settings_are_in_the_papers_recipe() -> None:
     assert job.game.environment_options == {"size": 9, "blanks": 40}
     assert (args.max_steps, args.lr_scheduler_type, args.warmup_steps) == (100, "cosine", 5)
     assert (args.temperature, args.top_p, args.top_k) == (0.6, 0.95, 20)
-    assert (args.discount, args.beta, args.process_reward, args.history) == (0.0, 0.0, "oracle", "append")
+    assert (args.discount, args.beta, args.process_reward) == (0.0, 0.0, "oracle")
 
 
 # Overriding
