@@ -1,0 +1,249 @@
+"""Trains and evaluates every policy of the evidence, then writes the tables and plots. Finished cells are skipped.
+
+python evaluation/vpr/run.py --work runs/vpr
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import horizon
+import oracle_error
+import table
+from cells import read_cells
+from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
+
+from hf_credit import oracles
+from hf_credit.evaluation.runs import versions
+
+# What is kept of the training log, one value an update.
+CURVES = ("reward", "success", "return", "completion", "oracle/valid", "endings/invalid_action", "turns/mean")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--work", type=Path, default=Path("runs/vpr"), help="policies and finished cells")
+    parser.add_argument("--results", type=Path, default=here / "results", help="tables and plots")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
+    parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
+    options = parser.parse_args(arguments)
+    experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
+    run(experiment, options.work, options.workers)
+    table.write(experiment, read_cells((options.work / "cells").glob("*.json")), options.results)
+    horizon.write(options.results)
+    oracle_error.write(options.results, [number for game in experiment.games for number in game.simulations])
+
+
+def run(experiment: Experiment, work: Path, workers: int) -> None:
+    """Runs every cell that is not finished: first the starting policies, then what is trained from them.
+
+    Cells are taken seed by seed, so that a run that is stopped has all of the first seeds. A cell that fails stops
+    no other.
+
+    Args:
+        experiment: what to run.
+        work: holds the policies and a JSON file for each finished cell.
+        workers: processes of one thread each.
+
+    Raises:
+        ValueError: what is finished in `work` was run with other settings.
+        RuntimeError: a cell failed.
+    """
+    (work / "cells").mkdir(parents=True, exist_ok=True)
+    _require_same_settings(experiment, work / "settings.json")
+    bases = [(game, BASE, seed) for seed in experiment.seeds for game in experiment.games]
+    arms = [(game, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for game in experiment.games]
+    for cells in (bases, [cell for cell in arms if cell[1] in cell[0].arms]):
+        waiting = [cell for cell in cells if not cell_file(work, cell[0].name, *cell[1:]).is_file()]
+        _in_parallel([(*cell, experiment.held_out_episodes, work) for cell in waiting], workers)
+
+
+def cell_file(work: Path, game: str, arm: str, seed: int) -> Path:
+    """Where a finished cell is kept."""
+    return work / "cells" / f"{game}-{arm}-{seed}.json"
+
+
+def run_cell(game: Game, arm: str, seed: int, held_out_episodes: int, work: Path) -> None:
+    """Builds or trains one policy, evaluates it, and writes its cell, whole or not at all."""
+    prepare_process()
+    folder = work / "policies" / f"{game.name}-{arm}-{seed}"
+    begun = time.process_time()
+    log = build(game, seed, folder) if arm == BASE else train(game, arm, seed, work, folder)
+    trained = time.process_time()
+    cell = {
+        "game": game.name,
+        "arm": arm,
+        "seed": seed,
+        **log,
+        "scores": evaluate(game, seed, folder, held_out_episodes),
+        "made_with": {"device": "processor, one thread", **versions()},
+        "cpu_seconds": {"training": trained - begun, "evaluation": time.process_time() - trained},
+    }
+    path = cell_file(work, game.name, arm, seed)
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps(cell), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
+    """The starting policy of a game and seed, shared by all arms."""
+    from hf_credit.environments.tasks import task_seed
+    from hf_credit.oracles import default_oracle
+    from hf_credit.policies.micro import init_policy
+    from hf_credit.rollouts import Start
+
+    setup, config = game.setup(), dataclasses.replace(game.policy, seed=seed)
+    interaction = setup.interaction()
+    oracle = default_oracle(interaction.environment)
+    assert oracle is not None
+    starts = [Start[Any](task={}, seed=task_seed("train", index)) for index in range(config.episodes)]
+    init_policy(interaction, oracle, starts, folder, config)
+    setup.save(folder)
+    return {}
+
+
+def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str, Any]:
+    """Trains from the starting policy; the training log and what the arm cost."""
+    from transformers import AutoTokenizer, PrinterCallback
+
+    from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
+    from hf_credit.environments.tasks import tasks
+
+    setup, simulations = game.setup(), ablation_simulations(arm)
+    method = METHODS["VPR" if simulations is not None else arm]
+    base = work / "policies" / f"{game.name}-{BASE}-{seed}"
+    environment = setup.interaction().environment
+    args = VerifiableProcessConfig(
+        **{
+            "output_dir": str(folder),
+            "seed": seed,
+            "history": setup.history,
+            "instructions": setup.instructions,
+            "temperature": setup.sampling.temperature,
+            "top_p": setup.sampling.top_p,
+            "top_k": setup.sampling.top_k,
+            "max_completion_length": setup.sampling.max_new_tokens,
+            "gradient_checkpointing": False,
+            "max_concurrent_episodes": 1024,
+            "bf16": False,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+            **game.training,
+            **method,
+        }
+    )
+    episodes = args.max_steps * args.generation_batch_size
+    first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
+    trainer = VerifiableProcessTrainer(
+        str(base),
+        environment,
+        args,
+        train_dataset=tasks(environment, "train", size=episodes, start=first, lazy=True),
+        oracle=None if simulations is None else oracles.make("mcts", simulations=simulations, solve=False),
+        processing_class=AutoTokenizer.from_pretrained(base, padding_side="left"),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    trainer.save_model(str(folder))
+    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    return {
+        "curves": {name: [round(entry[name], 6) for entry in log] for name in CURVES if name in log[0]},
+        "updates": len(log),
+        "episodes": episodes,
+        "tokens": {
+            "training": sum(entry["tokens/generated"] for entry in log),
+            "value_rollouts": sum(entry.get("tokens/value_rollouts", 0) for entry in log),
+        },
+    }
+
+
+def evaluate(game: Game, seed: int, folder: Path, episodes: int) -> dict[str, list[float | None]]:
+    """What Table 1 counts, for every held-out task in order; `None` where a number does not apply to a task."""
+    from hf_credit.cli.evaluating import evaluate_model
+
+    results = evaluate_model(
+        str(folder), game.setup(held_out=True), episodes, seed=seed, max_concurrent=512, device="cpu"
+    )
+    seeds = sorted(record.seed for record in results.records)
+    values = {name: results.values(name) for name in (*game.columns, "oracle/valid", "endings/invalid_action")}
+    return {name: [None if s not in v else round(v[s], 6) for s in seeds] for name, v in values.items()}
+
+
+def prepare_process() -> None:
+    """One thread, and no word from libraries about themselves."""
+    import datasets
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+
+
+def _require_same_settings(experiment: Experiment, path: Path) -> None:
+    """Keeps cells of different settings out of one table."""
+    settings = json.loads(json.dumps(experiment.settings()))
+    if not path.is_file():
+        path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    elif json.loads(path.read_text(encoding="utf-8")) != settings:
+        raise ValueError(
+            f"all cells of a folder must have the same settings, got {str(path)!r} of others; choose another --work."
+        )
+
+
+def _arms(experiment: Experiment) -> list[str]:
+    return list(dict.fromkeys(arm for game in experiment.games for arm in game.arms))
+
+
+def _in_parallel(cells: list[tuple[Any, ...]], workers: int) -> None:
+    failed: list[str] = []
+    if workers == 1:
+        for cell in cells:
+            _finish(cell, None, failed)
+    else:
+        # A fresh interpreter for each worker: threads of the parent do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            futures = {pool.submit(run_cell, *cell): cell for cell in cells}
+            for future in as_completed(futures):
+                _finish(futures[future], future, failed)
+    if failed:
+        raise RuntimeError(f"every cell must finish, got failures in {', '.join(failed)}; see above and run again.")
+
+
+def _finish(cell: tuple[Any, ...], future: Future[None] | None, failed: list[str]) -> None:
+    name = f"{cell[0].name} {cell[1]} seed {cell[2]}"
+    try:
+        run_cell(*cell) if future is None else future.result()
+    except Exception:
+        failed.append(name)
+        traceback.print_exc()
+    else:
+        logging.info("finished %s", name)
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads beyond the cores spin against each other
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    main()
