@@ -37,9 +37,9 @@ class DemoRecipe:
     blanks: int = 8
     hidden_size: int = 64
     layers: int = 2
-    scripted_episodes: int = 3000
-    quality: float = 0.8
-    updates: int = 150
+    scripted_episodes: int = 3500
+    quality: float = 0.9
+    updates: int = 70
     trajectories: int = 128
     learning_rate: float = 1e-3
     lr_scheduler_type: str = "cosine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 # TRL 1.16 still says gradient_checkpointing where transformers 5.23 wants activation_checkpointing.
@@ -16,5 +17,7 @@ def be_quiet() -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
+    # bitsandbytes, where it is installed, misses a kernel for 4-bit weights on processors whenever anything imports it.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     for message, module in _KNOWN:
         warnings.filterwarnings("ignore", message=message, category=FutureWarning, module=module)

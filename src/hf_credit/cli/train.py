@@ -29,7 +29,8 @@ def train(
     if not config.is_file():
         raise ValueError(f"CONFIG must be a recipe's file and come first, got {str(config)!r}; name a YAML file.")
     from hf_credit.cli.quiet import be_quiet
-    from hf_credit.cli.training import read_job, run_job
 
     be_quiet()
+    from hf_credit.cli.training import read_job, run_job
+
     run_job(read_job(["--config", str(config), *context.args]))
