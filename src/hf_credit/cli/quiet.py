@@ -17,7 +17,7 @@ def be_quiet() -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    # bitsandbytes, where it is installed, misses a kernel for 4-bit weights on processors whenever anything imports it.
+    # bitsandbytes, where it is installed, misses a kernel for 4-bit weights on processors as soon as it is imported.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     for message, module in _KNOWN:
         warnings.filterwarnings("ignore", message=message, category=FutureWarning, module=module)

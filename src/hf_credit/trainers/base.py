@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from abc import abstractmethod
@@ -26,11 +27,12 @@ from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.trainers.config import CreditConfig, tasks_per_update
 from hf_credit.trainers.metrics import mean, summarise, update_metrics, was_cut
 from hf_credit.trainers.ranks import InStep
+from hf_credit.trainers.resumption import ResumableTrainer
 
 _FORWARD_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
-class CreditTrainer(GRPOTrainer):
+class CreditTrainer(ResumableTrainer, GRPOTrainer):
     """Trains on the credit of single decisions.
 
     Of TRL's data path it overrides `_generate_and_score_completions` and nothing else: collect episodes, ask the
@@ -111,7 +113,7 @@ class CreditTrainer(GRPOTrainer):
 
     def start(self, row: Mapping[str, Any]) -> Start[Any]:
         """Where the episode of a task row begins."""
-        return Start(task=row, seed=row.get("seed", 0))
+        return Start(task=row)
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
         """One episode for each task row of this process."""
@@ -256,7 +258,8 @@ class CreditTrainer(GRPOTrainer):
 
     def _room_for_context(self) -> int | None:
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return None if positions is None else max(positions - self.max_completion_length, 1)
+        limits = [limit for limit in (positions, self.args.vllm_max_model_length) if limit is not None]
+        return max(min(limits) - self.max_completion_length, 1) if limits else None
 
     def _without_cut_replies(
         self, episodes: list[Episode], advantages: list[list[float | None]]
@@ -271,6 +274,20 @@ class CreditTrainer(GRPOTrainer):
             ]
             for episode, values in zip(episodes, advantages, strict=True)
         ]
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        # Where the steps of one generation, or its reuse, go on in a later update.
+        unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
+        return {"step": self._step, "rollouts": self._buffered_inputs if unfinished else None}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        self._step, self._buffered_inputs = state["step"], state["rollouts"]
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
+
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
+        return self.from_this_pass(super()._get_train_sampler(dataset))
 
     # What is logged ---------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ class CreditConfig(GRPOConfig):
             generation call.
         max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
             positions leave beside `max_completion_length`.
+        resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
     """
 
     trajectories_per_update: int | None = field(
@@ -40,6 +41,10 @@ class CreditConfig(GRPOConfig):
     max_context_tokens: int | None = field(
         default=None,
         metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
+    )
+    resume_with_changed: list[str] | None = field(
+        default=None,
+        metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
     )
     vllm_importance_sampling_mode: str = field(
         default="token_truncate",
