@@ -1,5 +1,6 @@
 """Task rows as data sets."""
 
+import pickle
 import subprocess
 import sys
 
@@ -70,6 +71,24 @@ def test_every_row_of_every_environment_starts_its_episode(name, lazy):
         task, seed = complete_task(environment, row)
         drawn = environment.sample_task(row["seed"])
         assert environment.initial_state(task, seed) == environment.initial_state(drawn, row["seed"])
+
+
+def test_a_lazy_row_that_is_read_again_is_not_made_again():
+    made = []
+
+    class Counting(Mastermind):
+        def sample_task(self, seed):
+            made.append(seed)
+            return super().sample_task(seed)
+
+    dataset = tasks(Counting(), size=8, lazy=True)
+    assert dataset[[0, 0, 3]] == dataset[[0, 0, 3]]
+    assert made == [0, 3]
+
+
+def test_lazy_rows_survive_pickling(sudoku):
+    dataset = tasks(sudoku, size=3, lazy=True)
+    assert list(pickle.loads(pickle.dumps(dataset))) == list(dataset)
 
 
 @pytest.mark.parametrize("environment", [Sudoku(size=4), Mastermind()], ids=lambda environment: environment.name)

@@ -53,13 +53,24 @@ def tasks(
         raise ValueError(f"size must be at least 1, got {size}; ask for one task or more.")
     first, last = task_seed(split, start), task_seed(split, start + size - 1)
     seeds = Dataset.from_dict({"seed": range(first, last + 1)})
-    add_tasks = functools.partial(_add_tasks, environment)
+    add_tasks = _AddTasks(environment)
     return seeds.with_transform(add_tasks) if lazy else Dataset.from_dict(add_tasks({"seed": range(first, last + 1)}))
 
 
-def _add_tasks(environment: Environment[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    rows = [environment.sample_task(seed) for seed in columns["seed"]]
-    return {**columns, **{column: [row[column] for row in rows] for column in (rows[0] if rows else ())}}
+class _AddTasks:
+    """Completes columns that hold seeds. A row is mostly read many times: TRL reads those of an update anew for each
+    of its slices, and a row once for every time it is played. So its task is remembered for a while."""
+
+    def __init__(self, environment: Environment[Any]) -> None:
+        self.environment = environment
+        self.sample_task = functools.lru_cache(maxsize=4096)(environment.sample_task)
+
+    def __reduce__(self) -> tuple[type[_AddTasks], tuple[Environment[Any]]]:
+        return type(self), (self.environment,)  # what is remembered is no part of it
+
+    def __call__(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        rows = [self.sample_task(seed) for seed in columns["seed"]]
+        return {**columns, **{column: [row[column] for row in rows] for column in (rows[0] if rows else ())}}
 
 
 def require_task_columns(columns: Iterable[str], environment: Environment[Any]) -> None:
