@@ -1,0 +1,217 @@
+"""Checkpoints as files: complete or skipped, and of one run only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import traceback
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "hf_credit_checkpoint.json"
+"""What a checkpoint holds and which run it is of. Written last, so that a checkpoint with it is a whole one."""
+
+_FORMAT = 1
+
+
+def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True) -> None:
+    """Declares a checkpoint complete, once every file of it is on the disk.
+
+    Args:
+        folder: the checkpoint, with all of its files.
+        run: what `refuse_another_run` compares, plain values.
+        resumable: whether it holds more than the model.
+
+    Raises:
+        OSError: the disk is full, or fails.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in paths:
+        _flush(path)
+    for path in folder.rglob("*/"):
+        _flush_names(path)
+    with ThreadPoolExecutor() as pool:
+        sums = list(pool.map(_sha256, paths))
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(paths, sums, strict=True)
+    }
+    manifest = {"format": _FORMAT, "resumable": resumable, "run": dict(run), "files": files}
+    unfinished = folder / f"{MANIFEST}.unfinished"
+    unfinished.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    _flush(unfinished)
+    unfinished.replace(folder / MANIFEST)
+    _flush_names(folder)
+    _flush_names(folder.parent)
+
+
+def flaw(folder: Path) -> str | None:
+    """Why a run cannot be resumed from a checkpoint, as a clause about it; `None` if it is whole."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return f"which has no {MANIFEST}, the file written last"
+    except (OSError, ValueError) as error:
+        return f"whose {MANIFEST} cannot be read ({error})"
+    if not (isinstance(manifest, dict) and manifest.get("format") == _FORMAT):
+        return f"whose {MANIFEST} is of another version"
+    if not manifest["resumable"]:
+        return "which holds the model only (save_only_model)"
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            return f"whose {name} is missing"
+        if size != expected["bytes"]:
+            return f"whose {name} has {size} bytes in place of {expected['bytes']}"
+    with ThreadPoolExecutor() as pool:
+        sums = pool.map(_sha256, [folder / name for name in manifest["files"]])
+        for (name, expected), digest in zip(manifest["files"].items(), sums, strict=True):
+            if digest != expected["sha256"]:
+                return f"whose {name} is not what was written"
+    return None
+
+
+def latest_complete(output_dir: str | Path) -> Path | None:
+    """The complete checkpoint of the most updates in a run's folder, `None` if there is none.
+
+    Every later one that is not complete is named in a warning.
+    """
+    for folder in sorted(_checkpoints(Path(output_dir)), key=_step_of, reverse=True):
+        reason = flaw(folder)
+        if reason is None:
+            return folder
+        logger.warning("skipped the checkpoint %s, %s", folder, reason)
+    return None
+
+
+def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Path) -> Path | None:
+    """The checkpoint meant by `resume_from_checkpoint`, which is complete; `None` for a start from the beginning.
+
+    Args:
+        chosen: a checkpoint's folder, or `True` for the latest complete one in `output_dir`, if there is one.
+        output_dir: the run's folder.
+
+    Raises:
+        ValueError: the chosen folder is not a complete checkpoint.
+    """
+    if chosen is None or chosen is False:
+        return None
+    if chosen is True:
+        found = latest_complete(output_dir)
+        if found is None:
+            logger.warning("found no complete checkpoint in %s, so training starts from the beginning", output_dir)
+        return found
+    folder = Path(chosen)
+    reason = flaw(folder) if folder.is_dir() else "which is no folder"
+    if reason is not None:
+        raise ValueError(
+            f"resume_from_checkpoint must be a complete checkpoint, got {folder}, {reason}; choose another one, or "
+            "True for the latest complete one."
+        )
+    return folder
+
+
+def recorded_run(folder: Path) -> dict[str, Any]:
+    """What shaped the run that a complete checkpoint is of, as `write_manifest` was told."""
+    return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["run"]
+
+
+def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]) -> None:
+    """Refuses a checkpoint of another run.
+
+    Args:
+        folder: a complete checkpoint.
+        run: what shapes the present run, plain values.
+        accepted: the names in `run` that may differ.
+
+    Raises:
+        ValueError: another name differs.
+    """
+    recorded = recorded_run(folder)
+    # A name that either side does not know is of another release.
+    other = [name for name in run if name in recorded and run[name] != recorded[name] and name not in accepted]
+    if other:
+        told = ", ".join(f"{name} {run[name]!r} in place of {recorded[name]!r}" for name in other)
+        raise ValueError(
+            f"a run must be resumed with the settings of its checkpoint, got {told} in {folder}; set them back, or "
+            f"accept the change with resume_with_changed={other!r}."
+        )
+
+
+def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:
+    """Deletes the oldest checkpoints beyond `limit`, those that are not whole first, and never one of `kept`."""
+    if limit is None or limit < 1:
+        return
+    folders = sorted(_checkpoints(run_dir), key=lambda folder: (_completed_at(folder), _step_of(folder)))
+    spare = [folder for folder in folders if folder not in kept]
+    for folder in spare[: max(len(folders) - limit, 0)]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checkpoints(run_dir: Path) -> list[Path]:
+    named = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    return [
+        path for path in run_dir.glob(f"{PREFIX_CHECKPOINT_DIR}-*") if named.fullmatch(path.name) and path.is_dir()
+    ]
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _completed_at(folder: Path) -> int:
+    manifest = folder / MANIFEST
+    return manifest.stat().st_mtime_ns if manifest.is_file() else -1
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Puts a file on the disk itself, where a crash of the machine cannot take it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flush_names(folder: Path) -> None:
+    """The same for the names in a folder, where its file system has it."""
+    with suppress(OSError):
+        _flush(folder)
+
+
+@contextmanager
+def told_in_one_sentence(folder: Path) -> Iterator[None]:
+    """A disk that is full or fails has a different error in each library that writes a part of a checkpoint."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).rpartition("Error while serializing: ")[2]
+        if isinstance(error, RuntimeError):
+            modules = {frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)}
+            if "torch.serialization" not in modules:
+                raise
+            reason = "torch could not write a file to its end"  # its own words are about its insides
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+        free = shutil.disk_usage(existing).free / 2**20
+        raise OSError(
+            f"a checkpoint must be written to its end, got {reason!r} in {folder} with {free:.1f} MiB left on its "
+            "disk; make room and resume from the last complete checkpoint, which is untouched."
+        ) from error

@@ -1,0 +1,229 @@
+"""Runs that go on from a checkpoint as if nothing had happened, or say why they cannot."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from datasets import IterableDataset
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from hf_credit.trainers.checkpoints import (
+    checkpoint_to_resume,
+    recorded_run,
+    refuse_another_run,
+    rotate,
+    told_in_one_sentence,
+    write_manifest,
+)
+
+logger = logging.getLogger(__name__)
+
+_STATE_FILE = "hf_credit_state_{}.pt"  # one for each process
+
+# Settings by which no weight changes; all others must be those of the checkpoint. `max_steps` is not here: it shapes
+# the schedule of the learning rate and the order of the tasks. Nor is evaluation, which draws random numbers.
+_FREE_SETTINGS = re.compile(
+    r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
+    r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
+    r"skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
+    r"vllm_gpu_memory_utilization|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
+    r"multiprocessing_context)"
+)
+
+# A checkpoint may be pushed where everyone reads it.
+_SECRET = re.compile(r"(^|_)(token|key|secret|password)$", re.IGNORECASE)
+
+
+def run_facts(trainer: Any) -> dict[str, Any]:
+    """Everything that shapes the weights of a run, as plain values by name, without tokens, keys and passwords."""
+    settings = {name: value for name, value in trainer.args.to_dict().items() if not _FREE_SETTINGS.fullmatch(name)}
+    config = trainer.model.config.get_text_config()
+    shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
+    adapters = getattr(trainer.model, "peft_config", {}).values()
+    dataset = trainer.train_dataset
+    facts = {
+        **settings,
+        "processes": trainer.accelerator.num_processes,
+        "method": trainer._name,
+        "environment": _named(getattr(trainer, "environment", trainer.interaction)),
+        "oracle": _named(getattr(trainer, "oracle", None)),
+        "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
+        "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],
+        "tasks": None if isinstance(dataset, IterableDataset) else len(dataset),
+    }
+    return _without_secrets(json.loads(json.dumps(facts, default=str)))
+
+
+def _without_secrets(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_secrets(inner) for name, inner in value.items() if not _SECRET.search(name)}
+
+
+def _named(part: Any) -> dict[str, Any] | None:
+    """The name of an environment or an oracle, and those of its options that are plain values."""
+    if part is None:
+        return None
+    known = {name: getattr(part, name, None) for name in inspect.signature(type(part)).parameters}
+    plain = {
+        name: value
+        for name, value in known.items()
+        if isinstance(value, bool | int | float | str | list | tuple | dict)
+    }
+    return {"name": getattr(part, "name", type(part).__name__), **plain}
+
+
+class _IntervalsOfThisRun(TrainerCallback):
+    """The state of a checkpoint brings along its intervals of saving and logging; those of the settings win."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        state.compute_steps(args, state.max_steps)
+
+
+class ResumableTrainer(Trainer):
+    """A trainer whose checkpoints are complete or skipped, and from which a run goes on as if nothing had happened.
+
+    A checkpoint is complete once its manifest is written, after everything else. Only then is it pushed and do older
+    ones make room for it. A run is resumed only with the settings, the game and the number of processes that it was
+    saved with, apart from the names in `resume_with_changed` of its settings.
+    """
+
+    args: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._run: dict[str, Any] = {}
+        self._whole: Path | None = None  # the checkpoint of the present update
+        self._saving = False
+        self._passes = 0  # over the tasks, before the resumed one
+        self.add_callback(_IntervalsOfThisRun())
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """What this process needs to resume, beside what transformers saves: tensors and plain values."""
+        return {}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `checkpoint_state` gave."""
+
+    def train(
+        self,
+        resume_from_checkpoint: str | Path | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> Any:
+        """Trains, as in transformers.
+
+        Args:
+            resume_from_checkpoint: a complete checkpoint, or `True` for the latest complete one in `output_dir`;
+                where there is none, training starts from the beginning.
+            trial, ignore_keys_for_eval: as in transformers.
+
+        Raises:
+            ValueError: the checkpoint is not complete, or of another run.
+            OSError: a checkpoint cannot be written.
+        """
+        self._run = run_facts(self)
+        self._passes = 0
+        folder = self._agreed_checkpoint(resume_from_checkpoint)
+        self._whole = folder and folder.resolve()
+        if folder is not None:
+            self._take_up(folder)
+        return super().train(None if folder is None else str(folder), trial, ignore_keys_for_eval)
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        if self.state.global_step >= self.state.max_steps:
+            return [], None  # resumed from the last update's checkpoint, and transformers would make one more
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    def from_this_pass(self, sampler: Any) -> Any:
+        """A training sampler that has drawn the orders of all passes before the resumed one, and dropped them."""
+        for _ in range(self._passes):
+            next(iter(sampler), None)
+        return sampler
+
+    def save_whole(self, run_dir: str, save: Callable[[], None]) -> None:
+        """Saves a checkpoint with `save`, declares it complete, and only then pushes it and deletes older ones."""
+        folder = Path(run_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if folder.resolve() == self._whole:
+            return  # saved at the end of the update, and now at the end of the epoch
+        limit, saves = self.args.save_total_limit, self.args.should_save
+        self.args.save_total_limit, self._saving = None, True
+        try:
+            with told_in_one_sentence(folder):
+                if saves:
+                    shutil.rmtree(folder, ignore_errors=True)  # of a killed run, perhaps with other files
+                self.accelerator.wait_for_everyone()
+                save()
+                self._save_own_state(folder)
+                self.accelerator.wait_for_everyone()
+                self.args.save_total_limit = limit
+                if saves:
+                    torch.save(self.args, folder / TRAINING_ARGS_NAME)
+                    write_manifest(folder, self._run, resumable=not self.args.save_only_model)
+        finally:
+            self.args.save_total_limit, self._saving = limit, False
+        self._whole = folder.resolve()
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(folder))
+        if saves:
+            best = self.state.best_model_checkpoint
+            rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if not self._saving:
+            super()._push_from_checkpoint(checkpoint_folder)
+
+    def _save_own_state(self, folder: Path) -> None:
+        if not self.args.save_only_model:
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(self.checkpoint_state(), folder / _STATE_FILE.format(self.accelerator.process_index))
+
+    def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
+        """The checkpoint to resume from, or the refusal, as the main process finds it, on every process."""
+        answer: list[Any] = [None, None]
+        if self.accelerator.is_main_process:
+            try:
+                folder = checkpoint_to_resume(chosen, self.args.output_dir)
+                if folder is not None:
+                    self._refuse_another_run(folder)
+                answer[0] = folder
+            except ValueError as error:
+                answer[1] = str(error)
+        folder, refusal = broadcast_object_list(answer)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return folder
+
+    def _refuse_another_run(self, folder: Path) -> None:
+        accepted = self.args.resume_with_changed or []
+        if self.args.sync_ref_model and self.args.beta and "sync_ref_model" not in accepted:
+            raise ValueError(
+                f"a run can be resumed with sync_ref_model=False only, got True for {folder}, which does not hold the "
+                "reference policy; accept that it starts anew with resume_with_changed=['sync_ref_model']."
+            )
+        refuse_another_run(folder, self._run, accepted)
+
+    def _take_up(self, folder: Path) -> None:
+        state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+        passes = int(state.epoch or 0)
+        if isinstance(self.train_dataset, IterableDataset):
+            if passes and state.global_step < state.max_steps:
+                logger.warning("resumed %s in a later pass over a stream, which starts with its first task", folder)
+        else:
+            self._passes = passes
+        own = folder / _STATE_FILE.format(self.accelerator.process_index)
+        if recorded_run(folder)["processes"] == self.accelerator.num_processes:
+            self.load_checkpoint_state(torch.load(own, map_location=self.accelerator.device, weights_only=True))

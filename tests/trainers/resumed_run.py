@@ -1,0 +1,110 @@
+"""A run that goes on from its last complete checkpoint, and may die. Run by tests: forked, or by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+
+from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+
+
+def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
+    """Six updates of eight sampled episodes, each followed by a checkpoint."""
+    values: dict[str, Any] = {
+        "output_dir": str(output),
+        "history": "current",
+        "instructions": False,
+        "trajectories_per_update": 8,
+        "per_device_train_batch_size": 8,
+        "max_steps": 6,
+        "max_completion_length": 12,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "learning_rate": 1e-3,
+        "warmup_steps": 0,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "use_cpu": True,
+        "report_to": "none",
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "disable_tqdm": True,
+    }
+    return VerifiableProcessConfig(**{**values, **changed})
+
+
+def build(
+    policy: Path,
+    output: Path,
+    tasks: int | None = None,
+    blanks: int = 4,
+    trainer_kwargs: dict[str, Any] | None = None,
+    **changed: Any,
+) -> VerifiableProcessTrainer:
+    """A trainer of 4x4 Sudoku, on `tasks` tasks or on as many as the run plays."""
+    rows = None if tasks is None else Dataset.from_list([{"seed": seed} for seed in range(tasks)])
+    kwargs = {"train_dataset": rows, **(trainer_kwargs or {})}
+    environment = make("sudoku", size=4, blanks=blanks)
+    return VerifiableProcessTrainer(str(policy), environment, settings(output, **changed), **kwargs)
+
+
+class Touches:
+    """Lists whenever the process opens, makes, renames or removes something of a checkpoint; may die of one.
+
+    Args:
+        deadly: which of them, from 1, kills the process; none if `None`.
+    """
+
+    def __init__(self, deadly: int | None) -> None:
+        self.seen: list[str] = []
+        self.deadly = deadly
+        sys.addaudithook(self._watch)
+
+    def _watch(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree"):
+            return
+        paths = [Path(os.fsdecode(path)) for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)]
+        # What is removed with its folder is known by its own name alone.
+        if event == "os.remove" or any(part.startswith("checkpoint-") for path in paths for part in path.parts):
+            self.seen.append(f"{event} {'/'.join(paths[0].parts[-2:])}")
+            if len(self.seen) == self.deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run(policy: str, output: str, settings: dict[str, Any], deadly: int | None = None) -> None:
+    """Trains to the end from wherever the run has got, and leaves the policy in `output/final`."""
+    torch.set_num_threads(1)
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    touches = Touches(None if restarted else deadly)
+    trainer = build(Path(policy), Path(output), **settings)
+    trainer.train(resume_from_checkpoint=True)
+    trainer.save_model(f"{output}/final")
+    if trainer.accelerator.is_main_process:
+        log = [[entry[name] for name in ("step", "loss", "grad_norm")] for entry in trainer.state.log_history[:-1]]
+        found = {"processes": trainer.accelerator.num_processes, "log": log, "touches": touches.seen}
+        Path(output, "found.json").write_text(json.dumps(found))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def forked(arguments: dict[str, Any], environment: dict[str, str], log: str) -> None:
+    """`run` in a process that another one was copied to: with an environment and a log of its own."""
+    os.environ.update(environment)
+    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(told, stream)
+    run(**arguments)
+
+
+if __name__ == "__main__":
+    run(**json.loads(sys.argv[1]))

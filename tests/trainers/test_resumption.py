@@ -1,0 +1,460 @@
+"""A run that is killed, again and again, ends as if nothing had happened; or it says why it cannot go on."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from huggingface_hub import HfApi
+from peft import LoraConfig
+from transformers import TrainerCallback
+
+from hf_credit.trainers.checkpoints import MANIFEST, flaw, latest_complete
+
+SCRIPT = Path(__file__).with_name("resumed_run.py")
+
+TWO_PROCESSES = {"per_device_train_batch_size": 4}
+FOUR_UPDATES_OF_ONE_GENERATION = {
+    "trajectories_per_update": None,
+    "per_device_train_batch_size": 4,
+    "steps_per_generation": 2,
+    "gradient_accumulation_steps": 1,
+    "num_iterations": 2,
+    "tasks": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Any]:
+    """The script `resumed_run.py` as a module, which other processes find too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPT.parent))
+        yield importlib.import_module(SCRIPT.stem)
+
+
+@pytest.fixture(scope="module")
+def start(runs: Any, micro_policy: Path) -> Callable[..., Any]:
+    """`start(output, deadly, environment, **settings)`: a run in a process of its own.
+
+    The process is a copy of one that has imported everything once, which is the larger part of a short run.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["hf_credit.trainers.verifiable_process"])
+
+    def started(
+        output: Path, deadly: int | None = None, environment: dict[str, str] | None = None, **settings: Any
+    ) -> Any:
+        arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
+        process = context.Process(target=runs.forked, args=(arguments, environment or {}, f"{output}.log"))
+        process.start()
+        return process
+
+    return started
+
+
+def end_of(process: Any, output: Path) -> dict[str, Any]:
+    """What a run found, which has to end well."""
+    process.join()
+    assert process.exitcode == 0, Path(f"{output}.log").read_text()[-3000:]
+    return json.loads((output / "found.json").read_text())
+
+
+def policy_of(output: Path) -> bytes:
+    return (output / "final" / "model.safetensors").read_bytes()
+
+
+def killed(process: Any) -> None:
+    process.kill()
+    process.join()
+
+
+def killed_while_writing(process: Any, path: Path) -> None:
+    """Kills a process as soon as a file has its first bytes."""
+    while process.is_alive() and not (path.is_file() and path.stat().st_size > 0):
+        pass
+    killed(process)
+
+
+def updates_saved(output: Path) -> int:
+    folder = latest_complete(output) if output.is_dir() else None
+    return 0 if folder is None else int(folder.name.removeprefix("checkpoint-"))
+
+
+# A run that is killed ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(
+            {"save_total_limit": 1, "tasks": 80, "lr_scheduler_type": "constant"}, id="more tasks than the run plays"
+        ),
+        pytest.param({"tasks": 16}, id="three passes over the tasks"),
+        pytest.param(FOUR_UPDATES_OF_ONE_GENERATION, id="four updates of one generation"),
+    ],
+)
+def test_a_run_killed_at_random_points_ends_with_bitwise_the_policy_of_an_undisturbed_one(
+    start: Callable[..., Any], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "killed"
+    expected = end_of(start(whole, **settings), whole)
+    points = random.Random(str(settings))
+    saved = 0
+    for attempt in range(6):
+        if attempt == 0:  # by the clock, hence anywhere
+            process = start(output, **settings)
+            process.join(points.uniform(0, 3))
+            killed(process)
+        elif attempt == 1:
+            killed_while_writing(start(output, **settings), output / f"checkpoint-{saved + 2}" / "optimizer.pt")
+        else:
+            process = start(output, deadly=points.randint(1, len(expected["touches"]) // 3), **settings)
+            process.join()
+            assert process.exitcode in (-signal.SIGKILL, 0)
+        assert updates_saved(output) >= saved
+        saved = updates_saved(output)
+    for _ in range(2):  # the second time there is nothing left to do
+        found = end_of(start(output, **settings), output)
+        assert policy_of(output) == policy_of(whole)
+        assert found["log"] == expected["log"]
+
+
+def test_the_last_complete_checkpoint_outlives_one_half_written(start: Callable[..., Any], tmp_path: Path) -> None:
+    settings = {"max_steps": 2, "save_total_limit": 1}
+    touches = end_of(start(tmp_path / "whole", **settings), tmp_path / "whole")["touches"]
+    # Everything of the second checkpoint is written, and its manifest is about to get its name.
+    last = touches.index(f"os.rename checkpoint-2/{MANIFEST}.unfinished")
+    output = tmp_path / "killed"
+    process = start(output, deadly=last + 1, **settings)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert (output / "checkpoint-2" / "optimizer.pt").is_file()
+    assert latest_complete(output) == output / "checkpoint-1"
+    end_of(start(output, **settings), output)
+    assert [path.name for path in output.glob("checkpoint-*")] == ["checkpoint-2"]
+    assert policy_of(output) == policy_of(tmp_path / "whole")
+
+
+def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_undisturbed_ones(
+    start: Callable[..., Any], runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    settings = {**TWO_PROCESSES, "max_steps": 4, "save_steps": 1}
+    whole, output = tmp_path / "whole", tmp_path / "killed"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    everyone = {"ACCELERATE_USE_CPU": "true", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [start(whole, environment={**everyone, "RANK": r, "LOCAL_RANK": r}, **settings) for r in "01"]
+    expected, _ = (end_of(process, whole) for process in ranks)
+    assert expected["processes"] == 2
+    deadly = random.Random(0).randint(len(expected["touches"]) // 4, len(expected["touches"]))
+    arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--max_restarts", "1"]
+    finished = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPT), json.dumps(arguments)],
+        env={
+            **os.environ,
+            "ACCELERATE_USE_CPU": "true",
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "exitcode: -9" in finished.stderr
+    found = json.loads((output / "found.json").read_text())
+    assert found["processes"] == 2
+    assert found["log"] == expected["log"]
+    assert policy_of(output) == policy_of(whole)
+    # One process alone would see other episodes.
+    alone = {**settings, "trajectories_per_update": 8}
+    with pytest.raises(ValueError, match=r"processes 1 in place of 2 .*resume_with_changed=.*'processes'"):
+        runs.build(micro_policy, output, **alone).train(resume_from_checkpoint=output / "checkpoint-3")
+    accepted = ["processes", "gradient_accumulation_steps", "steps_per_generation"]
+    trainer = runs.build(micro_policy, output, **alone, resume_with_changed=accepted)
+    trainer.train(resume_from_checkpoint=output / "checkpoint-3")
+    assert trainer.state.global_step == 4
+
+
+def test_a_run_that_is_over_does_not_write_its_last_checkpoint_again(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    def train() -> int:
+        runs.build(micro_policy, tmp_path, max_steps=1, tasks=16, save_strategy="epoch").train(True)
+        return (tmp_path / "checkpoint-1" / MANIFEST).stat().st_mtime_ns
+
+    assert train() == train()
+
+
+# A disk that is full ----------------------------------------------------------------------------------------------
+
+
+class BeforeSecondUpdate(TrainerCallback):
+    """Does something once the first checkpoint is complete."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.act()
+
+
+def weights(trainer: Any) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_same_weights(trainer: Any, expected: dict[str, torch.Tensor]) -> None:
+    for name, value in weights(trainer).items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.fixture(scope="module")
+def two_updates(
+    runs: Any, micro_policy: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, torch.Tensor]]:
+    """The folder of a run of two updates with a checkpoint after each, and the weights it ends with."""
+    trainer = runs.build(micro_policy, tmp_path_factory.mktemp("two"), max_steps=2, tasks=16)
+    trainer.train()
+    return Path(trainer.args.output_dir), weights(trainer)
+
+
+def assert_refused_and_resumed(
+    runs: Any, policy: Path, output: Path, fill: Callable[[], None], empty: Callable[[], None], expected: Any
+) -> None:
+    trainer = runs.build(
+        policy, output, max_steps=2, tasks=16, trainer_kwargs={"callbacks": [BeforeSecondUpdate(fill)]}
+    )
+    told = rf"a checkpoint must be written to its end, got .* in {output}/checkpoint-2 with .* MiB left .*; make room"
+    try:
+        with pytest.raises(OSError, match=told) as refusal:
+            trainer.train()
+    finally:
+        empty()
+    assert "\n" not in str(refusal.value)
+    assert latest_complete(output) == output / "checkpoint-1"
+    trainer = runs.build(policy, output, max_steps=2, tasks=16)
+    trainer.train(resume_from_checkpoint=True)
+    assert_same_weights(trainer, expected)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_a_full_disk_is_told_in_one_sentence_and_costs_no_complete_checkpoint(
+    runs: Any, micro_policy: Path, tmp_path: Path, two_updates: tuple[Path, Any], share: float
+) -> None:
+    """`share`: how much of the second checkpoint the disk has room for."""
+    disk, needed = tmp_path / "disk", sum(path.stat().st_size for path in (two_updates[0] / "checkpoint-2").iterdir())
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={4 * needed}", "none", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    filler = disk / "filler"
+    try:
+        assert_refused_and_resumed(
+            runs,
+            micro_policy,
+            disk / "run",
+            lambda: filler.write_bytes(bytes(shutil.disk_usage(disk).free - int(share * needed))),
+            filler.unlink,
+            two_updates[1],
+        )
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_file_that_may_not_grow_is_told_in_one_sentence(
+    runs: Any, micro_policy: Path, tmp_path: Path, two_updates: tuple[Path, Any]
+) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = (two_updates[0] / "checkpoint-2" / "optimizer.pt").stat().st_size - 1
+    assert_refused_and_resumed(
+        runs,
+        micro_policy,
+        tmp_path / "run",
+        lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1])),
+        lambda: resource.setrlimit(resource.RLIMIT_FSIZE, before),
+        two_updates[1],
+    )
+
+
+# A checkpoint that does not do ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(two_updates: tuple[Path, Any], tmp_path: Path) -> Path:
+    """A copy of the run of two updates."""
+    return Path(shutil.copytree(two_updates[0], tmp_path / "saved"))
+
+
+class AnyDigit:
+    def valid_actions(self, state: Any) -> frozenset[str]:
+        return frozenset()
+
+    def score(self, state: Any, action: str) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"learning_rate": 0.1}, "learning_rate 0.1 in place of 0.001"),
+        ({"max_steps": 3}, "max_steps 3 in place of 2"),
+        ({"tasks": 24}, "tasks 24 in place of 16"),
+        ({"seed": 1}, "seed 1 in place of 42"),
+        ({"blanks": 5}, r"environment \{'name': 'sudoku', 'size': 4, 'blanks': 5\} in place of"),
+        ({"trainer_kwargs": {"oracle": AnyDigit()}}, r"oracle \{'name': 'AnyDigit'\} in place of"),
+        ({"trainer_kwargs": {"peft_config": LoraConfig(r=4)}}, r"adapter \[\{'r': 4, 'lora_alpha': 8\}\] in place of"),
+        ({"learning_rate": 0.1, "seed": 1}, "learning_rate 0.1 in place of 0.001, .*seed 1 in place of 42"),
+        ({"sync_ref_model": True, "beta": 0.1}, "sync_ref_model=False only, got True"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_in_one_sentence(
+    runs: Any, micro_policy: Path, saved: Path, changed: dict[str, Any], told: str
+) -> None:
+    trainer = runs.build(micro_policy, saved, **{"max_steps": 2, "tasks": 16, **changed})
+    with pytest.raises(ValueError, match=rf"{told}.*checkpoint-2.*resume_with_changed=") as refusal:
+        trainer.train(resume_from_checkpoint=True)
+    assert "\n" not in str(refusal.value)
+    assert trainer.state.global_step == 0
+
+
+def test_a_change_is_accepted_by_its_name(runs: Any, micro_policy: Path, saved: Path) -> None:
+    changed = {"max_steps": 3, "learning_rate": 0.1, "resume_with_changed": ["learning_rate", "max_steps"]}
+    trainer = runs.build(micro_policy, saved, tasks=16, **changed)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 3
+
+
+def test_saving_logging_and_the_folder_may_change(
+    runs: Any, micro_policy: Path, saved: Path, tmp_path: Path, two_updates: tuple[Path, Any]
+) -> None:
+    changed = {"save_steps": 5, "save_total_limit": None, "logging_steps": 2, "log_completions": True}
+    trainer = runs.build(micro_policy, tmp_path / "elsewhere", max_steps=2, tasks=16, **changed)
+    trainer.train(resume_from_checkpoint=saved / "checkpoint-1")
+    assert trainer.state.save_steps == 5
+    assert_same_weights(trainer, two_updates[1])
+
+
+def test_a_chosen_checkpoint_must_be_complete(runs: Any, micro_policy: Path, saved: Path) -> None:
+    trainer = runs.build(micro_policy, saved, max_steps=2, tasks=16)
+    (saved / "checkpoint-2" / "optimizer.pt").unlink()
+    with pytest.raises(ValueError, match=r"got .*checkpoint-2, whose optimizer.pt is missing; choose another one"):
+        trainer.train(resume_from_checkpoint=str(saved / "checkpoint-2"))
+    with pytest.raises(ValueError, match=r"got .*checkpoint-7, which is no folder; choose another one"):
+        trainer.train(resume_from_checkpoint=str(saved / "checkpoint-7"))
+
+
+def test_a_half_written_checkpoint_is_skipped_with_a_warning_that_names_it(
+    runs: Any,
+    micro_policy: Path,
+    saved: Path,
+    two_updates: tuple[Path, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    optimizer = saved / "checkpoint-2" / "optimizer.pt"
+    os.truncate(optimizer, optimizer.stat().st_size // 2)
+    trainer = runs.build(micro_policy, saved, max_steps=2, tasks=16)
+    with caplog.at_level(logging.WARNING, logger="hf_credit"):
+        trainer.train(resume_from_checkpoint=True)
+    assert re.search(r"skipped the checkpoint .*checkpoint-2, whose optimizer.pt has \d+ bytes", caplog.text)
+    assert_same_weights(trainer, two_updates[1])
+    assert flaw(saved / "checkpoint-2") is None  # it has been written anew
+
+
+def test_a_checkpoint_of_the_model_only_cannot_be_resumed(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
+    trainer = runs.build(micro_policy, tmp_path, max_steps=1, save_only_model=True)
+    trainer.train()
+    with pytest.raises(ValueError, match="which holds the model only"):
+        trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-1")
+
+
+def test_a_later_pass_over_a_stream_is_not_resumed_silently(
+    runs: Any, micro_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trainer() -> Any:
+        stream = Dataset.from_list([{"seed": seed} for seed in range(8)]).to_iterable_dataset()
+        return runs.build(micro_policy, tmp_path, max_steps=3, trainer_kwargs={"train_dataset": stream})
+
+    trainer().train()
+    with caplog.at_level(logging.WARNING, logger="hf_credit"):
+        trainer().train(resume_from_checkpoint=tmp_path / "checkpoint-2")
+    assert "in a later pass over a stream, which starts with its first task" in caplog.text
+
+
+def test_no_secret_is_recorded(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
+    settings = {"hub_token": "hf_one", "model_init_kwargs": {"token": "hf_two", "attn_implementation": "sdpa"}}
+    runs.build(micro_policy, tmp_path, max_steps=1, **settings).train()
+    recorded = (tmp_path / "checkpoint-1" / MANIFEST).read_text()
+    assert '"attn_implementation": "sdpa"' in recorded
+    assert "hf_one" not in recorded
+    assert "hf_two" not in recorded
+
+
+# What else is resumed, and pushed ---------------------------------------------------------------------------------
+
+
+def test_an_adapter_is_resumed_bitwise(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
+    def trainer() -> Any:
+        adapter = LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.1)
+        return runs.build(
+            micro_policy, tmp_path, max_steps=3, beta=0.1, tasks=24, trainer_kwargs={"peft_config": adapter}
+        )
+
+    whole = trainer()
+    whole.train()
+    resumed = trainer()
+    resumed.train(resume_from_checkpoint=tmp_path / "checkpoint-2")
+    assert resumed.state.global_step == 3
+    assert_same_weights(resumed, weights(whole))
+
+
+def test_what_is_pushed_is_a_complete_checkpoint(
+    runs: Any,
+    micro_policy: Path,
+    two_updates: tuple[Path, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub, flaws = tmp_path / "hub", []
+
+    def upload(self: Any, folder_path: str, path_in_repo: str | None = None, **kwargs: Any) -> Future[None]:
+        if path_in_repo is not None:
+            flaws.append(flaw(Path(folder_path)))
+        shutil.copytree(folder_path, hub / (path_in_repo or ""), dirs_exist_ok=True)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    # The Hub is a folder here, as nothing may reach the network.
+    monkeypatch.setattr(HfApi, "create_repo", lambda self, name, **kwargs: SimpleNamespace(repo_id=f"me/{name}"))
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    pushed = {"push_to_hub": True, "hub_strategy": "all_checkpoints", "hub_always_push": True}
+    trainer = runs.build(micro_policy, tmp_path / "run", max_steps=2, tasks=16, **pushed)
+    trainer.train()
+    assert flaws == [None, None]  # when their way to the Hub began
+    trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
+    trainer.train(resume_from_checkpoint=hub / "checkpoint-1")
+    assert_same_weights(trainer, two_updates[1])
