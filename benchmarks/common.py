@@ -1,0 +1,152 @@
+"""What every benchmark shares: taking turns, telling moments apart, and one table as the result."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+PACKAGES = ("torch", "transformers", "trl", "open_spiel", "python-constraint2")
+
+
+def cpu_seconds() -> float:
+    """Seconds this process has spent on a processor. With one thread, other processes do not stretch them."""
+    return time.process_time()
+
+
+def take_turns(cases: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
+    """What each case returned, `repeats` times, one case after the other, so that all meet the same conditions."""
+    results: dict[str, list[T]] = {name: [] for name in cases}
+    for _ in range(repeats):
+        for name, case in cases.items():
+            results[name].append(case())
+    return results
+
+
+class Clock:
+    """Attributes every moment to exactly one label: the innermost of the labelled calls under way, or `"rest"`.
+
+    Args:
+        now: what time it is, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = cpu_seconds) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._now = now
+        self._labels = ["rest"]
+        self._since = now()
+
+    def label(self, owner: Any, method: str, label: str) -> None:
+        """Attributes the calls of a method of this one object."""
+        call = getattr(owner, method)
+
+        def labelled(*args: Any, **kwargs: Any) -> Any:
+            self.flush()
+            self._labels.append(label)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.flush()
+                self._labels.pop()
+
+        setattr(owner, method, labelled)
+
+    def flush(self) -> None:
+        """Attributes what has passed so far."""
+        now = self._now()
+        self.seconds[self._labels[-1]] += now - self._since
+        self._since = now
+
+    def restart(self) -> None:
+        """Forgets what has passed so far."""
+        self.flush()
+        self.seconds.clear()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors are computed by one thread, so that the seconds of the processor are those of the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def arguments(description: str, **defaults: int) -> argparse.ArgumentParser:
+    """A parser with one whole number an option, and where to write the result."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--output", type=Path, help="a folder for the table, as NAME.md and NAME.json")
+    return parser
+
+
+def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the one table of a benchmark, and writes it where asked to.
+
+    Args:
+        options: what the benchmark was run with.
+        name: of the benchmark.
+        text: what the table shows.
+        rows: one a line, all with the same columns.
+    """
+    table = _markdown(rows)
+    print(table)
+    if options.output is None:
+        return
+    settings = {key: value for key, value in vars(options).items() if key != "output"}
+    given = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in settings.items())
+    command = f"python benchmarks/{name}.py {given} --output {options.output}"
+    versions = {"python": platform.python_version(), **_versions()}
+    about = ", ".join(f"{package} {version}" for package, version in versions.items())
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / f"{name}.md").write_text(
+        f"# {name}\n\n{text}\n\n{table}\n\n```bash\n{command}\n```\n\nTwo CPU cores; {about}.\n", encoding="utf-8"
+    )
+    record = {
+        "command": command,
+        "machine": "two CPU cores",
+        "versions": versions,
+        "settings": settings,
+        "rows": list(rows),
+    }
+    (options.output / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = list(rows[0])
+    cells = [columns, *[[_cell(row[column]) for column in columns] for row in rows]]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return "" if value is None else str(value)

@@ -1,0 +1,204 @@
+"""Memory: the peak of a training step, side by side with TRL's GRPO on the same tokens.
+
+Both trainers get the same rows, the same model, the same batches and nothing to generate: TRL's through its
+`rollout_func`, ours by recorded episodes. A row is an episode of several turns, with action tokens in the loss and
+observations between them. TRL's advantage is one number a row, ours one a token.
+
+Each measurement has a process of its own, which notes its memory before `train`, runs as many steps as asked for and
+notes the highest memory it ever had (the kernel's resident set, so Linux only). The difference is the peak of a step:
+gradients, optimizer states, activations and all that the trainers keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import torch
+from common import arguments, one_thread, report, take_turns
+from datasets import Dataset
+from players import settings
+from trl import GRPOConfig, GRPOTrainer
+
+from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.rollouts import Decision, Ending, Episode, Verdict
+
+TRAINERS = ("TRL GRPO", "hf-credit")
+ACTION, OBSERVATION = 12, 48
+"""Tokens of each, about those of the games."""
+_STATUS = Path("/proc/self/status")
+
+
+def recorded_episodes(count: int, turns: int, vocabulary: int) -> list[Episode]:
+    """Episodes of random tokens, each of half to all of the turns, whose contexts grow by appending."""
+    draws = Random(0)
+
+    def tokens(number: int) -> tuple[int, ...]:
+        return tuple(draws.randrange(6, vocabulary) for _ in range(number))
+
+    episodes = []
+    for _ in range(count):
+        context, decisions = tokens(OBSERVATION), []
+        for _ in range(draws.randint(-(-turns // 2), turns)):
+            action = tokens(ACTION)
+            valid = draws.random() < 0.5
+            decisions.append(
+                Decision(
+                    role="agent",
+                    state=None,
+                    context_ids=context,
+                    action_ids=action,
+                    logprobs=None,
+                    action_text="",
+                    verdict=Verdict(score=float(valid), valid=valid),
+                )
+            )
+            context = context + action + tokens(OBSERVATION)
+        episodes.append(Episode(decisions=tuple(decisions), outcome=draws.random(), ending=Ending.FINISHED))
+    return episodes
+
+
+def own_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any]) -> Any:
+    """This library's trainer, which collects the recorded episodes."""
+
+    class Recorded(VerifiableProcessTrainer):
+        def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
+            return episodes
+
+    args = VerifiableProcessConfig(**common, trajectories_per_update=len(episodes), num_generations=2)
+    return Recorded(model, make("sudoku", size=4), args, processing_class=tokenizer)
+
+
+def trl_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any]) -> Any:
+    """TRL's GRPO, whose rollouts are the same tokens."""
+    prompts, completions, masks = [], [], []
+    for episode in episodes:
+        start = len(episode.decisions[0].context_ids)
+        last = episode.decisions[-1]
+        mask = [0] * (len(last.context_ids) + len(last.action_ids))
+        for decision in episode.decisions:
+            place = len(decision.context_ids)
+            mask[place : place + len(decision.action_ids)] = [1] * len(decision.action_ids)
+        prompts.append(list(episode.decisions[0].context_ids))
+        completions.append(list(last.context_ids + last.action_ids)[start:])
+        masks.append(mask[start:])
+
+    def rollout(given: Any, trainer: Any) -> dict[str, Any]:
+        return {"prompt_ids": prompts, "completion_ids": completions, "logprobs": None, "env_mask": masks}
+
+    def reward(completions: Any, **kwargs: Any) -> list[float]:
+        return [episode.outcome for episode in episodes]
+
+    batches = len(episodes) // common["per_device_train_batch_size"]
+    args = GRPOConfig(**common, num_generations=2, gradient_accumulation_steps=batches)
+    return GRPOTrainer(
+        model,
+        reward,
+        args,
+        train_dataset=Dataset.from_dict({"prompt": ["?"] * len(episodes)}),
+        processing_class=tokenizer,
+        rollout_func=rollout,
+    )
+
+
+def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The peak of one trainer in this process, in bytes above what it had before, and what it trained on."""
+    tokenizer = build_tokenizer(make("sudoku", size=4))
+    size = MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4)
+    model = build_model(tokenizer, size)
+    episodes = recorded_episodes(options.episodes, options.turns, len(tokenizer))
+    common = settings(options.rows_at_once, max_steps=options.steps, max_completion_length=16)
+    build = own_trainer if trainer_name == "hf-credit" else trl_trainer
+    trainer = build(episodes, model, tokenizer, common)
+    seen = []
+    forward = trainer._get_per_token_logps_and_entropies
+
+    def watch(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        seen.append((tuple(input_ids.shape), int(attention_mask.sum())))
+        return forward(model, input_ids, attention_mask, *args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = watch
+    before = _memory("VmRSS")
+    trainer.train()
+    return {
+        "peak": _memory("VmHWM") - before,
+        "tokens": sum(tokens for _, tokens in seen),
+        "padded": sum(rows * columns for (rows, columns), _ in seen),
+        "parameters": model.num_parameters(),
+    }
+
+
+def _memory(field: str) -> int:
+    """A size that the kernel knows of this process, in bytes: resident now (VmRSS) or at most so far (VmHWM)."""
+    found = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text(encoding="utf-8"))
+    assert found is not None
+    return 1024 * int(found.group(1))
+
+
+def in_a_process(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """`measure` in a new process."""
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options).items() if name != "output"]
+    finished = subprocess.run(
+        [sys.executable, __file__, f"--only={trainer_name}", *given],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    measured: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    return measured
+
+
+def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if not _STATUS.exists():
+        raise SystemExit(
+            f"The kernel's account of memory is read from {_STATUS}, which is missing; run this on Linux."
+        )
+    results = take_turns({name: lambda name=name: in_a_process(name, options) for name in TRAINERS}, options.repeats)
+    reference = median(one["peak"] for one in results[TRAINERS[0]])
+    table = []
+    for name, measured in results.items():
+        peak = median(one["peak"] for one in measured)
+        table.append(
+            {
+                "trainer": name,
+                "parameters": f"{measured[0]['parameters'] / 1e6:.1f}M",
+                "rows": options.episodes,
+                "rows at once": options.rows_at_once,
+                "tokens a step": measured[0]["tokens"] // options.steps,
+                "with padding": measured[0]["padded"] // options.steps,
+                "peak, MB": peak / 1e6,
+                "spread, MB": (max(one["peak"] for one in measured) - min(one["peak"] for one in measured)) / 1e6,
+                "to TRL's": peak / reference,
+            }
+        )
+    return table
+
+
+def main(arguments_given: list[str] | None = None) -> None:
+    parser = arguments(__doc__, episodes=16, turns=8, rows_at_once=8, hidden_size=256, layers=4, steps=2, repeats=5)
+    parser.add_argument("--only", choices=TRAINERS, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments_given)
+    only = vars(options).pop("only")
+    if only is not None:
+        with one_thread():
+            print(json.dumps(measure(only, options)))
+        return
+    text = (
+        "The highest resident memory of training steps above that of the process before, medians over processes in "
+        "turns. The aim is TRL's peak."
+    )
+    report(options, "memory", text, compare(options))
+
+
+if __name__ == "__main__":
+    main()
