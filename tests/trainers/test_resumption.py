@@ -32,7 +32,14 @@ from hf_credit.trainers.checkpoints import MANIFEST, flaw, latest_complete
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")
 
-TWO_PROCESSES = {"per_device_train_batch_size": 4}
+TWO_PROCESSES = {"per_device_train_batch_size": 4, "max_steps": 4, "save_steps": 1}
+SHARDED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
 FOUR_UPDATES_OF_ONE_GENERATION = {
     "trajectories_per_update": None,
     "per_device_train_batch_size": 4,
@@ -67,6 +74,21 @@ def start(runs: Any, micro_policy: Path) -> Callable[..., Any]:
         process = context.Process(target=runs.forked, args=(arguments, environment or {}, f"{output}.log"))
         process.start()
         return process
+
+    return started
+
+
+@pytest.fixture(scope="module")
+def start_two(start: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """The same for the two processes of one run."""
+
+    def started(output: Path, environment: dict[str, str] | None = None, **kwargs: Any) -> list[Any]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        both = {"ACCELERATE_USE_CPU": "true", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        both.update(environment or {})
+        return [start(output, environment={**both, "RANK": r, "LOCAL_RANK": r}, **kwargs) for r in "01"]
 
     return started
 
@@ -155,16 +177,12 @@ def test_the_last_complete_checkpoint_outlives_one_half_written(start: Callable[
 
 
 def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_undisturbed_ones(
-    start: Callable[..., Any], runs: Any, micro_policy: Path, tmp_path: Path
+    start_two: Callable[..., list[Any]], runs: Any, micro_policy: Path, tmp_path: Path
 ) -> None:
-    settings = {**TWO_PROCESSES, "max_steps": 4, "save_steps": 1}
+    """`torchrun` kills the other one, and starts both again."""
+    settings = TWO_PROCESSES
     whole, output = tmp_path / "whole", tmp_path / "killed"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    everyone = {"ACCELERATE_USE_CPU": "true", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [start(whole, environment={**everyone, "RANK": r, "LOCAL_RANK": r}, **settings) for r in "01"]
-    expected, _ = (end_of(process, whole) for process in ranks)
+    expected, _ = (end_of(process, whole) for process in start_two(whole, **settings))
     assert expected["processes"] == 2
     deadly = random.Random(0).randint(len(expected["touches"]) // 4, len(expected["touches"]))
     arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
@@ -195,6 +213,23 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
     trainer = runs.build(micro_policy, output, **alone, resume_with_changed=accepted)
     trainer.train(resume_from_checkpoint=output / "checkpoint-3")
     assert trainer.state.global_step == 4
+
+
+def test_a_sharded_run_that_is_killed_ends_with_bitwise_the_policy_of_an_undisturbed_one(
+    start_two: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    whole, output = tmp_path / "whole", tmp_path / "killed"
+    expected, _ = (end_of(process, whole) for process in start_two(whole, SHARDED, **TWO_PROCESSES))
+    assert expected["processes"] == 2
+    deadly = random.Random(1).randint(len(expected["touches"]) // 4, len(expected["touches"]))
+    first, second = start_two(output, SHARDED, deadly=deadly, **TWO_PROCESSES)
+    first.join()
+    assert first.exitcode == -signal.SIGKILL
+    killed(second)
+    assert updates_saved(output) > 0
+    found, _ = (end_of(process, output) for process in start_two(output, SHARDED, **TWO_PROCESSES))
+    assert found["log"] == expected["log"]
+    assert policy_of(output) == policy_of(whole)
 
 
 def test_a_run_that_is_over_does_not_write_its_last_checkpoint_again(
@@ -266,6 +301,8 @@ def test_a_full_disk_is_told_in_one_sentence_and_costs_no_complete_checkpoint(
     """`share`: how much of the second checkpoint the disk has room for."""
     disk, needed = tmp_path / "disk", sum(path.stat().st_size for path in (two_updates[0] / "checkpoint-2").iterdir())
     disk.mkdir()
+    if shutil.which("mount") is None:
+        pytest.skip("a small disk cannot be mounted here: there is no mount")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={4 * needed}", "none", str(disk)], capture_output=True, text=True
     )
