@@ -29,13 +29,14 @@ def training(recipe: Callable[..., Path], tmp_path: Path) -> Callable[..., Train
 
 
 def test_a_training_that_fails_ends_all_and_shows_its_last_lines(training: Callable[..., Training]) -> None:
-    long, wrong = training("long", max_steps=10**6), training("wrong", environment="chess")
+    long, wrong = training("long", max_steps=10**6), training("wrong")
+    wrong.recipe.unlink()
     with (
         pytest.raises(ValueError, match="the training 'wrong' failed with exit code 1") as error,
         Progress() as progress,
     ):
         train_side_by_side([long, wrong], progress)
-    assert "environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'" in str(error.value)
+    assert "it last printed:\nError: CONFIG must be a recipe's file" in str(error.value)
     assert psutil.Process().children(recursive=True) == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -124,7 +126,7 @@ def run_demo(recipe: DemoRecipe, output: Path) -> Report:
     mean_interval([0.0, 1.0], resamples=2)
     be_quiet()
     begun = time.monotonic()
-    with Progress() as progress:
+    with Progress() as progress, _few_threads():
         _make_base(recipe, output, progress)
         _train(recipe, output, progress)
         results = _evaluate(recipe, output, progress)
@@ -133,6 +135,21 @@ def run_demo(recipe: DemoRecipe, output: Path) -> Report:
     _print(report)
     typer.echo(f"\nWrote {path} after {time.monotonic() - begun:.0f} seconds.")
     return report
+
+
+@contextlib.contextmanager
+def _few_threads() -> Iterator[None]:
+    """As many threads here as each training has: on a core that another process wants, more of them only spin."""
+    import torch
+
+    from hf_credit.cli.side_by_side import threads_each
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads_each(2))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:

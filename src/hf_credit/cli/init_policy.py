@@ -103,5 +103,5 @@ def create(setup: GameSetup, config: MicroConfig, output: Path, progress: Progre
 
 def _shown(starts: Sequence[Any], task: Task) -> Iterator[Any]:
     for start in starts:
-        yield start
         task.advance()
+        yield start
