@@ -4,7 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+PIP_OPTIONS := --disable-pip-version-check --no-input -qq
+PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
+# vLLM wants other versions of what the tests use, so it has an environment of its own.
+VLLM_VENV := .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+VLLM_PIP := $(VLLM_VENV)/bin/python -m pip $(PIP_OPTIONS)
 
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
@@ -12,10 +17,10 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test lint format demo playthroughs benchmarks clean
+.PHONY: help venv test test-vllm lint format demo playthroughs benchmarks clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
 
 venv: $(STAMP) ## make the virtual environment .venv, with everything the tests need
 
@@ -34,6 +39,18 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: lint ## run the linter, the type checker and the whole test suite
 	$(BIN)/python -m pytest
+
+test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (10 minutes)
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
+
+# What is removed again is built for GPUs, does not load beside torch for processors, and serves images and sound.
+$(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.toml
+	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install --editable ".[dev]" ./tests/vllm/version --constraint constraints-vllm.txt
+	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
 
 lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check
@@ -59,5 +76,5 @@ benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an
 	done
 
 clean: ## remove the virtual environment, caches and builds (not runs/)
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -57,6 +57,7 @@ def test_trls_own_arithmetic_holds_without_trajectories_per_update(tmp_path: Pat
         ({"max_concurrent_episodes": 0}, "max_concurrent_episodes must be at least 1, got 0"),
         ({"max_context_tokens": 0}, "max_context_tokens must be at least 1, got 0"),
         ({"num_generations": 0}, "num_generations must be at least 1, got 0"),
+        ({"vllm_server_request_timeout": 0}, "vllm_server_request_timeout must be above 0, got 0"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:

@@ -24,10 +24,11 @@ from trl.trainer.utils import use_adapter
 from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import micro_batches, pad_rows
-from hf_credit.trainers.config import CreditConfig, tasks_per_update
+from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
 from hf_credit.trainers.metrics import mean, summarise, update_metrics, was_cut
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 _FORWARD_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
@@ -84,7 +85,8 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
                 name, revision=revision, padding_side="left", trust_remote_code=args.trust_remote_code
             )
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        _refuse_short_dataset(train_dataset, args)
+        refuse_short_dataset(train_dataset, args)
+        wait_for_server(args)
         super().__init__(
             model=model,
             reward_funcs=_no_reward,
@@ -99,7 +101,8 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         )
         self.interaction = interaction
         self._idle = (self.chat.tokenizer.eos_token_id,)
-        self.ranks = InStep(self._generate_replies, self.accelerator, self._idle)
+        self.vllm = getattr(self, "vllm_generation", None)
+        self.ranks = InStep(through_vllm(self._generate_replies, self.vllm, args), self.accelerator, self._idle)
         self.engine = self.make_engine(self.chat)
 
     # What a subclass says ---------------------------------------------------------------------------------------
@@ -258,8 +261,9 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
 
     def _room_for_context(self) -> int | None:
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        limits = [limit for limit in (positions, self.args.vllm_max_model_length) if limit is not None]
-        return max(min(limits) - self.max_completion_length, 1) if limits else None
+        if self.vllm is not None:  # it refuses contexts beyond its own limit, which may be lower
+            positions = self.ranks.most(context_length(self.vllm))
+        return None if positions is None else max(positions - self.max_completion_length, 1)
 
     def _without_cut_replies(
         self, episodes: list[Episode], advantages: list[list[float | None]]
@@ -339,12 +343,3 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:
     """TRL asks for a reward function; rewards come from episodes here, and nothing calls this."""
     return [0.0] * len(completions)
-
-
-def _refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
-    needed = tasks_per_update(args)
-    if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise ValueError(
-            f"the training dataset must have a row for each task of an update, got {len(dataset)} rows for {needed} "
-            "tasks; add rows or lower the batch."
-        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
+from datasets import Dataset
 from trl import GRPOConfig
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
@@ -28,6 +30,8 @@ class CreditConfig(GRPOConfig):
         max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
             positions leave beside `max_completion_length`.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
+        vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
+            the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
 
     trajectories_per_update: int | None = field(
@@ -46,6 +50,10 @@ class CreditConfig(GRPOConfig):
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
     )
+    vllm_server_request_timeout: float = field(
+        default=1800.0,
+        metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
+    )
     vllm_importance_sampling_mode: str = field(
         default="token_truncate",
         metadata={
@@ -59,6 +67,10 @@ class CreditConfig(GRPOConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
+        if self.vllm_server_request_timeout <= 0:
+            raise ValueError(
+                f"vllm_server_request_timeout must be above 0, got {self.vllm_server_request_timeout}; raise it."
+            )
         self._derive_accumulation()
         played = self.num_generations
         if played == 1:
@@ -116,3 +128,13 @@ def tasks_per_update(args: CreditConfig) -> int:
     """How many task rows one update plays, each `num_generations` times."""
     assert args.generation_batch_size is not None  # set by TRL's own __post_init__
     return args.generation_batch_size // args.num_generations
+
+
+def refuse_short_dataset(dataset: Any, args: CreditConfig) -> None:
+    """Refuses a dataset that cannot fill one update."""
+    needed = tasks_per_update(args)
+    if isinstance(dataset, Dataset) and len(dataset) < needed:
+        raise ValueError(
+            f"the training dataset must have a row for each task of an update, got {len(dataset)} rows for {needed} "
+            "tasks; add rows or lower the batch."
+        )
