@@ -118,7 +118,7 @@ def main(arguments_given: list[str] | None = None) -> None:
         __doc__,
         blanks=8,
         games=16,
-        epochs=120,
+        epochs=200,
         plays=4,
         large_plays=2,
         hidden_size=256,
