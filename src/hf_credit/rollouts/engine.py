@@ -42,7 +42,7 @@ class Start(Generic[S]):
         seed: what `Interaction.start` gets, or what `state` is reseeded with. `None` takes the task's own `seed`, or 0
             if it has none, and leaves a recorded state as it is.
         state: a state to start from.
-        contexts: with `state`, the recorded context of roles whose next reply is to a context already in tokens.
+        contexts: with `state`, the recorded context of event types whose next reply is to a context already in tokens.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -162,10 +162,11 @@ class Engine(Generic[S]):
         for (walk, request, context), generation, text in zip(going, generations, texts, strict=True):
             ids = tuple(generation.ids)
             reply = {"role": "assistant", "content": text}
-            walk.threads[request.role] = Thread(messages=(*request.messages, reply), ids=context + ids)
+            walk.threads[request.event] = Thread(messages=(*request.messages, reply), ids=context + ids)
             steps.setdefault(id(walk), []).append(
                 Decision(
                     role=request.role,
+                    event=request.event,
                     state=walk.state,
                     context_ids=context,
                     action_ids=ids,
@@ -179,10 +180,10 @@ class Engine(Generic[S]):
 
     def _context(self, walk: _Walk[S], request: Request) -> tuple[int, ...]:
         """The tokens of a request; messages that the template refuses end the walk as an error."""
-        if request.role in walk.contexts:
-            return walk.contexts.pop(request.role)
+        if request.event in walk.contexts:
+            return walk.contexts.pop(request.event)
         with _errors_end(walk):
-            return self.chat.context(request.messages, walk.threads.get(request.role))
+            return self.chat.context(request.messages, walk.threads.get(request.event))
         return ()
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:

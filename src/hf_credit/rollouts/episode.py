@@ -47,6 +47,7 @@ class Decision:
         action_ids: the tokens the model produced, its end-of-turn token included where it came to one.
         logprobs: the sampler's log-probability of each action token in nats, or `None` where it reports none.
         action_text: the reply as text, without special tokens.
+        event: the type of the event that the decision was; the role itself if left out.
         reward: what the Interaction paid for the step that this reply was part of.
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
     """
@@ -57,8 +58,12 @@ class Decision:
     action_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None
     action_text: str
+    event: str = ""
     reward: float = 0.0
     verdict: Verdict | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "event", self.event or self.role)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,12 +23,18 @@ class Request:
     """A reply is wanted.
 
     Attributes:
-        role: who is to reply. A role has one conversation, so those who are asked at once have different roles.
+        role: who is to reply, hence which policy does.
         messages: the conversation so far as that role sees it, in chat form (`role`, `content`).
+        event: the type of the event this is (paper C3, eq. 1); the role itself if left out. An event type has one
+            conversation, so what is asked at once is of different types.
     """
 
     role: str
     messages: Sequence[Message]
+    event: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "event", self.event or self.role)
 
 
 class Interaction(ABC, Generic[S]):

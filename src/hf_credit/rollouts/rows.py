@@ -30,7 +30,7 @@ class Row:
 def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | None]) -> list[Row]:
     """The rows of one episode's decisions.
 
-    A decision whose context extends the context and reply of the decision before it by the same role continues that
+    A decision whose context extends the context and reply of the decision before it by the same event type continues that
     decision's row; any other opens a row of its own. So an episode whose history grows by appending costs one
     forward pass over its tokens, however many turns it had.
 
@@ -41,11 +41,11 @@ def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | No
     open_rows: dict[str, _OpenRow] = {}
     rows: list[_OpenRow] = []
     for decision, advantage in zip(decisions, advantages, strict=True):
-        row = open_rows.get(decision.role)
+        row = open_rows.get(decision.event)
         if row is None or not row.continued_by(decision):
             row = _OpenRow(decision)
             rows.append(row)
-            open_rows[decision.role] = row
+            open_rows[decision.event] = row
         row.append(decision, advantage)
     return [row.close() for row in rows if any(row.loss_mask)]
 

@@ -41,5 +41,5 @@ def rollout_values(
 
 
 def _start(decision: Decision, seed: int, keep_context: bool) -> Start[Any]:
-    contexts = {decision.role: decision.context_ids} if keep_context else {}
+    contexts = {decision.event: decision.context_ids} if keep_context else {}
     return Start(state=decision.state, seed=seed, contexts=contexts)
