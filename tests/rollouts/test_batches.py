@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
 
 PAD = 0  # a token of the text as well
 
@@ -151,3 +151,13 @@ def test_the_batch_is_left_as_it_is():
     before = {name: value.clone() for name, value in batch.items()}
     micro_batches(batch, 1)
     torch.testing.assert_close(batch, before)
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
+    other = row([1, 2], [3], logprobs=[-1.0] if logprobs else None)
+    batch = pad_rows([other, idle_row([7], logprobs)], PAD)
+    assert batch["tool_mask"].tolist() == [[1], [0]]
+    assert batch["advantages"].tolist() == [[1.0], [0.0]]
+    assert (batch["prompt_ids"][1].tolist(), batch["completion_ids"][1].tolist()) == ([0, 7], [7])
+    assert ("sampling_per_token_logps" in batch) == logprobs

@@ -6,9 +6,22 @@ import math
 import pickle
 
 import pytest
+import torch
 
+from hf_credit import make
+from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode
-from hf_credit.trainers.metrics import EpisodeSummary, mean, summarise, update_metrics, was_cut
+from hf_credit.trainers.metrics import (
+    EpisodeSummary,
+    Told,
+    largest_difference,
+    mean,
+    summarise,
+    tell,
+    update_metrics,
+    was_cut,
+    without_cut_replies,
+)
 
 END = 9
 
@@ -126,3 +139,39 @@ def test_a_single_advantage_has_no_spread():
 def test_the_mean_of_nothing_is_no_number():
     assert math.isnan(mean([]))
     assert mean([1, 2, 6]) == 3
+
+
+def test_an_episode_is_told_by_its_first_context_and_its_replies():
+    tokenizer = build_tokenizer(make("sudoku", size=4, blanks=4), episodes=2)
+    ids = tuple(tokenizer.encode("R1 1 2"))
+    decisions = tuple(
+        Decision(role="agent", state=None, context_ids=ids * turn, action_ids=(5,), logprobs=None, action_text=text)
+        for turn, text in ((1, "first"), (2, "second"), (3, "third"))
+    )
+    episode = Episode(decisions=decisions, outcome=0.5, ending=Ending.TRUNCATED)
+    told = Told(
+        prompt=tokenizer.decode(list(ids)),
+        replies="first\nsecond\nthird",
+        outcome=0.5,
+        ending="truncated",
+        advantage=0.75,
+    )
+    assert tell(episode, [0.5, None, 1.0], tokenizer) == told
+    silent = tell(Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="it broke"), [], tokenizer)
+    assert (silent.prompt, silent.replies, silent.ending) == ("", "", "error")
+    assert math.isnan(silent.advantage)
+
+
+def test_cut_replies_lose_their_advantages():
+    episodes = [
+        Episode(decisions=(decision(1, (5, END)), decision(2, (5, 5))), outcome=0.0, ending=Ending.FINISHED),
+        Episode(decisions=(decision(1, (END,)),), outcome=0.0, ending=Ending.FINISHED),
+    ]
+    assert without_cut_replies(episodes, [[1.0, 2.0], [None]], {END}) == [[1.0, None], [None]]
+
+
+def test_the_largest_difference_is_taken_where_both_are_known():
+    first = torch.tensor([[1.0, 2.0, 3.0, 9.0]])
+    second = torch.tensor([[1.5, math.nan, 1.0, 0.0]])
+    assert largest_difference(first, second, torch.tensor([[1, 1, 1, 0]])).item() == 2.0
+    assert largest_difference(first, second, torch.tensor([[0, 1, 0, 0]])).item() == 0.0

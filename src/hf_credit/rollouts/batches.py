@@ -43,6 +43,23 @@ def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = N
     return batch
 
 
+def idle_row(ids: Sequence[int], logprobs: bool = False) -> Row:
+    """A row that fills a place and carries no loss.
+
+    Args:
+        ids: prompt and completion, at least one token.
+        logprobs: whether it has the sampler's log-probabilities, which all rows of a batch have or none.
+    """
+    nothing = (0.0,) * len(ids)
+    return Row(
+        prompt_ids=tuple(ids),
+        completion_ids=tuple(ids),
+        loss_mask=(0,) * len(ids),
+        advantages=nothing,
+        logprobs=nothing if logprobs else None,
+    )
+
+
 def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
     """Splits a batch into batches of at most `size` rows, longest rows first, each without needless padding.
 

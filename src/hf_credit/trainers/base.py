@@ -7,7 +7,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -15,7 +15,6 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
@@ -23,9 +22,10 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
-from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
+from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
-from hf_credit.trainers.metrics import mean, summarise, update_metrics, was_cut
+from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
@@ -144,7 +144,9 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         with self._timed("time/rollouts"):
             episodes = self.collect(inputs)
         with self._timed("time/credit"):
-            advantages = self._without_cut_replies(episodes, self.credit(episodes))
+            advantages = self.credit(episodes)
+            if self.mask_truncated_completions:
+                advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
             rows = [
                 row
@@ -171,25 +173,13 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         *first, last = micro_batches(inputs, size)
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in first:
-            with self._accumulating(model):
+            with accumulating(model, self.accelerator):
                 loss = super().compute_loss(model, part, return_outputs, num_items_in_batch)
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
         return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
-
-    @contextmanager
-    def _accumulating(self, model: Any) -> Iterator[None]:
-        """A backward pass that is not the last of its optimizer step."""
-        state = self.accelerator.gradient_state
-        before = state.sync_gradients
-        with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
-            state._set_sync_gradients(False)
-            try:
-                yield
-            finally:
-                state._set_sync_gradients(before)
 
     def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
         # One completion for each context: vLLM's server would answer a group from its first context alone.
@@ -203,13 +193,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         """The rows as a batch, with rows that carry no loss where slices and processes need them."""
         slices = self.args.steps_per_generation if self.model.training else 1
         needed = -(-max(self.ranks.most(len(rows)), 1) // slices) * slices
-        idle = Row(
-            prompt_ids=self._idle,
-            completion_ids=self._idle,
-            loss_mask=(0,),
-            advantages=(0.0,),
-            logprobs=(0.0,) if self.use_vllm else None,
-        )
+        idle = idle_row(self._idle, logprobs=self.use_vllm)
         batch = pad_rows(
             [*rows, *[idle] * (needed - len(rows))], self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of
         )
@@ -232,7 +216,10 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
                 self.vllm_importance_sampling_clip_min,
                 self.vllm_importance_sampling_clip_max,
             )
-            self._log_sampler_drift(batch)
+            drift = largest_difference(
+                batch["old_per_token_logps"], batch["sampling_per_token_logps"], batch["tool_mask"]
+            )
+            self.log_metric("sampler/logprob_difference_max", self.accelerator.gather(drift).max().item())
         if self.beta != 0.0:
             batch["ref_per_token_logps"] = self._reference_logprobs(batch)
 
@@ -264,20 +251,6 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         if self.vllm is not None:  # it refuses contexts beyond its own limit, which may be lower
             positions = self.ranks.most(context_length(self.vllm))
         return None if positions is None else max(positions - self.max_completion_length, 1)
-
-    def _without_cut_replies(
-        self, episodes: list[Episode], advantages: list[list[float | None]]
-    ) -> list[list[float | None]]:
-        """With `mask_truncated_completions`, replies that ran into the length limit carry no loss."""
-        if not self.mask_truncated_completions:
-            return advantages
-        return [
-            [
-                None if was_cut(decision.action_ids, self.eos_token_ids) else value
-                for decision, value in zip(episode.decisions, values, strict=True)
-            ]
-            for episode, values in zip(episodes, advantages, strict=True)
-        ]
 
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
@@ -314,30 +287,13 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     def _log_conversations(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
         if not self.log_completions:
             return
-        told = self.ranks.gather(
-            [
-                (
-                    self.chat.tokenizer.decode(list(episode.decisions[0].context_ids)) if episode.decisions else "",
-                    "\n".join(decision.action_text for decision in episode.decisions),
-                    episode.outcome,
-                    str(episode.ending),
-                    mean([value for value in values if value is not None]),
-                )
-                for episode, values in zip(episodes, advantages, strict=True)
-            ]
-        )
-        for prompt, replies, outcome, ending, advantage in told:
-            self._logs["prompt"].append([{"role": "user", "content": prompt}])
-            self._logs["completion"].append([{"role": "assistant", "content": replies}])
-            self._logs["rewards"]["outcome"].append(outcome)
-            self._logs["extra"]["ending"].append(ending)
-            self._logs["advantages"].append(advantage)
-
-    def _log_sampler_drift(self, batch: dict[str, Tensor]) -> None:
-        drift = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).abs()[batch["tool_mask"].bool()]
-        drift = drift[~drift.isnan()]
-        worst = drift.max() if len(drift) else torch.zeros((), device=drift.device)
-        self.log_metric("sampler/logprob_difference_max", self.accelerator.gather(worst).max().item())
+        pairs = zip(episodes, advantages, strict=True)
+        for told in self.ranks.gather([tell(*pair, self.chat.tokenizer) for pair in pairs]):
+            self._logs["prompt"].append([{"role": "user", "content": told.prompt}])
+            self._logs["completion"].append([{"role": "assistant", "content": told.replies}])
+            self._logs["rewards"]["outcome"].append(told.outcome)
+            self._logs["extra"]["ending"].append(told.ending)
+            self._logs["advantages"].append(told.advantage)
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts import Ending, Episode
 
@@ -51,6 +53,60 @@ def summarise(episode: Episode, advantages: Iterable[float | None], end_tokens: 
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An episode as people read it in the log of completions.
+
+    Attributes:
+        prompt: the first context.
+        replies: all of them, a line break between two.
+        outcome: of the episode.
+        ending: how it ended.
+        advantage: mean over the decisions that have one.
+    """
+
+    prompt: str
+    replies: str
+    outcome: float
+    ending: str
+    advantage: float
+
+
+def tell(episode: Episode, advantages: Iterable[float | None], tokenizer: PreTrainedTokenizerBase) -> Told:
+    """One episode and the advantages of its decisions in words."""
+    first = episode.decisions[0].context_ids if episode.decisions else ()
+    return Told(
+        prompt=str(tokenizer.decode(list(first))) if first else "",
+        replies="\n".join(decision.action_text for decision in episode.decisions),
+        outcome=episode.outcome,
+        ending=str(episode.ending),
+        advantage=mean([value for value in advantages if value is not None]),
+    )
+
+
+def without_cut_replies(
+    episodes: Sequence[Episode], advantages: Sequence[Sequence[float | None]], end_tokens: Collection[int]
+) -> list[list[float | None]]:
+    """The advantages of decisions, `None` for those whose reply ran into the length limit."""
+    return [
+        [
+            None if was_cut(decision.action_ids, end_tokens) else value
+            for decision, value in zip(episode.decisions, values, strict=True)
+        ]
+        for episode, values in zip(episodes, advantages, strict=True)
+    ]
+
+
+def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
+    """The largest absolute difference of two tensors where `mask` is not 0 and both are known, as a scalar.
+
+    NaN stands for a value that is not known. Where nothing can be compared the answer is 0.
+    """
+    difference = (first - second).abs()[mask.bool()]
+    difference = difference[~difference.isnan()]
+    return difference.max() if len(difference) else difference.new_zeros(())
+
+
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
     """Whether a reply ended for lack of room rather than with an end token."""
     return not reply or reply[-1] not in end_tokens
@@ -86,7 +142,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _spread(name: str, values: torch.Tensor) -> dict[str, float]:
+def _spread(name: str, values: Tensor) -> dict[str, float]:
     return {
         f"{name}/mean": values.mean().item(),
         f"{name}/std": values.std(correction=0).item(),
