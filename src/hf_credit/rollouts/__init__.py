@@ -4,12 +4,15 @@ from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
+from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay
 from hf_credit.rollouts.rows import Row, decision_rows
 from hf_credit.rollouts.values import rollout_values
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
     "Chat",
+    "ContextCollisionError",
+    "ContextKeys",
     "Decision",
     "Ending",
     "Engine",
@@ -23,7 +26,9 @@ __all__ = [
     "Row",
     "Start",
     "Verdict",
+    "context_key",
     "decision_rows",
+    "replay",
     "rollout_values",
     "verify",
 ]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
@@ -35,33 +36,92 @@ GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
 
 @dataclass(frozen=True, kw_only=True)
 class Start(Generic[S]):
-    """Where an episode begins: a task and a seed, or a recorded state.
+    """Where an episode begins: a task and a seed, or a recorded state; and how it goes on from there.
 
     Attributes:
         task: the task row, read only without `state`.
         seed: what `Interaction.start` gets, or what `state` is reseeded with. `None` takes the task's own `seed`, or 0
             if it has none, and leaves a recorded state as it is.
-        state: a state to start from.
+        state: a state to start from; `hf_credit.rollouts.replay` makes such a start from a recorded decision.
         contexts: with `state`, the recorded context of event types whose next reply is to a context already in tokens.
+        threads: with `state`, the conversations so far, by event type.
+        forced: with `state`, the replies of the first step that are given rather than sampled, by event type.
+        fanout: alternatives at the first step, the second step and so on. Before a step with several, the episode
+            splits into as many, which share what came before; there is an episode for each way through.
+        scored: whether the Interaction is asked for the outcome at the end.
+        stream: names the random numbers of its replies, where the sampler honours seeds: episodes of one stream draw
+            the same ones, apart from the alternatives of the first step that has several (paper C3, Appendix L).
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     state: S | None = None
     contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    threads: Mapping[str, Thread] = field(default_factory=dict)
+    forced: Mapping[str, Generation] = field(default_factory=dict)
+    fanout: Sequence[int] = ()
+    scored: bool = True
+    stream: str | None = None
 
 
 @dataclass(kw_only=True)
 class _Walk(Generic[S]):
-    """An episode in the making; `episode` is set once it is over."""
+    """An episode in the making; `episode` is set once it is over, `branches` once it has split."""
 
     start: Start[S]
+    place: int
+    begun: bool = False
     state: Any = None
     requests: tuple[Request, ...] = ()
     threads: dict[str, Thread] = field(default_factory=dict)
     contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    forced: dict[str, Generation] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
+    steps: int = 0
+    fanout: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
+    inherited: int = 0
+    asked: bool = False
     episode: Episode | None = None
+    branches: list[_Walk[S]] = field(default_factory=list)
+
+    @property
+    def splits(self) -> bool:
+        """Whether its next step has several alternatives."""
+        return self.episode is None and len(self.fanout) > 0 and self.fanout[0] > 1
+
+    def split(self) -> list[_Walk[S]]:
+        """One walk for each alternative of its next step, in this one's place."""
+        self.branches = [
+            replace(
+                self,
+                threads=dict(self.threads),
+                contexts=dict(self.contexts),
+                forced=dict(self.forced),
+                decisions=list(self.decisions),
+                fanout=(1, *self.fanout[1:]),
+                path=(*self.path, index),
+                inherited=len(self.decisions) if index else self.inherited,
+                branches=[],
+            )
+            for index in range(self.fanout[0])
+        ]
+        return self.branches
+
+    def draw_seed(self, event: str) -> int | None:
+        """The seed of its next reply, the same in all alternatives of the step that was the first to have several."""
+        if self.start.stream is None:
+            return None
+        first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
+        shared = self.path[1:] if self.steps > first else self.path
+        return derive(0, self.start.stream, self.steps, event, *shared)
+
+    def leaves(self) -> Iterator[Episode]:
+        """The episodes it came to, in the order of their paths."""
+        if self.episode is not None:
+            yield self.episode
+        for branch in self.branches:
+            yield from branch.leaves()
 
 
 class Engine(Generic[S]):
@@ -74,7 +134,7 @@ class Engine(Generic[S]):
     Args:
         interaction: what is played.
         chat: renders messages to tokens.
-        generate: the sampler.
+        generate: the sampler. Where it has a method `seeded(contexts, seeds)`, it honours seeds.
         max_concurrent: the most episodes under way at once, which bounds the batch of a generation call.
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
 
@@ -100,21 +160,49 @@ class Engine(Generic[S]):
         self.max_concurrent = max_concurrent
         self.max_context_tokens = math.inf if max_context_tokens is None else max_context_tokens
 
+    @property
+    def honours_seeds(self) -> bool:
+        """Whether episodes of one stream draw the same random numbers."""
+        return hasattr(self.generate, "seeded")
+
     def run(self, starts: Iterable[Start[S]]) -> list[Episode]:
-        """One episode for each start, in the order of the starts."""
-        walks: list[_Walk[S]] = [_Walk(start=start, contexts=dict(start.contexts)) for start in starts]
+        """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
+
+        Raises:
+            ValueError: a start's `fanout` holds a number below 1.
+        """
+        walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
             while waiting and len(live) < self.max_concurrent:
                 walk = waiting.popleft()
                 self._begin(walk)
-                if walk.episode is None:
+                if walk.splits:
+                    waiting.extendleft(reversed(walk.split()))
+                elif walk.episode is None:
                     live.append(walk)
             self._round(live)
-            live = [walk for walk in live if walk.episode is None]
-        return [walk.episode for walk in walks if walk.episode is not None]
+            # Those that split next wait first in line, so that alternatives run side by side and nobody waits long.
+            waiting.extendleft(reversed([walk for walk in live if walk.splits]))
+            live = [walk for walk in live if walk.episode is None and not walk.splits]
+        return [episode for walk in walks for episode in walk.leaves()]
+
+    def _walk(self, start: Start[S], place: int) -> _Walk[S]:
+        if any(width < 1 for width in start.fanout):
+            raise ValueError(f"every step must have at least 1 alternative, got a fanout of {start.fanout}; raise it.")
+        return _Walk(
+            start=start,
+            place=place,
+            contexts=dict(start.contexts),
+            threads=dict(start.threads),
+            forced=dict(start.forced),
+            fanout=tuple(start.fanout),
+        )
 
     def _begin(self, walk: _Walk[S]) -> None:
+        if walk.begun:
+            return
+        walk.begun = True
         start = walk.start
         with _errors_end(walk):
             if start.state is None:
@@ -133,11 +221,16 @@ class Engine(Generic[S]):
             self._end(walk, self.interaction.ending(walk.state))
 
     def _end(self, walk: _Walk[S], ending: Ending) -> None:
+        walk.asked = walk.start.scored
         walk.episode = Episode(
             decisions=tuple(walk.decisions),
-            outcome=float(self.interaction.outcome(walk.state)),
+            outcome=float(self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
             ending=ending,
             metrics=dict(self.interaction.metrics(walk.state)),
+            start=walk.place,
+            path=walk.path,
+            inherited=walk.inherited,
+            scored=walk.asked,
         )
 
     def _round(self, live: list[_Walk[S]]) -> None:
@@ -155,7 +248,7 @@ class Engine(Generic[S]):
         ]
         if not going:
             return
-        generations = self.generate([context for _, _, context in going])
+        generations = self._replies(going)
         texts = self.chat.texts([generation.ids for generation in generations])
 
         steps: dict[int, list[Decision]] = {}
@@ -178,6 +271,22 @@ class Engine(Generic[S]):
             if walk.episode is None:
                 self._advance(walk, steps[id(walk)])
 
+    def _replies(self, going: Sequence[tuple[_Walk[S], Request, tuple[int, ...]]]) -> list[Generation]:
+        """The reply to each context: the one that is forced, or one of the sampler's."""
+        replies = [walk.forced.pop(request.event, None) for walk, request, _ in going]
+        wanted = [place for place, reply in enumerate(replies) if reply is None]
+        if wanted:
+            contexts = [going[place][2] for place in wanted]
+            seeds = [going[place][0].draw_seed(going[place][1].event) for place in wanted]
+            sampled = (
+                self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
+                if self.honours_seeds and any(seed is not None for seed in seeds)
+                else self.generate(contexts)
+            )
+            for place, reply in zip(wanted, sampled, strict=True):
+                replies[place] = reply
+        return [reply for reply in replies if reply is not None]
+
     def _context(self, walk: _Walk[S], request: Request) -> tuple[int, ...]:
         """The tokens of a request; messages that the template refuses end the walk as an error."""
         if request.event in walk.contexts:
@@ -192,6 +301,8 @@ class Engine(Generic[S]):
             reward = float(self.interaction.reward(state))
             walk.decisions.extend(replace(decision, reward=reward) for decision in step)
             walk.state = state
+            walk.steps += 1
+            walk.fanout = walk.fanout[1:]
             step.clear()
             self._look(walk)
 
@@ -202,6 +313,13 @@ def _errors_end(walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterat
     try:
         yield
     except Exception as error:
-        message = f"{type(error).__name__}: {error}".replace("\n", " ")[:500]
-        decisions = (*walk.decisions, *unrecorded)
-        walk.episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.ERROR, error=message)
+        walk.episode = Episode(
+            decisions=(*walk.decisions, *unrecorded),
+            outcome=0.0,
+            ending=Ending.ERROR,
+            error=f"{type(error).__name__}: {error}".replace("\n", " ")[:500],
+            start=walk.place,
+            path=walk.path,
+            inherited=walk.inherited,
+            scored=walk.asked,
+        )

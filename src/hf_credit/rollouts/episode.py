@@ -76,6 +76,11 @@ class Episode:
         ending: how it ended.
         metrics: what the Interaction reports of it, such as `success`.
         error: the failure in one line, where `ending` is `ERROR`.
+        start: the place of its start among those that were run together.
+        path: where its start had alternatives, which one was taken at each step that had several.
+        inherited: how many of its first decisions an earlier episode of the same start holds already. They are the
+            same objects there, were made once, and count once.
+        scored: whether the Interaction was asked for the outcome; if not, the outcome is NaN, or 0 after an error.
     """
 
     decisions: tuple[Decision, ...]
@@ -83,8 +88,17 @@ class Episode:
     ending: Ending
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    start: int = field(default=0, compare=False)
+    path: tuple[int, ...] = ()
+    inherited: int = 0
+    scored: bool = True
+
+    @property
+    def own_decisions(self) -> tuple[Decision, ...]:
+        """The decisions that no earlier episode of the same start holds."""
+        return self.decisions[self.inherited :]
 
     @property
     def generated_tokens(self) -> int:
-        """How many tokens the model produced in this episode."""
-        return sum(len(decision.action_ids) for decision in self.decisions)
+        """How many tokens the model produced in this episode and in no earlier one of the same start."""
+        return sum(len(decision.action_ids) for decision in self.own_decisions)

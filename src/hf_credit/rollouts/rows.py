@@ -30,7 +30,7 @@ class Row:
 def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | None]) -> list[Row]:
     """The rows of one episode's decisions.
 
-    A decision whose context extends the context and reply of the decision before it by the same event type continues that
+    A decision whose context extends the context and reply of the last decision of its event type continues that
     decision's row; any other opens a row of its own. So an episode whose history grows by appending costs one
     forward pass over its tokens, however many turns it had.
 

@@ -1,0 +1,143 @@
+"""Replay: from a recorded decision back to the moment before it, and on along another way (paper C3, 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from hf_credit.rollouts.chat import Chat, Thread
+from hf_credit.rollouts.engine import Generation, Start
+from hf_credit.rollouts.episode import Decision, Episode
+from hf_credit.rollouts.interaction import Interaction, Request
+
+S = TypeVar("S")
+
+
+class ContextCollisionError(RuntimeError):
+    """Two contexts share a key, so that their alternatives would be compared with each other."""
+
+
+def context_key(text: str) -> int:
+    """The key of a context (paper C3, eq. 9 and Appendix C).
+
+        key = BLAKE2b-64(UTF-8(text)) mod 2^63,   the digest read as a big-endian integer
+
+    Args:
+        text: the context, as the model is given it.
+
+    Returns:
+        An integer in [0, 2^63).
+    """
+    return int.from_bytes(hashlib.blake2b(_utf8(text), digest_size=8).digest(), "big") % 2**63
+
+
+class ContextKeys:
+    """Hands out context keys and makes sure that no two contexts get the same one (paper C3, Appendix C).
+
+    Remembers a second digest and the length of every context it has seen, about a hundred bytes each. It is meant for
+    the contexts of one update, which are compared with each other.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[bytes, int]] = {}
+
+    def key(self, text: str) -> int:
+        """`context_key(text)`.
+
+        Raises:
+            ContextCollisionError: another context has this key.
+        """
+        key = context_key(text)
+        fingerprint = hashlib.sha256(_utf8(text)).digest(), len(text)
+        if self._seen.setdefault(key, fingerprint) != fingerprint:
+            raise ContextCollisionError(
+                f"every context must have a key of its own, got {key} for one of {len(text)} characters and one of "
+                f"{self._seen[key][1]}; change a word of a role's prompt."
+            )
+        return key
+
+
+def replay(
+    interaction: Interaction[S],
+    chat: Chat,
+    episode: Episode,
+    index: int,
+    *,
+    reply: Generation | Decision | None = None,
+    seed: int | None = None,
+    fanout: Sequence[int] = (),
+    stream: str | None = None,
+    scored: bool = True,
+) -> Start[S]:
+    """A start right before a recorded decision: the same state, and the same context to the token.
+
+    What other roles decide at the same time is decided anew, because it comes after the frozen context.
+
+    Args:
+        interaction: that the episode was played in.
+        chat: that rendered its contexts.
+        episode: with the recorded decisions.
+        index: of the decision among them.
+        reply: what is decided there instead of a fresh sample; a recorded decision stands for its own reply.
+        seed: of the randomness ahead of the state; `None` keeps the recorded one.
+        fanout, stream, scored: as in `Start`.
+
+    Raises:
+        IndexError: there is no such decision.
+        ValueError: the recorded state does not lead to the recorded context: it is of another task, another
+            Interaction or another chat template.
+    """
+    if not 0 <= index < len(episode.decisions):
+        raise IndexError(
+            f"a replay must start at one of the {len(episode.decisions)} decisions of its episode, got index {index}; "
+            "count from 0."
+        )
+    decision = episode.decisions[index]
+    threads: dict[str, Thread] = {}
+    for earlier in episode.decisions[:index]:
+        if earlier.state is not decision.state:
+            threads[earlier.event] = _thread(earlier, _request(interaction, earlier))
+    request = _request(interaction, decision)
+    if chat.context(request.messages, threads.get(decision.event)) != decision.context_ids:
+        raise ValueError(
+            f"a replay state must lead to the recorded context, got another one for event {decision.event!r} at "
+            f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
+        )
+    forced = {} if reply is None else {decision.event: _generation(reply)}
+    return Start(
+        state=decision.state,
+        seed=seed,
+        contexts={decision.event: decision.context_ids},
+        threads=threads,
+        forced=forced,
+        fanout=fanout,
+        stream=stream,
+        scored=scored,
+    )
+
+
+def _request(interaction: Interaction[Any], decision: Decision) -> Request:
+    for request in interaction.pending(decision.state):
+        if request.event == decision.event:
+            return request
+    raise ValueError(
+        f"a replay state must wait for the recorded event, got one that does not wait for {decision.event!r}; use the "
+        "task and the Interaction it was recorded with."
+    )
+
+
+def _thread(decision: Decision, request: Request) -> Thread:
+    reply = {"role": "assistant", "content": decision.action_text}
+    return Thread(messages=(*request.messages, reply), ids=decision.context_ids + decision.action_ids)
+
+
+def _generation(reply: Generation | Decision) -> Generation:
+    if isinstance(reply, Decision):
+        return Generation(ids=reply.action_ids, logprobs=reply.logprobs)
+    return reply
+
+
+def _utf8(text: str) -> bytes:
+    # Half of a surrogate pair, which a broken reply can leave behind, has no UTF-8 of its own.
+    return text.encode("utf-8", errors="surrogatepass")
