@@ -1,0 +1,79 @@
+"""What a critic is trained on: the squared error to its targets, clipped around its earlier values."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor
+
+
+def clipped_value_errors(
+    values: Float[Tensor, "*shape"],
+    old_values: Float[Tensor, "*shape"],
+    returns: Float[Tensor, "*shape"],
+    clip: float | int | None,
+) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
+    """The error at each position of `clipped_value_loss`, and whether the clipping decided it.
+
+    Args:
+        values, old_values, returns, clip: as in `clipped_value_loss`.
+
+    Returns:
+        Errors, in float32 or better, and where the clipped value is further from the target than the value is: no
+        gradient flows there.
+
+    Raises:
+        ValueError: `clip` is not above 0.
+    """
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip must be above 0, got {clip}; give None for the plain squared error.")
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    values, old_values, returns = values.to(dtype), old_values.to(dtype), returns.to(dtype)
+    plain = (values - returns).square()
+    if clip is None:
+        return 0.5 * plain, torch.zeros_like(plain, dtype=torch.bool)
+    near = values.clamp(old_values - clip, old_values + clip)
+    clipped = (near - returns).square()
+    return 0.5 * torch.maximum(plain, clipped), clipped > plain
+
+
+def clipped_value_loss(
+    values: Float[Tensor, "*shape"],
+    old_values: Float[Tensor, "*shape"],
+    returns: Float[Tensor, "*shape"],
+    mask: Bool[Tensor, "*shape"] | Real[Tensor, "*shape"],
+    clip: float | int | None,
+    total: float | int | None = None,
+) -> Float[Tensor, ""]:
+    """PPO's clipped value loss, a mean over the mask.
+
+        L = mean_t 0.5 max((v[t] - R[t])^2, (clip(v[t], v_old[t] - clip, v_old[t] + clip) - R[t])^2)
+
+    It is the value loss of the public PPO implementations for language models, which the MAPPO baseline of paper C3
+    and the PPO of paper T3 (on verl) build on; neither paper writes it out.
+
+    Args:
+        values: what the critic says now; gradients flow here. Anything off the mask, as in the next two.
+        old_values: what it said before this round of training, without gradients.
+        returns: its targets, in the unit of the reward.
+        mask: true (or 1) where there is a target.
+        clip: how far a value may move from the old one, above 0, in the unit of the reward; `None` is the plain
+            squared error, which asks for no old values.
+        total: what the sum over the mask is divided by: the number of targets of the whole batch, where this is a
+            part of one. The number of targets in `mask` if `None`.
+
+    Returns:
+        The loss, in float32 or better; 0 where the mask is empty.
+
+    Raises:
+        ValueError: `clip` is not above 0, or shapes differ.
+    """
+    if not values.shape == old_values.shape == returns.shape == mask.shape:
+        raise ValueError(
+            f"values, old_values, returns and mask must have one shape, got {tuple(values.shape)}, "
+            f"{tuple(old_values.shape)}, {tuple(returns.shape)} and {tuple(mask.shape)}; pad all alike."
+        )
+    mask = mask.bool()
+    values, old_values, returns = (torch.where(mask, tensor, 0) for tensor in (values, old_values, returns))
+    errors, _ = clipped_value_errors(values, old_values, returns, clip)
+    return errors.sum() / (mask.sum().clamp(min=1) if total is None else total)

@@ -1,0 +1,113 @@
+"""Credit against alternatives that were sampled at the same context (paper C3, section 3.3)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int, Real
+from torch import Tensor
+
+
+def leave_one_out(
+    returns: Float[Tensor, " alternatives"],
+    groups: Int[Tensor, " alternatives"],
+    counts: Real[Tensor, " alternatives"] | None = None,
+) -> Float[Tensor, " alternatives"]:
+    r"""What an alternative returned beyond the others at its context, each weighted by its replays.
+
+    With C the sum of a group's counts (paper C3, eqs. 13 to 15),
+
+        b[-j] = sum_{i != j} c[i] R[i] / (C - c[j]),    A[j] = R[j] - b[-j]
+
+    The baseline does not depend on the alternative it judges, so the policy gradient stays unbiased (eq. 21, whose sum
+    over a group's n alternatives gives n times the gradient: the paper leaves out the division by n). An alternative
+    without others has nothing to be compared with: its credit is 0. With equal counts, the credits of a group sum to
+    0 and are n / (n - 1) times those of `full_mean`. Nothing is divided by a standard deviation.
+
+    Args:
+        returns: the mean return over the replays of each alternative, finite, in the unit of the reward.
+        groups: which context each alternative belongs to: any integers, in any order.
+        counts: how many replays are behind each mean, at least 1; one each if `None`.
+
+    Returns:
+        Credits in the dtype and unit of `returns`; exactly 0 where the returns of a group are equal.
+
+    Raises:
+        ValueError: shapes differ, a count is below 1, or a return is not finite.
+    """
+    values, weights, group, size = _by_group(returns, groups, counts)
+    total = values.new_zeros(size).index_add_(0, group, weights)
+    deviation = values - _mean(values, weights, group, total)
+
+    # A[j] = C / (C - c[j]) * (R[j] - mean) holds for every j, but amplifies rounding where c[j] is almost all of C.
+    # That can be one alternative of a group only, the one of most replays: its baseline is summed without it.
+    most = _of_most_replays(weights, group, size)
+    others = torch.where(most, 0, weights)
+    total_of_others = values.new_zeros(size).index_add_(0, group, others)
+    baseline = _mean(values, others, group, total_of_others.clamp(min=1))
+
+    scaled = deviation * total[group] / torch.where(most, 1, total[group] - weights)
+    alone = total_of_others[group] == 0
+    return torch.where(alone, 0, torch.where(most, values - baseline, scaled)).to(returns.dtype)
+
+
+def full_mean(
+    returns: Float[Tensor, " alternatives"],
+    groups: Int[Tensor, " alternatives"],
+    counts: Real[Tensor, " alternatives"] | None = None,
+) -> Float[Tensor, " alternatives"]:
+    """What an alternative returned beyond the mean at its context, itself included: an ablation (paper C3, eq. 26).
+
+        b = sum_i c[i] R[i] / C,    A[j] = R[j] - b
+
+    The baseline holds a share of the return that it judges, which scales the expected gradient down: by 1 - 1/n with
+    n equal counts.
+
+    Args:
+        returns, groups, counts: as in `leave_one_out`.
+
+    Returns:
+        Credits in the dtype and unit of `returns`; the count-weighted credits of a group sum to 0.
+
+    Raises:
+        ValueError: as `leave_one_out`.
+    """
+    values, weights, group, size = _by_group(returns, groups, counts)
+    total = values.new_zeros(size).index_add_(0, group, weights)
+    return (values - _mean(values, weights, group, total)).to(returns.dtype)
+
+
+def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Returns relative to the lowest of their group, weights, the index of each one's group, and how many there are.
+
+    A shift common to a group changes no credit; without it, neither does its rounding, and equal returns are 0.
+    """
+    counts = torch.ones_like(groups) if counts is None else counts
+    if returns.ndim != 1 or not returns.shape == groups.shape == counts.shape:
+        raise ValueError(
+            f"returns, groups and counts must have one shape (alternatives,), got {tuple(returns.shape)}, "
+            f"{tuple(groups.shape)} and {tuple(counts.shape)}; give one entry of each for every alternative."
+        )
+    if not bool(returns.isfinite().all()):
+        raise ValueError("returns must be finite, got NaN or infinity; leave out alternatives without a return.")
+    if not bool((counts >= 1).all()):
+        raise ValueError(
+            f"counts must be at least 1, got {counts.min().item()}; leave out alternatives without a replay."
+        )
+    present, group = torch.unique(groups, return_inverse=True)
+    values = returns.double()
+    lowest = values.new_full((len(present),), torch.inf).scatter_reduce_(0, group, values, "amin")
+    return values - lowest[group], counts.double(), group, len(present)
+
+
+def _mean(values: Tensor, weights: Tensor, group: Tensor, total: Tensor) -> Tensor:
+    """The weighted mean of each entry's group, where the weights of a group sum to `total`."""
+    return (torch.zeros_like(total).index_add_(0, group, weights * values) / total)[group]
+
+
+def _of_most_replays(weights: Tensor, group: Tensor, size: int) -> Tensor:
+    """One entry of each group that no other of it outweighs, as a mask."""
+    highest = weights.new_zeros(size).scatter_reduce_(0, group, weights, "amax")
+    position = torch.arange(len(weights), device=weights.device)
+    candidates = torch.where(weights == highest[group], position, len(weights))
+    first = torch.full((size,), len(weights), device=weights.device).scatter_reduce_(0, group, candidates, "amin")
+    return position == first[group]
