@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware, note
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.evaluation.setup import SETUP_FILE, GameSetup
+from hf_credit.trainers.checkpoints import flaw
 
 
 @pytest.fixture
@@ -57,11 +59,12 @@ def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArgum
     assert not Path(args.output_dir or "").exists()
 
 
-def test_a_checkpoint_knows_its_game(recorder: RunRecorder, args: TrainingArguments) -> None:
-    checkpoint = Path(args.output_dir or "") / "checkpoint-7"
-    checkpoint.mkdir(parents=True)
-    recorder.on_save(args, TrainerState(global_step=7), TrainerControl())
-    assert GameSetup.load(checkpoint) == recorder.setup
+def test_a_checkpoint_is_complete_only_with_its_game(trained_run: Path, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(trained_run / "checkpoint-1", tmp_path / "checkpoint-1")
+    assert flaw(checkpoint) is None
+    assert GameSetup.load(checkpoint) == GameSetup.load(trained_run)
+    (checkpoint / SETUP_FILE).unlink()
+    assert flaw(checkpoint) == f"whose {SETUP_FILE} is missing"
 
 
 def test_progress_shows_the_update_and_the_latest_numbers(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,21 @@ def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_
     steps = [entry["step"] for entry in read_log(run / "metrics.jsonl") if "reward" in entry]
     assert steps == [1, 2]  # the second was forgotten, and made again
     assert read_run(run).episodes == 16
+
+
+def test_a_disk_too_full_for_the_trained_policy_is_told_in_one_line(
+    command: Callable[..., Any], recipe: Callable[..., Path], micro_policy: Path
+) -> None:
+    path, before = recipe(max_steps=1), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((micro_policy / "model.safetensors").stat().st_size - 1, before[1]))
+    try:
+        code, _, err = command("train", path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert code == 1
+    (told,) = [line for line in err.splitlines() if line.startswith("Error: ")]
+    assert told.startswith("Error: a checkpoint must be written to its end, got ")
+    assert f"in {path.parent / 'run'} with" in told
 
 
 def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:

@@ -29,6 +29,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from hf_credit.trainers.checkpoints import MANIFEST, flaw, latest_complete
+from hf_credit.trainers.resumption import CheckpointCallback
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")
 
@@ -448,6 +449,26 @@ def test_no_secret_is_recorded(runs: Any, micro_policy: Path, tmp_path: Path) ->
     assert '"attn_implementation": "sdpa"' in recorded
     assert "hf_one" not in recorded
     assert "hf_two" not in recorded
+
+
+class Adds(CheckpointCallback):
+    """Adds a file to each checkpoint, or fails on the way from the second on."""
+
+    def on_checkpoint(self, folder: Path) -> None:
+        if folder.name != "checkpoint-1":
+            raise OSError(28, "No space left on device")
+        (folder / "added.txt").write_text("whole")
+
+
+def test_a_checkpoint_is_complete_only_with_the_files_of_callbacks(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    trainer = runs.build(micro_policy, tmp_path, max_steps=2, tasks=16, trainer_kwargs={"callbacks": [Adds()]})
+    with pytest.raises(OSError, match=r"a checkpoint must be written to its end, got .*No space left"):
+        trainer.train()
+    assert latest_complete(tmp_path) == tmp_path / "checkpoint-1"
+    (tmp_path / "checkpoint-1" / "added.txt").write_text("other")
+    assert flaw(tmp_path / "checkpoint-1") == "whose added.txt is not what was written"
 
 
 # What else is resumed, and pushed ---------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from hf_credit.cli.progress import Progress, Task
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.evaluation.setup import GameSetup
+from hf_credit.trainers.resumption import CheckpointCallback
 
 _SHOWN = ("reward", "success", "completion", "oracle/valid")
 
 
-class RunRecorder(TrainerCallback):
+class RunRecorder(CheckpointCallback):
     """Writes the settings, the facts and the log of a run to its output folder, and the game's setup beside weights.
 
     Args:
@@ -56,9 +57,8 @@ class RunRecorder(TrainerCallback):
             with (_folder(args) / LOG_FILE).open("a", encoding="utf-8") as log:
                 log.write(_line({**(logs or {}), "step": state.global_step}))
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            self.setup.save(_folder(args) / f"checkpoint-{state.global_step}")
+    def on_checkpoint(self, folder: Path) -> None:
+        self.setup.save(folder)
 
 
 class ShowProgress(TrainerCallback):

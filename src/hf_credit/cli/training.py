@@ -21,6 +21,7 @@ from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware
 from hf_credit.environments import Environment, make
 from hf_credit.environments.tasks import tasks
 from hf_credit.evaluation.setup import GameSetup, Sampling, environment_options
+from hf_credit.trainers.checkpoints import told_in_one_sentence
 
 METHODS = {
     "verifiable_process": (
@@ -113,6 +114,7 @@ def run_job(job: Job) -> None:
 
     Raises:
         ValueError: a setting is not possible, in one sentence.
+        OSError: the disk is full, or fails.
     """
     config = job.config()
     trainer, setup = build_trainer(job)
@@ -123,10 +125,12 @@ def run_job(job: Job) -> None:
         if not job.args.disable_tqdm:
             trainer.add_callback(ShowProgress(progress))
         trainer.train(resume_from_checkpoint=_resumption(job.args.resume_from_checkpoint))
-    trainer.save_model(job.args.output_dir)
-    trainer.save_state()
-    if trainer.is_world_process_zero():
-        setup.save(job.args.output_dir)
+    with told_in_one_sentence(Path(job.args.output_dir)):
+        # As an internal call it does not push: that comes once, below, and what the Hub refuses is not the disk's.
+        trainer.save_model(job.args.output_dir, _internal_call=True)
+        trainer.save_state()
+        if trainer.is_world_process_zero():
+            setup.save(job.args.output_dir)
     if job.args.push_to_hub:
         trainer.push_to_hub(dataset_name=job.game.dataset_name)
     if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group

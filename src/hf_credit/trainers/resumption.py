@@ -93,6 +93,17 @@ class _IntervalsOfThisRun(TrainerCallback):
         state.compute_steps(args, state.max_steps)
 
 
+class CheckpointCallback(TrainerCallback):
+    """A callback with files of its own in every checkpoint, which is not complete without them."""
+
+    def on_checkpoint(self, folder: Path) -> None:
+        """Writes them, on each process that saves the model, once everything else of the checkpoint is there.
+
+        Args:
+            folder: the checkpoint.
+        """
+
+
 class ResumableTrainer(Trainer):
     """A trainer whose checkpoints are complete or skipped, and from which a run goes on as if nothing had happened.
 
@@ -172,6 +183,9 @@ class ResumableTrainer(Trainer):
                 self.args.save_total_limit = limit
                 if saves:
                     torch.save(self.args, folder / TRAINING_ARGS_NAME)
+                    for callback in self.callback_handler.callbacks:
+                        if isinstance(callback, CheckpointCallback):
+                            callback.on_checkpoint(folder)
                     write_manifest(folder, self._run, resumable=not self.args.save_only_model)
         finally:
             self.args.save_total_limit, self._saving = limit, False
