@@ -12,15 +12,25 @@ from hf_credit._version import __version__
 
 if TYPE_CHECKING:
     from hf_credit.environments import make
+    from hf_credit.trainers.replay_loo import ReplayLOOConfig, ReplayLOOTrainer
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
     "make": "hf_credit.environments",
+    "ReplayLOOConfig": "hf_credit.trainers.replay_loo",
+    "ReplayLOOTrainer": "hf_credit.trainers.replay_loo",
     "VerifiableProcessConfig": "hf_credit.trainers.verifiable_process",
     "VerifiableProcessTrainer": "hf_credit.trainers.verifiable_process",
 }
 
-__all__ = ["VerifiableProcessConfig", "VerifiableProcessTrainer", "__version__", "make"]
+__all__ = [
+    "ReplayLOOConfig",
+    "ReplayLOOTrainer",
+    "VerifiableProcessConfig",
+    "VerifiableProcessTrainer",
+    "__version__",
+    "make",
+]
 
 
 _ROOMS = ("credit", "environments", "evaluation", "oracles", "policies", "rollouts", "trainers")

@@ -1,5 +1,6 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
+from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
@@ -10,6 +11,7 @@ from hf_credit.rollouts.values import rollout_values
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
+    "Alternative",
     "Chat",
     "ContextCollisionError",
     "ContextKeys",
@@ -26,6 +28,7 @@ __all__ = [
     "Row",
     "Start",
     "Verdict",
+    "alternatives",
     "context_key",
     "decision_rows",
     "replay",

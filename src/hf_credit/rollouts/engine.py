@@ -178,7 +178,7 @@ class Engine(Generic[S]):
                 walk = waiting.popleft()
                 self._begin(walk)
                 if walk.splits:
-                    waiting.extendleft(reversed(walk.split()))
+                    waiting.extendleft(reversed(self._split(walk)))
                 elif walk.episode is None:
                     live.append(walk)
             self._round(live)
@@ -213,6 +213,18 @@ class Engine(Generic[S]):
             else:
                 walk.state = self.interaction.reseed(start.state, start.seed)
             self._look(walk)
+
+    def _split(self, walk: _Walk[S]) -> list[_Walk[S]]:
+        """The alternatives of the next step, each with a world of its own ahead.
+
+        With common random numbers the first alternatives meet the same world, so that only their replies differ.
+        """
+        branches = walk.split()
+        for index, branch in enumerate(branches):
+            if index and (walk.path or walk.start.stream is None):
+                with _errors_end(branch):
+                    branch.state = self.interaction.reseed(branch.state, index)
+        return branches
 
     def _look(self, walk: _Walk[S]) -> None:
         """Who acts next; nobody ends the walk."""
