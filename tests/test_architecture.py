@@ -24,11 +24,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environments": set(),
     "oracles": {"environments"},
     "rollouts": {"environments", "oracles"},
-    "policies": {"environments", "oracles", "rollouts"},
-    "trainers": {"credit", "environments", "oracles", "rollouts", "policies"},
-    "evaluation": {"credit", "environments", "oracles", "rollouts", "policies"},
-    "hub": {"credit", "environments", "oracles", "rollouts", "policies", "evaluation"},
-    "cli": {"credit", "environments", "oracles", "rollouts", "policies", "trainers", "evaluation", "hub"},
+    "collaborations": {"environments", "oracles", "rollouts"},
+    "policies": {"environments", "oracles", "rollouts", "collaborations"},
+    "trainers": {"credit", "environments", "oracles", "rollouts", "collaborations", "policies"},
+    "evaluation": {"credit", "environments", "oracles", "rollouts", "collaborations", "policies"},
+    "hub": {"credit", "environments", "oracles", "rollouts", "collaborations", "policies", "evaluation"},
+    "cli": {
+        "credit",
+        "environments",
+        "oracles",
+        "rollouts",
+        "collaborations",
+        "policies",
+        "trainers",
+        "evaluation",
+        "hub",
+    },
 }
 MAY_IMPORT_TRL = {"trainers", "cli"}
 

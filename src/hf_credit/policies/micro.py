@@ -1,4 +1,4 @@
-"""A policy small enough for a CPU, built from an environment's own text and warmed up on scripted play.
+"""A policy small enough for a CPU, built from a task's own text and warmed up on scripted play.
 
 It is an ordinary transformers model and tokenizer in an ordinary folder, so that all that trains a large policy
 trains this one too.
@@ -19,12 +19,13 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, get_cosine_schedule_with_warmup
 
+from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
-from hf_credit.policies.scripted import scripted_episodes
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.policies.scripted import Script, oracle_player, play, walk
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import pad_rows
 
 # A tag, a word with its number (C1), or one other character, each with the blank before it.
@@ -44,8 +45,8 @@ class MicroConfig:
         hidden_size: width of the model.
         layers: depth of the model.
         heads: attention heads, each `2 * hidden_size / heads` wide.
-        quality: how often the scripted player it imitates plays an oracle-valid action, in [0, 1]; the rest of its
-            actions are drawn from the legal ones.
+        quality: how often the scripted player it imitates plays right, in [0, 1]: in an environment an oracle-valid
+            action, and a drawn legal one otherwise.
         episodes: how many scripted episodes it imitates.
         epochs: how often it sees each of them.
         batch_rows: rows a step of warm-up.
@@ -77,15 +78,20 @@ class MicroConfig:
 
 
 def build_tokenizer(environment: Environment[Any], episodes: int = 32) -> PreTrainedTokenizerFast:
-    """A tokenizer over the words, numbers and tags of an environment's own text, with every character behind them.
+    """The `tokenizer_of` an environment's own text.
 
     Args:
         environment: whose instructions, observations and actions are read.
         episodes: how many randomly played episodes are read.
     """
+    return tokenizer_of(_texts(environment, episodes))
+
+
+def tokenizer_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer over the words, numbers and tags of `texts`, with every character of theirs behind them."""
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
-    for text in _texts(environment, episodes):
+    for text in texts:
         units.update(dict.fromkeys(re.findall(_UNIT, text)))
         characters.update(dict.fromkeys(text))
     special = ["<|pad|>", "<|end|>", "<|unknown|>", "<|system|>", "<|user|>", "<|assistant|>"]
@@ -193,15 +199,59 @@ def init_policy(
         on_step: as in `warm_up`.
     """
     tokenizer = build_tokenizer(interaction.environment)
-    model = build_model(tokenizer, config)
-    chat = Chat(tokenizer)
-    episodes = scripted_episodes(interaction, chat, oracle, config.quality, islice(starts, config.episodes))
+    script = oracle_player(interaction, oracle, config.quality)
+    model = _imitate(interaction, tokenizer, script, islice(starts, config.episodes), config, on_step)
+    return _save(model, tokenizer, output, _environment_card(interaction, config, model.num_parameters()))
+
+
+def init_collaboration_policy(
+    collaboration: Collaboration,
+    player: Callable[[float], Script],
+    starts: Iterable[Start[Any]],
+    output: str | Path,
+    config: MicroConfig,
+    on_step: Callable[[int, int, float], None] | None = None,
+) -> Path:
+    """Builds a micro policy that plays all roles of a collaboration, warms it up on scripted play and saves it.
+
+    Args:
+        collaboration: who speaks when.
+        player: makes the scripted player of a quality, here `config.quality`.
+        starts: the tasks of the scripted episodes, each with a seed of its own, of the training split; the first
+            `config.episodes` are played. The tokenizer knows the words that they show and no others.
+        output: the folder, which `from_pretrained` then opens.
+        config: how it is built.
+        on_step: as in `warm_up`.
+    """
+    played, script = list(islice(starts, config.episodes)), player(config.quality)
+    steps = [step for start in played for step in walk(collaboration, script, start)[0]]
+    shown = [message["content"] for _, requests, _ in steps for r in requests for message in r.messages]
+    tokenizer = tokenizer_of([*shown, *(reply for _, _, replies in steps for reply in replies)])
+    model = _imitate(collaboration, tokenizer, script, played, config, on_step)
+    return _save(model, tokenizer, output, _collaboration_card(collaboration, config, model.num_parameters()))
+
+
+def _imitate(
+    interaction: Interaction[Any],
+    tokenizer: PreTrainedTokenizerFast,
+    script: Script,
+    starts: Iterable[Start[Any]],
+    config: MicroConfig,
+    on_step: Callable[[int, int, float], None] | None,
+) -> Qwen3ForCausalLM:
+    """A model that was warmed up on scripted episodes."""
+    model, chat = build_model(tokenizer, config), Chat(tokenizer)
+    episodes = [play(interaction, chat, script, start) for start in starts]
     rows = [row for e in episodes for row in decision_rows(e.decisions, [1.0] * len(e.decisions))]
     warm_up(model, rows, tokenizer.pad_token_id, config, on_step)
+    return model
+
+
+def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, output: str | Path, card: str) -> Path:
     folder = Path(output)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "README.md").write_text(_card(interaction, config, model.num_parameters()), encoding="utf-8")
+    (folder / "README.md").write_text(card, encoding="utf-8")
     return folder
 
 
@@ -237,21 +287,34 @@ def _imitation_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> 
     return (losses * mask).sum() / mask.sum()
 
 
-def _card(interaction: EnvironmentInteraction, config: MicroConfig, parameters: int) -> str:
+def _environment_card(interaction: EnvironmentInteraction, config: MicroConfig, parameters: int) -> str:
     environment = interaction.environment
     options = {name: value for name, value in vars(environment).items() if not name.startswith("_")}
+    facts = [
+        f"environment options: `{json.dumps(options, default=str)}`",
+        f"shown as: `history={interaction.history!r}`, `instructions={interaction.instructions}`",
+    ]
+    return _card(f"`{environment.name}`", environment.name, facts, config, parameters)
+
+
+def _collaboration_card(collaboration: Collaboration, config: MicroConfig, parameters: int) -> str:
+    facts = [f"roles and their prompts: `{json.dumps(collaboration.roles, ensure_ascii=False)}`"]
+    name = " and ".join(collaboration.roles)
+    return _card(f"a collaboration of {name}", "collaboration", facts, config, parameters)
+
+
+def _card(task: str, label: str, facts: list[str], config: MicroConfig, parameters: int) -> str:
+    listed = "\n".join(f"- {fact}" for fact in [*facts, f"built with: `{json.dumps(asdict(config))}`"])
     return f"""---
 library_name: transformers
 license: apache-2.0
-tags: [hf-credit, micro-policy, {environment.name}]
+tags: [hf-credit, micro-policy, {label}]
 ---
 
-# A micro policy for `{environment.name}`
+# A micro policy for {task}
 
 {parameters:,} parameters, built from scratch by hf-credit and warmed up on scripted play. It is a starting point for
-experiments in credit assignment on a CPU and knows nothing but this game.
+experiments in credit assignment on a CPU and knows nothing but this task.
 
-- environment options: `{json.dumps(options, default=str)}`
-- shown as: `history={interaction.history!r}`, `instructions={interaction.instructions}`
-- built with: `{json.dumps(asdict(config))}`
+{listed}
 """

@@ -3,21 +3,107 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, EnvironmentTurn, Episode, Start
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, Start
 from hf_credit.rollouts.chat import Thread
+
+Script = Callable[[Any, Request, random.Random], str]
+"""The reply to a request in a state; what is random in it comes from the random stream alone."""
+
+
+Step = tuple[Any, Sequence[Request], list[str]]
+"""A state, who was asked in it, and what they replied."""
+
+
+def walk(interaction: Interaction[Any], script: Script, start: Start[Any]) -> tuple[list[Step], Any]:
+    """The steps of one scripted episode, and the state after the last.
+
+    Args:
+        interaction: what is played.
+        script: who plays. Those who are asked at the same time reply in their order, from one random stream.
+        start: the task and the seed, the task's own or 0 where it is `None`, which also drives the script.
+    """
+    seed = start.task.get("seed", 0) if start.seed is None else start.seed
+    draws = stream(seed, "scripted")
+    state = interaction.start(start.task, seed)
+    steps: list[Step] = []
+    while requests := interaction.pending(state):
+        replies = [script(state, request, draws) for request in requests]
+        steps.append((state, requests, replies))
+        state = interaction.advance(state, replies)
+    return steps, state
+
+
+def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start[Any]) -> Episode:
+    """One scripted episode, as an Engine would record it of a policy that gives the same replies.
+
+    Args:
+        interaction, script, start: as in `walk`.
+        chat: renders the contexts.
+    """
+    steps, final = walk(interaction, script, start)
+    states = [*(state for state, _, _ in steps), final]
+    decisions: list[Decision] = []
+    threads: dict[str, Thread] = {}
+    for (state, requests, replies), after in zip(steps, states[1:], strict=True):
+        reward = interaction.reward(after)
+        for request, reply in zip(requests, replies, strict=True):
+            context = chat.context(request.messages, threads.get(request.event))
+            ids = (*chat.tokenizer(reply, add_special_tokens=False)["input_ids"], chat.tokenizer.eos_token_id)
+            said = {"role": "assistant", "content": reply}
+            threads[request.event] = Thread(messages=(*request.messages, said), ids=context + ids)
+            decisions.append(
+                Decision(
+                    role=request.role,
+                    event=request.event,
+                    state=state,
+                    context_ids=context,
+                    action_ids=ids,
+                    logprobs=None,
+                    action_text=reply,
+                    reward=reward,
+                )
+            )
+    return Episode(
+        decisions=tuple(decisions),
+        outcome=interaction.outcome(final),
+        ending=interaction.ending(final),
+        metrics=interaction.metrics(final),
+    )
+
+
+def oracle_player(interaction: EnvironmentInteraction, oracle: Oracle[Any], quality: float) -> Script:
+    """A player who takes a uniformly drawn oracle-valid action with probability `quality`, and a uniformly drawn
+    legal action otherwise.
+
+    Raises:
+        ValueError: `quality` is outside [0, 1].
+    """
+    if not 0 <= quality <= 1:
+        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 plays as the oracle says.")
+
+    def script(state: Any, request: Request, draws: random.Random) -> str:
+        valid = draws.random() < quality
+        choices = oracle.valid_actions(state.world) if valid else interaction.environment.legal_actions(state.world)
+        if not choices:
+            raise ValueError(
+                f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
+                "mend its valid_actions."
+            )
+        return tag(str(draws.choice(sorted(choices))))
+
+    return script
 
 
 def scripted_episode(
     interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: Start
 ) -> Episode:
-    """One episode of a player who takes a uniformly drawn oracle-valid action with probability `quality`, and a
-    uniformly drawn legal action otherwise.
+    """One episode of `oracle_player`.
 
     Args:
         interaction: what is played.
@@ -29,37 +115,7 @@ def scripted_episode(
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 plays as the oracle says.")
-    seed = start.task.get("seed", 0) if start.seed is None else start.seed
-    draws = stream(seed, "scripted")
-    state = interaction.start(start.task, seed)
-    decisions: list[Decision] = []
-    thread: Thread | None = None
-    while pending := interaction.pending(state):
-        (request,) = pending
-        reply = tag(_choose(interaction, oracle, state, quality, draws))
-        context = chat.context(request.messages, thread)
-        ids = (*chat.tokenizer(reply, add_special_tokens=False)["input_ids"], chat.tokenizer.eos_token_id)
-        decisions.append(
-            Decision(
-                role=request.role,
-                state=state,
-                context_ids=context,
-                action_ids=ids,
-                logprobs=None,
-                action_text=reply,
-            )
-        )
-        thread = Thread(messages=(*request.messages, {"role": "assistant", "content": reply}), ids=context + ids)
-        state = interaction.advance(state, [reply])
-        decisions[-1] = replace(decisions[-1], reward=interaction.reward(state))
-    return Episode(
-        decisions=tuple(decisions),
-        outcome=interaction.outcome(state),
-        ending=interaction.ending(state),
-        metrics=interaction.metrics(state),
-    )
+    return play(interaction, chat, oracle_player(interaction, oracle, quality), start)
 
 
 def scripted_episodes(
@@ -67,16 +123,3 @@ def scripted_episodes(
 ) -> list[Episode]:
     """`scripted_episode` of each start."""
     return [scripted_episode(interaction, chat, oracle, quality, start) for start in starts]
-
-
-def _choose(
-    interaction: EnvironmentInteraction, oracle: Oracle, state: EnvironmentTurn, quality: float, draws: random.Random
-) -> str:
-    valid = draws.random() < quality
-    choices = oracle.valid_actions(state.world) if valid else interaction.environment.legal_actions(state.world)
-    if not choices:
-        raise ValueError(
-            f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
-            "mend its valid_actions."
-        )
-    return str(draws.choice(sorted(choices)))

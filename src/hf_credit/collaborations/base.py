@@ -1,0 +1,199 @@
+"""Collaborations: several roles that work on a task by a protocol, as an Interaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from hf_credit.collaborations.graph import Event, Graph, Loop
+from hf_credit.collaborations.scorers import Scorer, check_score, resolve_scorer
+from hf_credit.collaborations.text import normalise
+from hf_credit.rollouts import Interaction, Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollaborationState:
+    """Where a collaboration stands, as a value: a replay state (paper C3, section 3.1).
+
+    Attributes:
+        task: the task row as canonical JSON.
+        transcript: (event, output) in the order in which they were made; those made at the same time in the order
+            in which their events are declared.
+        done: the events that need not speak again, in the order in which they are declared.
+        loops: how often each loop was taken, in the order in which they are declared.
+    """
+
+    task: str
+    transcript: tuple[tuple[str, str], ...] = ()
+    done: tuple[str, ...] = ()
+    loops: tuple[int, ...] = ()
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The task row; where it held tuples, it now holds lists."""
+        row: dict[str, Any] = json.loads(self.task)
+        return row
+
+    def to_json(self) -> str:
+        """The state as one line of JSON; `from_json` gives back an equal state."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The state that `to_json` wrote."""
+        state = json.loads(text)
+        return cls(
+            task=state["task"],
+            transcript=tuple((event, output) for event, output in state["transcript"]),
+            done=tuple(state["done"]),
+            loops=tuple(state["loops"]),
+        )
+
+
+class Collaboration(Interaction[CollaborationState]):
+    """Roles that speak by a protocol, each on what the protocol shows it, until the final event (paper C3, section 2).
+
+    Every reply is to two messages, made anew of the task and the transcript alone: the role's prompt as the system
+    message, and the user message of Appendix B,
+
+        Problem: <a column of the task row>
+
+        Context: <outputs of the events it sees, in the order in which they were made, two line breaks in between>
+
+    The lines are ours, as our text of the paper lost its line breaks. Every text is trimmed and has `\\n` for a line
+    break: prompts, problems, outputs and the message as a whole. An empty output is left out of the context.
+
+    Events that are due at the same time speak at the same time and do not see each other.
+
+    Args:
+        roles: the system prompt of each role.
+        events: who speaks when, in the canonical order of events that are due at the same time.
+        final: the event whose completion ends the episode.
+        scorer: given the task row and the scored text, says what it is worth, in [0, 1]: a function, or the
+            `"package.module:function"` of one (see `resolve_scorer`). The task row may hold what the scorer needs,
+            such as the gold answer; roles are shown the columns that events name and nothing else.
+        loops: ways back.
+        sanitise: changes each output before anybody sees it, the scorer included; `None` changes nothing.
+        scored: the event whose last output is scored; the final one if `None`.
+
+    Raises:
+        ValueError: there is no end, somebody cannot be heard, or something named is not there, in one sentence that
+            names the rule, the value and the remedy.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, str],
+        events: Sequence[Event],
+        final: str,
+        scorer: Scorer | str,
+        loops: Sequence[Loop] = (),
+        sanitise: Callable[[str], str] | None = None,
+        scored: str | None = None,
+    ) -> None:
+        self.graph = Graph(events, final, loops)
+        self.roles = {role: normalise(prompt) for role, prompt in roles.items()}
+        self.scorer = resolve_scorer(scorer)
+        self.sanitise = sanitise
+        self.scored = final if scored is None else scored
+        self._refuse_roles()
+        if self.scored not in {event.name for event in events}:
+            raise ValueError(
+                f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored!r}; "
+                "correct the name."
+            )
+
+    def start(self, task: Mapping[str, Any], seed: int) -> CollaborationState:
+        """The first state of a task row; a collaboration has no randomness of its own, so `seed` changes nothing.
+
+        Raises:
+            ValueError: a column that an event shows is missing or no text, or the row holds what JSON cannot.
+        """
+        for event in self.graph.events:
+            if not isinstance(task.get(event.column), str):
+                raise ValueError(
+                    f"a task row must have text in the column {event.column!r}, which the event {event.name!r} "
+                    f"shows, got {repr(task.get(event.column))[:100]} and the columns {', '.join(map(str, task))}; "
+                    "add it, or name another column in the Event."
+                )
+        try:
+            row = json.dumps(dict(task), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"a task row must hold what JSON can, got another value ({error}); convert it or remove its column."
+            ) from None
+        return CollaborationState(task=row, loops=(0,) * len(self.graph.loops))
+
+    def pending(self, state: CollaborationState) -> tuple[Request, ...]:
+        due = self.graph.due({*state.done})
+        row = state.row if due else {}
+        return tuple(Request(role=e.role, event=e.name, messages=self._messages(e, row, state)) for e in due)
+
+    def advance(self, state: CollaborationState, replies: Sequence[str]) -> CollaborationState:
+        due = self.graph.due({*state.done})
+        outputs = [(event.name, self._output(reply)) for event, reply in zip(due, replies, strict=True)]
+        done = {*state.done, *(name for name, _ in outputs)}
+        taken = dict(zip(self.graph.loops, state.loops, strict=True))
+        # Of two loops at the same time, the first may leave the second's source undone; then the second waits.
+        for name, output in outputs:
+            loop = self.graph.loops.get(name)
+            if loop is None or name not in done or taken[name] >= loop.times:
+                continue
+            if loop.until is None or not loop.until(output):
+                taken[name] += 1
+                done -= self.graph.redone(name)
+        return CollaborationState(
+            task=state.task,
+            transcript=(*state.transcript, *outputs),
+            done=tuple(event.name for event in self.graph.events if event.name in done),
+            loops=tuple(taken.values()),
+        )
+
+    def outcome(self, state: CollaborationState) -> float:
+        """The score of the last output of the scored event, 0 of a collaboration that has not come to its end.
+
+        The scorer, which may be expensive, is called once a call.
+
+        Raises:
+            ValueError: the score is no number in [0, 1].
+        """
+        if self.graph.final not in state.done:
+            return 0.0
+        text = next(output for name, output in reversed(state.transcript) if name == self.scored)
+        return check_score(self.scorer(state.row, text), self.scorer)
+
+    def _messages(self, event: Event, row: Mapping[str, Any], state: CollaborationState) -> list[dict[str, str]]:
+        context = "\n\n".join(output for output in self._seen(event, state.transcript) if output)
+        return [
+            {"role": "system", "content": self.roles[event.role]},
+            {"role": "user", "content": normalise(f"Problem: {normalise(row[event.column])}\n\nContext: {context}")},
+        ]
+
+    def _seen(self, event: Event, transcript: Sequence[tuple[str, str]]) -> list[str]:
+        """The outputs that an event sees, in the order in which they were made."""
+        last = {name: index for index, (name, _) in enumerate(transcript)}
+        return [
+            output
+            for index, (name, output) in enumerate(transcript)
+            if name in self.graph.sees[event.name] and (event.history or index == last[name])
+        ]
+
+    def _output(self, reply: str) -> str:
+        output = normalise(reply)
+        return output if self.sanitise is None else normalise(self.sanitise(output))
+
+    def _refuse_roles(self) -> None:
+        speaking = {event.role: event.name for event in self.graph.events}
+        for role, name in speaking.items():
+            if role not in self.roles:
+                raise ValueError(
+                    f"the role of an event must be one of {', '.join(self.roles)}, got {role!r} in the event "
+                    f"{name!r}; correct it or add its prompt to the roles."
+                )
+        for role in self.roles:
+            if role not in speaking:
+                raise ValueError(
+                    f"every role must speak at some event, got {role!r}, which never does; add an Event or remove it."
+                )

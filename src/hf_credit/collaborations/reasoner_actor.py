@@ -1,0 +1,69 @@
+"""A reasoner plans, an actor answers: the protocol of all experiments of the paper C3 (Appendix B, Table 5)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hf_credit.collaborations.base import Collaboration
+from hf_credit.collaborations.graph import Event
+from hf_credit.collaborations.scorers import Scorer
+from hf_credit.collaborations.text import sanitise_mathematics
+
+PROMPTS = {
+    "math": {
+        "reasoner": (
+            "Two LLM agents in the Reasoner→Actor protocol collaborate step-by-step to solve math problems. You are "
+            "the Reasoner: Analyze the original problem, historical actions, and reflection data when provided to "
+            "determine the critical next step. Guide the Actor by providing concise reasoning for the optimal "
+            "operation."
+        ),
+        "actor": (
+            "Two LLM agents in the Reasoner→Actor protocol collaborate step-by-step. You are the Actor: Execute "
+            "operations using the original problem, action history, and Reasoner’s guidance. Provide final answer "
+            "within \\boxed{}."
+        ),
+    },
+    "code": {
+        "reasoner": (
+            "Two LLM agents in the Reasoner→Actor protocol collaborate to solve Python coding problems. You are the "
+            "Reasoner. Your job: Read the problem and any previous actions; give the Actor a short, actionable plan: "
+            "algorithm choice, edge cases, and exact function signature or name to implement when given in the "
+            "prompt. Rules: Do NOT write code. Keep it concise and structured; bullet points are fine."
+        ),
+        "actor": (
+            "Two LLM agents in the Reasoner→Actor protocol collaborate to solve Python coding problems. You are the "
+            "Actor. Your job: Produce the final solution as executable Python code. Output rules: Output ONLY Python "
+            "code: no explanations, no markdown fences, no \\boxed{}. Define the required function with the correct "
+            "name and signature as given in the prompt or tests. The code must run under standard Python 3. Do not "
+            "read input() or print(); just define the function."
+        ),
+    },
+}
+"""The system prompts of Appendix B. Our text of the paper writes the arrow as LaTeX and has lost any line breaks."""
+
+
+def reasoner_actor(domain: Literal["math", "code"], scorer: Scorer | str, column: str = "problem") -> Collaboration:
+    """The reasoner sees the problem, the actor sees the problem and all that the reasoner said, and its answer alone
+    is scored. Outputs in mathematics are sanitised, code is not.
+
+    Args:
+        domain: `"math"` or `"code"`: which prompts.
+        scorer: given the task row and the actor's text, says what it is worth, in [0, 1].
+        column: the column of the task row that both see as the problem. For code it must carry the signature of the
+            function that the tests call.
+
+    Raises:
+        ValueError: the domain is unknown, or the scorer is none.
+    """
+    if domain not in PROMPTS:
+        raise ValueError(f"domain must be one of {', '.join(PROMPTS)}, got {domain!r}; pick one of these.")
+    return Collaboration(
+        roles=PROMPTS[domain],
+        events=[
+            Event("reasoner", role="reasoner", column=column),
+            Event("actor", role="actor", after="reasoner", column=column),
+        ],
+        final="actor",
+        scorer=scorer,
+        sanitise=sanitise_mathematics if domain == "math" else None,
+    )
