@@ -512,3 +512,111 @@ def test_a_replay_of_a_policy_repeats_its_play(micro_policy_append):
     for episode in episodes:
         for turn, replay in enumerate(replays(engine, episode)):
             assert replay == replace(episode, decisions=episode.decisions[turn:])
+
+
+class Letters:
+    """Replies a, b, c, ... in the order in which it is asked."""
+
+    def __init__(self, chat):
+        self.chat = chat
+        self.asked = 0
+        self.widest = 0
+
+    def __call__(self, contexts):
+        self.widest = max(self.widest, len(contexts))
+        return [self.next_letter() for _ in contexts]
+
+    def next_letter(self):
+        self.asked += 1
+        text = f"{'abcdefghijklmnopqrstuvwxyz'[(self.asked - 1) % 26]}<|end|>"
+        return Generation(ids=self.chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def told(episode):
+    return "".join(decision.action_text for decision in episode.decisions)
+
+
+@pytest.mark.parametrize("most", [1, 3, 100])
+def test_alternatives_share_what_came_before_them(chat, most):
+    sampler = Letters(chat)
+    engine = Engine(TaleInteraction(), chat, sampler, max_concurrent=most)
+    episodes = engine.run([replace(tale("x", 3), fanout=(2, 1, 3))])
+    assert [episode.path for episode in episodes] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    firsts = [told(episode)[:2] for episode in episodes]
+    assert firsts[0] == firsts[1] == firsts[2] != firsts[3] == firsts[4] == firsts[5]
+    assert len({told(episode) for episode in episodes}) == 6
+    # Two first messages, one second message under each, three third messages under each: every one sampled once.
+    assert sampler.asked == 2 + 2 + 6
+    assert [episode.inherited for episode in episodes] == [0, 2, 2, 0, 2, 2]
+    assert episodes[0].decisions[0] is episodes[2].decisions[0]
+    assert sum(len(episode.own_decisions) for episode in episodes) == 10
+    assert sum(episode.generated_tokens for episode in episodes) == 2 * 10
+    assert sampler.widest <= most
+
+
+def test_the_first_episode_of_a_split_holds_everything_that_its_siblings_inherit(chat):
+    episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("x", 2), fanout=(2, 2))])
+    assert [episode.inherited for episode in episodes] == [0, 1, 0, 1]
+
+
+def test_starts_keep_their_order_and_number_when_some_split(chat):
+    starts = [tale("a", 1), replace(tale("b", 2), fanout=(1, 2)), tale("c", 1)]
+    episodes = Engine(TaleInteraction(), chat, Letters(chat), max_concurrent=2).run(starts)
+    assert [episode.start for episode in episodes] == [0, 1, 1, 2]
+
+
+def test_an_episode_that_ends_before_its_split_stays_one(chat):
+    episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4))])
+    assert [episode.path for episode in episodes] == [(0,), (1,)]
+
+
+def test_alternatives_meet_worlds_of_their_own_unless_random_numbers_are_common(chat):
+    engine = Engine(TaleInteraction(), chat, Letters(chat))
+    lucks = [episode.metrics["luck"] for episode in engine.run([replace(tale("a", 1), fanout=(3,))])]
+    assert lucks == [0, 1, 2]
+    common = engine.run([replace(tale("a", 2), fanout=(3, 2), stream="s")])
+    assert [episode.metrics["luck"] for episode in common] == [0, 1, 0, 1, 0, 1]
+
+
+def test_an_unscored_episode_does_not_ask_for_its_outcome(chat):
+    start = replace(tale("a", 1, fails="outcome", fails_after=1), scored=False)
+    (episode,) = Engine(TaleInteraction(), chat, Letters(chat)).run([start])
+    assert (episode.ending, episode.scored) == (Ending.FINISHED, False)
+    assert episode.outcome != episode.outcome
+
+
+def test_an_outcome_that_fails_was_asked_for(chat):
+    (episode,) = Engine(TaleInteraction(), chat, Letters(chat)).run([tale("a", 1, fails="outcome", fails_after=1)])
+    assert (episode.ending, episode.scored) == (Ending.ERROR, True)
+
+
+class Seeded(Letters):
+    """Replies with its seed, so that equal seeds are equal texts."""
+
+    def seeded(self, contexts, seeds):
+        texts = [f"{seed % 10**6}<|end|>" for seed in seeds]
+        return [Generation(ids=self.chat.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+
+
+def test_common_random_numbers_are_shared_by_alternatives_and_by_nothing_else(chat):
+    engine = Engine(TaleInteraction(), chat, Seeded(chat))
+    assert engine.honours_seeds
+    episodes = engine.run([replace(tale("a", 3), fanout=(2, 3), stream="bucket 7")])
+    words = [[decision.action_text for decision in episode.decisions] for episode in episodes]
+    first, second = words[:3], words[3:]
+    assert first[0][0] != second[0][0]  # the alternatives themselves
+    assert [word[1:] for word in first] == [word[1:] for word in second]  # continuation t of each
+    assert len({tuple(word[1:]) for word in first}) == 3  # but the continuations of one differ
+    again = engine.run([replace(tale("a", 3), fanout=(2, 3), stream="bucket 8")])
+    assert [decision.action_text for decision in again[0].decisions] != words[0]
+
+
+def test_a_sampler_without_seeds_is_asked_without_them(chat):
+    engine = Engine(TaleInteraction(), chat, Letters(chat))
+    assert not engine.honours_seeds
+    assert len(engine.run([replace(tale("a", 1), fanout=(2,), stream="s")])) == 2
+
+
+def test_a_fanout_below_one_is_refused(chat):
+    with pytest.raises(ValueError, match=r"at least 1 alternative, got a fanout of \(2, 0\); raise it"):
+        Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 0))])

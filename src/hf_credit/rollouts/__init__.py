@@ -5,7 +5,7 @@ from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
-from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay
+from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, decision_rows
 from hf_credit.rollouts.values import rollout_values
 from hf_credit.rollouts.verification import verify
@@ -31,7 +31,7 @@ __all__ = [
     "alternatives",
     "context_key",
     "decision_rows",
-    "replay",
+    "replay_from",
     "rollout_values",
     "verify",
 ]

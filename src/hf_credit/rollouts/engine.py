@@ -42,7 +42,7 @@ class Start(Generic[S]):
         task: the task row, read only without `state`.
         seed: what `Interaction.start` gets, or what `state` is reseeded with. `None` takes the task's own `seed`, or 0
             if it has none, and leaves a recorded state as it is.
-        state: a state to start from; `hf_credit.rollouts.replay` makes such a start from a recorded decision.
+        state: a state to start from; `hf_credit.rollouts.replay_from` makes such a start from a recorded decision.
         contexts: with `state`, the recorded context of event types whose next reply is to a context already in tokens.
         threads: with `state`, the conversations so far, by event type.
         forced: with `state`, the replies of the first step that are given rather than sampled, by event type.

@@ -58,7 +58,7 @@ class ContextKeys:
         return key
 
 
-def replay(
+def replay_from(
     interaction: Interaction[S],
     chat: Chat,
     episode: Episode,

@@ -13,8 +13,7 @@ from transformers import PreTrainedModel
 
 from hf_credit.credit import full_mean, leave_one_out
 from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import ContextKeys, Episode, Interaction, Start, alternatives
-from hf_credit.rollouts import replay as replayed
+from hf_credit.rollouts import ContextKeys, Episode, Interaction, Start, alternatives, replay_from
 from hf_credit.rollouts.buckets import Alternative
 from hf_credit.rollouts.episode import Ending
 from hf_credit.trainers.base import CreditTrainer
@@ -212,7 +211,7 @@ class ReplayLOOTrainer(CreditTrainer):
             draws = stream(self.args.seed, "contexts", self._step, self.accelerator.process_index, instance)
             for number, (episode, turn) in enumerate(draws.sample(visited, min(self.args.contexts, len(visited)))):
                 named = self._stream("context", instance, number)
-                starts.append(replayed(self.interaction, self.chat, episode, turn, fanout=fanout, stream=named))
+                starts.append(replay_from(self.interaction, self.chat, episode, turn, fanout=fanout, stream=named))
                 instances.append(instance)
         tokens = sum(self.ranks.gather([sum(episode.generated_tokens for episode in references)]))
         self.log_metric("tokens/reference_rollouts", tokens)
@@ -226,7 +225,7 @@ class ReplayLOOTrainer(CreditTrainer):
         most = max(spent.values(), default=0)
         if most > self.args.budget:
             raise RuntimeError(
-                f"an instance must take at most {self.args.budget} terminal scores, got {most}, so the batch is rejected; "
+                f"an instance must take at most {self.args.budget} terminal scores, got {most}; this batch is refused, "
                 "make collect() play fewer episodes."
             )
 
