@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import can_continue, evaluating, sampler
 from hf_credit.rollouts import Chat
 
 GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
@@ -143,3 +143,35 @@ def test_the_model_is_used_in_evaluation_mode(policy, contexts):
 def test_sampling_parameters_out_of_range_are_refused(policy, options):
     with pytest.raises(ValueError, match=r"sampling needs max_new_tokens >= 1, .* got .*; correct the one"):
         sampler(*policy, **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "possible"),
+    [
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.9}, True),
+        ({"do_sample": False}, True),
+        ({"do_sample": True, "repetition_penalty": 1.2, "min_p": 0.1}, True),
+        ({"num_beams": 2}, False),
+        ({"do_sample": True, "num_return_sequences": 2}, False),
+        ({"cache_implementation": "static"}, False),
+        ({"prompt_lookup_num_tokens": 3}, False),
+        ({"prefill_chunk_size": 8}, False),
+        ({"use_cache": False}, False),
+    ],
+)
+def test_settings_say_whether_a_generation_can_go_on_from_kept_keys_and_values(settings, possible):
+    assert can_continue(GenerationConfig(**settings)) == possible
+
+
+def test_every_module_is_in_its_own_mode_again_after_an_evaluation_even_one_that_fails(policy):
+    model = copy.deepcopy(policy[0]).train()
+    model.lm_head.eval()
+
+    def fail():
+        with evaluating(model):
+            assert not any(module.training for module in model.modules())
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    assert {name for name, module in model.named_modules() if not module.training} == {"lm_head"}

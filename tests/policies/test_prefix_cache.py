@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
 import torch
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from transformers import GenerationConfig
 
 from hf_credit import make
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.policies.prefix_cache import PrefixCache, reads_in_parts
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +95,62 @@ def test_a_new_conversation_is_read_once_and_does_not_make_the_others_read(model
     (reply,) = replies_to(model, tokenizer, [[6] * 40], generate)
     read.clear()
     replies_to(model, tokenizer, [[*[6] * 40, *reply, 7], [8] * 30], generate)
-    assert read == [29, 2, 1]
+    assert read == [28, 2, 1]
+
+
+def test_equal_contexts_are_read_once(model, tokenizer, read):
+    rows = []
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: rows.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
+    contexts = [[6] * 40, [7] * 20, [6] * 40, [6] * 40, [8]]
+    replies = replies_to(model, tokenizer, contexts, generate)
+    assert (read, rows) == ([39, 1, 1], [2, 5, 5])
+    assert replies == [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
+
+
+@pytest.mark.parametrize("contexts", [[[6]], [[6], [6]], [[6], [6], [7]], [[6, 7], [6, 7]]])
+def test_the_shortest_contexts_are_answered_again_and_again(model, tokenizer, contexts):
+    generate = sampler(model, tokenizer, max_new_tokens=2, temperature=0)
+    expected = [reply[:2] for context in contexts for reply in replies_to(model, tokenizer, [context])]
+    for _ in range(3):
+        assert replies_to(model, tokenizer, contexts, generate) == expected
+
+
+def test_the_inputs_are_those_of_a_call_without_memory(model):
+    draws = random.Random(0)
+    cache = PrefixCache(model, 0)
+    contexts = [tokens(draws, length) for length in (9, 3, 3, 14)]
+    for _ in range(4):
+        inputs = cache.inputs(contexts)
+        width = max(map(len, contexts))
+        assert inputs["input_ids"].tolist() == [[0] * (width - len(context)) + context for context in contexts]
+        assert inputs["attention_mask"].sum(1).tolist() == [len(context) for context in contexts]
+        with torch.no_grad():
+            output = model.generate(**inputs, max_new_tokens=3, do_sample=False, return_dict_in_generate=True)
+        replies = output.sequences[:, width:].tolist()
+        cache.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+        contexts = [*go_on(draws, contexts, replies), tokens(draws, 5)]
+
+
+def test_penalties_and_banned_phrases_see_what_was_not_read_again(model, tokenizer):
+    config = GenerationConfig(
+        max_new_tokens=6,
+        do_sample=False,
+        repetition_penalty=3.0,
+        no_repeat_ngram_size=2,
+        eos_token_id=[tokenizer.eos_token_id],
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    draws = random.Random(1)
+    generate = PrefixSampler(model, config)
+    contexts = [tokens(draws, length) for length in (12, 4, 7)]
+    with torch.no_grad():
+        for _ in range(4):
+            replies = replies_to(model, tokenizer, contexts, generate)
+            assert replies == replies_to(model, tokenizer, contexts, PrefixSampler(model, config))
+            contexts = go_on(draws, contexts, replies)
 
 
 def test_a_changed_weight_makes_the_model_read_anew(model, tokenizer, read):
@@ -107,6 +166,26 @@ def test_a_changed_weight_makes_the_model_read_anew(model, tokenizer, read):
     assert read[0] == len(longer)
 
 
+def test_a_switched_adapter_makes_the_model_read_anew(model, tokenizer, read):
+    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    policy = get_peft_model(model, lora, adapter_name="first")
+    policy.add_adapter("second", lora)
+    generate = sampler(policy, tokenizer, max_new_tokens=3, temperature=0)
+    context = list(range(6, 20))
+    for adapter, columns in (("first", 14), ("first", 2), ("second", 22), ("second", 2)):
+        policy.set_adapter(adapter)
+        read.clear()
+        (reply,) = replies_to(policy, tokenizer, [context], generate)
+        assert read[0] == columns
+        context = [*context, *reply, 6]
+    with policy.disable_adapter():
+        read.clear()
+        assert replies_to(policy, tokenizer, [context], generate) == [
+            reply[:3] for reply in replies_to(policy, tokenizer, [context])
+        ]
+        assert read[0] == len(context)
+
+
 def test_attention_over_a_window_is_left_to_the_model(tokenizer):
     plain = build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2))
     plain.config.use_sliding_window, plain.config.sliding_window = True, 8
@@ -117,3 +196,18 @@ def test_attention_over_a_window_is_left_to_the_model(tokenizer):
     replies = replies_to(model, tokenizer, contexts, generate)
     contexts = [[*context, *reply, 9] for context, reply in zip(contexts, replies, strict=True)]
     assert replies_to(model, tokenizer, contexts, generate) == replies_to(model, tokenizer, contexts)
+
+
+def test_a_model_reads_in_parts_if_every_layer_attends_to_the_whole_context(model, tokenizer):
+    assert reads_in_parts(model)
+    window = copy.deepcopy(model)
+    window.config.use_sliding_window, window.config.sliding_window = True, 8
+    window.config.layer_types = ["full_attention", "sliding_attention"]
+    assert not reads_in_parts(window)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    assert reads_in_parts(get_peft_model(copy.deepcopy(model), lora))
+    virtual = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    assert not reads_in_parts(get_peft_model(copy.deepcopy(model), virtual))
+    other = copy.deepcopy(model)
+    other.config._attn_implementation = "flash_attention_2"
+    assert not reads_in_parts(other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,78 @@ def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_undisturbed_one(
     assert len(resumed.kept) == 2
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    "trainer_kwargs",
+    [{}, {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}],
+    ids=["full", "lora"],
+)
+def test_replies_that_go_on_from_kept_keys_and_values_are_those_of_trls_own_call(
+    one_update: Callable[..., Any], micro_policy_append: Path, trainer_kwargs: dict[str, Any]
+) -> None:
+    played: dict[bool, list[Any]] = {}
+    columns: dict[bool, int] = {}
+    for reuse in (True, False):
+
+        def watch(trainer: Any, reuse: bool = reuse) -> None:
+            original, generate = trainer.credit, trainer.engine.generate
+            playing = False
+
+            def counted(contexts: Any) -> Any:
+                nonlocal playing
+                playing = True
+                replies = generate(contexts)
+                playing = False
+                return replies
+
+            def count(module: Any, args: Any, kwargs: Any) -> None:
+                columns[reuse] = columns.get(reuse, 0) + (kwargs["input_ids"].numel() if playing else 0)
+
+            def remember(episodes: Any) -> Any:
+                played.setdefault(reuse, []).append([e.decisions for e in episodes])
+                return original(episodes)
+
+            trainer.engine.generate, trainer.credit = counted, remember
+            base = trainer.model.get_base_model() if trainer_kwargs else trainer.model
+            base.model.register_forward_pre_hook(count, with_kwargs=True)
+
+        settings = {"history": "append", "max_steps": 2, "warmup_steps": 0, "learning_rate": 3e-2}
+        trainer = one_update(
+            micro_policy_append, trainer_kwargs=trainer_kwargs, on_built=watch, reuse_prefixes=reuse, **settings
+        )
+        assert trainer.model.training
+    for with_reuse, without in zip(played[True], played[False], strict=True):
+        assert [[d.action_ids for d in episode] for episode in with_reuse] == [
+            [d.action_ids for d in episode] for episode in without
+        ]
+    first, second = ([d.action_ids for episode in update for d in episode] for update in played[True])
+    assert first != second  # the update changed what the policy says
+    assert max(len(episode) for episode in played[True][0]) > 2
+    assert columns[True] < 0.6 * columns[False]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_that_was_read_is_held_after_the_rollouts(
+    one_update: Callable[..., Any], micro_policy_append: Path, fails: bool
+) -> None:
+    built: list[Any] = []
+
+    def watch(trainer: Any) -> None:
+        built.append(trainer)
+        original = trainer.credit
+
+        def credit(episodes: Any) -> Any:
+            assert trainer._sampler is not None
+            if fails:
+                raise RuntimeError("the judge is out")
+            return original(episodes)
+
+        trainer.credit = credit
+
+    with pytest.raises(RuntimeError, match="the judge is out") if fails else nullcontext():
+        one_update(micro_policy_append, history="append", on_built=watch)
+    assert built[0]._sampler is None
 
 
 def test_what_the_seam_uses_of_trl_is_still_there() -> None:

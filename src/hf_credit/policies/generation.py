@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import GenerationMode
 
 from hf_credit.policies.prefix_cache import PrefixCache
 from hf_credit.rollouts import GenerateFn, Generation
@@ -48,26 +51,88 @@ def sampler(
         pad_token_id=tokenizer.pad_token_id,
         repetition_penalty=1.0,  # a penalty among the model's own defaults would bend the distribution
         disable_compile=True,
-        return_dict_in_generate=True,
         **(draw if temperature > 0 else {"do_sample": False}),
     )
 
-    memory = PrefixCache(model, tokenizer.pad_token_id)
+    continuing = PrefixSampler(model, config)
 
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         model.eval()
         with torch.inference_mode():
-            inputs = memory.inputs(contexts)
-            output = cast(Any, model).generate(**inputs, generation_config=config)
-            width = inputs["input_ids"].shape[1]
-            replies = [_until_end(reply, ends) for reply in output.sequences[:, width:].tolist()]
-            memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
-        return [Generation(ids=reply) for reply in replies]
+            return continuing(contexts)
 
     return generate
 
 
-def _until_end(ids: list[int], ends: set[int]) -> list[int]:
+class PrefixSampler:
+    """A `GenerateFn` over `model.generate` that does not read again what it read or wrote in the last call.
+
+    Its inputs are those of a call without memory, so that every setting of the sampling has the same effect. It
+    holds the keys and values of one call; drop it to free them. The model is in evaluation mode meanwhile, because
+    what dropout made of a token must not be kept, and in its own mode again afterwards.
+
+    Args:
+        model: a causal language model.
+        config: of the generation, one for which `can_continue` holds. Names the end tokens and the padding token.
+    """
+
+    def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
+        self.model = model
+        self.config = copy.deepcopy(config)
+        self.config.return_dict_in_generate = True
+        ends = config.eos_token_id
+        self._ends = set(ends if isinstance(ends, list) else [ends])
+        self._memory = PrefixCache(model, cast(int, config.pad_token_id))
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        with evaluating(self.model):
+            return self._replies(contexts)
+
+    def _replies(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        inputs = self._memory.inputs(contexts)
+        output = cast(Any, self.model).generate(**inputs, generation_config=self.config)
+        width = inputs["input_ids"].shape[1]
+        replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
+        self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+        return [Generation(ids=reply) for reply in replies]
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """A model in evaluation mode, and every module of it in its own mode again afterwards.
+
+    Layers in four bits stay as they are: they have no dropout, and on a processor bitsandbytes would take evaluation
+    for the end of training and repack their weights.
+    """
+    training = [
+        module
+        for module in model.modules()
+        if module.training and not hasattr(getattr(module, "weight", None), "quant_state")
+    ]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def can_continue(config: GenerationConfig) -> bool:
+    """Whether a generation with these settings may go on from keys and values of an earlier one.
+
+    It draws one reply to a context, token by token, and keeps keys and values in transformers' ordinary cache.
+    """
+    return (
+        config.get_generation_mode() in (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
+        and config.num_return_sequences in (None, 1)
+        and config.cache_implementation is None
+        and config.prefill_chunk_size is None
+        and config.use_cache is not False
+    )
+
+
+def _until_end(ids: list[int], ends: set[int | None]) -> list[int]:
     """The reply up to its first end token, that one included."""
     for position, token in enumerate(ids):
         if token in ends:

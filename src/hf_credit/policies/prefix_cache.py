@@ -8,12 +8,28 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-# A cached token is not always in the column that its position says; these attend by mask, whatever the column.
+# Both attend by mask and position alone, so that a context may be read in parts.
 _ATTENTION = ("sdpa", "eager")
+
+
+def reads_in_parts(model: PreTrainedModel) -> bool:
+    """Whether a model that reads a context in parts, keeping keys and values, computes what it computes in one go.
+
+    So it is with torch's own attention over the whole context in every layer, and without virtual tokens before it.
+    """
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        return False
+    layers = DynamicCache(config=model.config.get_text_config(decoder=True)).layers
+    return (
+        bool(layers)
+        and all(type(layer) is DynamicLayer for layer in layers)
+        and model.config._attn_implementation in _ATTENTION
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,22 +40,22 @@ class _Table:
         tokens: of each row, the tokens whose keys and values are held.
         mask: of shape (rows, columns), which columns hold them, in their order.
         cache: keys and values by layer, of shape (rows, heads, columns, head width).
-        weights: of the model that read them.
+        weights: of the model that read them, and of its adapters which are in use.
     """
 
     tokens: list[tuple[int, ...]]
     mask: Tensor
     cache: DynamicCache
-    weights: tuple[tuple[int, int], ...]
+    weights: tuple[Any, ...]
 
 
 class PrefixCache:
     """The inputs of a generation call, without what the last call has read already.
 
     Remembers one call. A context that begins with a context and reply of that call goes on from their keys and
-    values; the others are read first, so that one call generates all. If none goes on, everything is forgotten and
-    read anew. So it is where a weight was written to since, with attention over a window, and with any attention but
-    torch's own. Adapters that are switched rather than written to go unnoticed: make another one for them.
+    values; the others are read first, equal ones once, so that one call generates all. Everything is read anew where a
+    weight was written to or an adapter switched since, and with a model that does not read in parts (see
+    `reads_in_parts`).
 
     Args:
         model: a causal language model in evaluation mode.
@@ -49,6 +65,7 @@ class PrefixCache:
     def __init__(self, model: PreTrainedModel, pad_token_id: int) -> None:
         self.model = model
         self.pad_token_id = pad_token_id
+        self.reads_in_parts = reads_in_parts(model)
         # A token is drawn too, but not from the random stream, and nobody looks at it.
         self._read_only = GenerationConfig(
             max_new_tokens=1,
@@ -63,17 +80,33 @@ class PrefixCache:
         """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and `past_key_values`
         for the first columns where there are any."""
         last, self._last = self._last, None
-        if last is None or last.weights != self._weights():
-            return self._padded(contexts)
-        rows = _continued(last.tokens, contexts)
-        if all(row is None for row in rows):
-            return self._padded(contexts)
-        fresh = [context for context, row in zip(contexts, rows, strict=True) if row is None]
+        inputs = self._padded(contexts)
+        if not self.reads_in_parts:
+            return inputs
+        whole = [tuple(context) for context in contexts]
+        known = [] if last is None or last.weights != self._weights() else last.tokens
+        rows = _continued(known, whole)
+        unread = [len(context) - len(known[row]) for context, row in zip(whole, rows, strict=True) if row is not None]
+        if not unread:
+            known, last = [], None
+            if len(set(whole)) == len(whole):
+                return inputs
+        # All rows go on from the same column, so that only the left is padded, as in a call without memory.
+        at_once = max(unread, default=1)
+        new = {context for context, row in zip(whole, rows, strict=True) if row is None and len(context) > at_once}
+        fresh = {context: index for index, context in enumerate(sorted(new), start=len(known))}
         if fresh:
-            following = iter(range(len(last.tokens), len(last.tokens) + len(fresh)))
-            rows = [next(following) if row is None else row for row in rows]
-            last = _joined(last, self._read([context[:-1] for context in fresh]))
-        return self._continuing(last, [row for row in rows if row is not None], contexts)
+            read = self._read([context[:-at_once] for context in fresh])
+            last = read if last is None else _joined(last, read)
+        if last is None:
+            return inputs
+        found = [fresh.get(context) if row is None else row for context, row in zip(whole, rows, strict=True)]
+        lengths = [
+            0 if row is None else min(len(last.tokens[row]), len(context) - at_once)
+            for context, row in zip(whole, found, strict=True)
+        ]
+        _select(last, [row or 0 for row in found], lengths)
+        return {**inputs, "past_key_values": last.cache}
 
     def keep(
         self, contexts: Sequence[Sequence[int]], mask: Tensor, replies: Sequence[Sequence[int]], cache: Any
@@ -86,8 +119,7 @@ class PrefixCache:
             replies: what the model generated.
             cache: the `past_key_values` it left behind.
         """
-        plain = isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
-        if not plain or self.model.config._attn_implementation not in _ATTENTION:
+        if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return
         # The last token was drawn but not read.
         read = cache.get_seq_length() - mask.shape[1]
@@ -96,9 +128,15 @@ class PrefixCache:
         tokens = [(*context, *reply[:read]) for context, reply in zip(contexts, replies, strict=True)]
         self._last = _Table(tokens=tokens, mask=held.bool(), cache=cache, weights=self._weights())
 
-    def _weights(self) -> tuple[tuple[int, int], ...]:
-        """What changes whenever a weight is written to or replaced."""
-        return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters())
+    def _weights(self) -> tuple[Any, ...]:
+        """What changes whenever a weight is written to or replaced, and whenever another adapter is in use."""
+        written = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters()]
+        adapters = [
+            (module.disable_adapters, *module.active_adapters)
+            for module in self.model.modules()
+            if isinstance(module, BaseTunerLayer)
+        ]
+        return (*written, *adapters)
 
     def _padded(self, contexts: Sequence[Sequence[int]]) -> dict[str, Any]:
         width = max(map(len, contexts))
@@ -108,42 +146,22 @@ class PrefixCache:
         return {"input_ids": torch.tensor(ids, device=device), "attention_mask": torch.tensor(mask, device=device)}
 
     def _read(self, contexts: Sequence[Sequence[int]]) -> _Table:
-        """The keys and values of contexts, some of which may be empty."""
-        inputs = self._padded([context or (self.pad_token_id,) for context in contexts])
+        inputs = self._padded(contexts)
         output = cast(Any, self.model).generate(**inputs, generation_config=self._read_only)
-        some = torch.tensor([bool(context) for context in contexts], device=inputs["attention_mask"].device)
         return _Table(
             tokens=[tuple(context) for context in contexts],
-            mask=inputs["attention_mask"].bool() & some[:, None],
+            mask=inputs["attention_mask"].bool(),
             cache=output.past_key_values,
             weights=(),
         )
 
-    def _continuing(self, table: _Table, rows: list[int], contexts: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """The inputs of contexts of which `rows` of the table hold the beginning."""
-        known = [len(table.tokens[row]) for row in rows]
-        chosen = torch.tensor(rows, device=table.mask.device)
-        mask = table.mask[chosen]
-        # The columns in use, in their order, moved to the right.
-        columns = mask.int().argsort(dim=1, stable=True)[:, mask.shape[1] - max(known) :]
-        for layer in _layers(table.cache):
-            layer.keys = layer.keys[chosen[:, None], :, columns].transpose(1, 2)
-            layer.values = layer.values[chosen[:, None], :, columns].transpose(1, 2)
-        inputs = self._padded([context[count:] for context, count in zip(contexts, known, strict=True)])
-        mask = mask.gather(1, columns).to(inputs["attention_mask"].dtype)
-        return {
-            "input_ids": torch.cat([torch.full_like(mask, self.pad_token_id), inputs["input_ids"]], dim=1),
-            "attention_mask": torch.cat([mask, inputs["attention_mask"]], dim=1),
-            "past_key_values": table.cache,
-        }
 
-
-def _continued(known: Sequence[tuple[int, ...]], contexts: Sequence[Sequence[int]]) -> list[int | None]:
+def _continued(known: Sequence[tuple[int, ...]], contexts: Sequence[tuple[int, ...]]) -> list[int | None]:
     """For each context a row that it begins with and goes on from; `None` where there seems to be none."""
     order = sorted(range(len(known)), key=known.__getitem__)
     ordered = [known[row] for row in order]
     found: list[int | None] = []
-    for context in map(tuple, contexts):
+    for context in contexts:
         # In the order of a dictionary, what a word begins with stands before it, and mostly right before it.
         place = bisect_right(ordered, context) - 1
         goes_on = (
@@ -151,6 +169,25 @@ def _continued(known: Sequence[tuple[int, ...]], contexts: Sequence[Sequence[int
         )
         found.append(order[place] if goes_on else None)
     return found
+
+
+def _select(table: _Table, rows: list[int], lengths: list[int]) -> None:
+    """Makes the cache of a table that of other rows, of each the first tokens, aligned on the right.
+
+    Args:
+        table: its cache is changed in place, one layer after the other, so that no second one is ever held.
+        rows: which row of the table each new row is.
+        lengths: how many tokens of it, not all 0.
+    """
+    device = table.mask.device
+    chosen, counts = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
+    width = max(lengths)
+    in_use = (~table.mask[chosen]).int().argsort(dim=1, stable=True)  # the columns in use first, in their order
+    place = torch.arange(width, device=device) - (width - counts)[:, None]
+    columns = in_use.gather(1, place.clamp(min=0))  # what lands on the left of a shorter row is masked
+    for layer in _layers(table.cache):
+        layer.keys = layer.keys[chosen[:, None], :, columns].transpose(1, 2)
+        layer.values = layer.values[chosen[:, None], :, columns].transpose(1, 2)
 
 
 def _joined(first: _Table, second: _Table) -> _Table:
@@ -168,5 +205,5 @@ def _joined(first: _Table, second: _Table) -> _Table:
 
 
 def _layers(cache: DynamicCache) -> list[Any]:
-    """The layers of a cache, which `keep` has seen to be of the plain kind."""
+    """The layers of a cache, all of the plain kind."""
     return cache.layers

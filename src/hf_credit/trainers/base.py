@@ -17,10 +17,11 @@ from peft import PeftConfig
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
-from trl.models.utils import disable_gradient_checkpointing
+from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
+from hf_credit.policies.generation import PrefixSampler, can_continue
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
@@ -101,6 +102,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         )
         self.interaction = interaction
         self._idle = (self.chat.tokenizer.eos_token_id,)
+        self._sampler: PrefixSampler | None = None
         self.vllm = getattr(self, "vllm_generation", None)
         self.ranks = InStep(through_vllm(self._generate_replies, self.vllm, args), self.accelerator, self._idle)
         self.engine = self.make_engine(self.chat)
@@ -141,10 +143,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     # The seam ---------------------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
-        with self._timed("time/rollouts"):
-            episodes = self.collect(inputs)
-        with self._timed("time/credit"):
-            advantages = self.credit(episodes)
+        with self._remembering():
+            with self._timed("time/rollouts"):
+                episodes = self.collect(inputs)
+            with self._timed("time/credit"):
+                advantages = self.credit(episodes)
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
@@ -181,7 +184,35 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             earlier += loss.detach()
         return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
 
-    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        """Within it, a generation call goes on from the last one; afterwards nothing of it is held."""
+        try:
+            yield
+        finally:
+            self._sampler = None
+
+    def _goes_on(self) -> bool:
+        """Whether generation can go on from the keys and values of an earlier call."""
+        return (
+            self.args.reuse_prefixes
+            and not (self.use_vllm or self.use_transformers_continuous_batching or self._is_vlm)
+            and not (self._dist.is_fsdp or self._dist.is_zero3)
+            and can_continue(self.generation_config)
+        )
+
+    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        if self._goes_on():
+            unwrapped = unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                generation_kwargs=self.generation_kwargs,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            )
+            with unwrapped as model, torch.no_grad():
+                if self._sampler is None or self._sampler.model is not model:
+                    self._sampler = PrefixSampler(model, self.generation_config)
+                return self._sampler(contexts)
         # One completion for each context: vLLM's server would answer a group from its first context alone.
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
         if logprobs is None:

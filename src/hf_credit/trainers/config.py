@@ -29,6 +29,9 @@ class CreditConfig(GRPOConfig):
             generation call.
         max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
             positions leave beside `max_completion_length`.
+        reuse_prefixes: replies go on from the keys and values of the turn before, where the policy itself generates
+            in evaluation mode, with parameters that are not sharded and torch's own attention. Otherwise, and with
+            `False`, TRL's call reads every context from its start.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
@@ -45,6 +48,10 @@ class CreditConfig(GRPOConfig):
     max_context_tokens: int | None = field(
         default=None,
         metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
+    )
+    reuse_prefixes: bool = field(
+        default=True,
+        metadata={"help": "Whether replies go on from the keys and values of the turn before, where possible."},
     )
     resume_with_changed: list[str] | None = field(
         default=None,
