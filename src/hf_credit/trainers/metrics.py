@@ -47,8 +47,8 @@ def summarise(episode: Episode, advantages: Iterable[float | None], end_tokens: 
         metrics=dict(episode.metrics),
         turns=len(episode.decisions),
         generated=episode.generated_tokens,
-        context=sum(len(decision.context_ids) for decision in episode.decisions),
-        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.decisions),
+        context=sum(len(decision.context_ids) for decision in episode.own_decisions),
+        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.own_decisions),
         advantages=tuple(value for value in advantages if value is not None),
     )
 

@@ -97,8 +97,8 @@ class ReplayLOOConfig(CreditConfig):
     def _refuse_impossible_layout(self) -> None:
         if not self.alternatives or min(self.alternatives) < 1 or max(self.alternatives) < 2:
             raise ValueError(
-                f"alternatives must be 2 or more at some step and 1 or more at each, got {self.alternatives}; one message "
-                "has nothing to be compared with."
+                f"alternatives must be 2 or more at some step and 1 or more at each, got {self.alternatives}; a message "
+                "alone has nothing to be compared with."
             )
         if not self.reference_rollouts:
             calls, told = math.prod(self.alternatives), f"the product of alternatives={self.alternatives}"
@@ -225,8 +225,8 @@ class ReplayLOOTrainer(CreditTrainer):
         most = max(spent.values(), default=0)
         if most > self.args.budget:
             raise RuntimeError(
-                f"an instance must take at most {self.args.budget} terminal scores, got {most}; this batch is refused, "
-                "make collect() play fewer episodes."
+                f"an instance must take at most {self.args.budget} terminal scores, got {most}; reject this batch "
+                "and make collect() play fewer episodes."
             )
 
     # What they deserve ------------------------------------------------------------------------------------------

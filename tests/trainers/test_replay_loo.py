@@ -1,0 +1,360 @@
+"""C3 from its layout to its gradient, and MAGRPO under the same budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, make
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
+
+
+def uneven(task: Any, text: str) -> float:
+    """Scores any text, so that an untrained policy's messages differ in worth."""
+    return sum(map(ord, text)) % 5 / 4
+
+
+def config(tmp_path: Path, **changed: Any) -> ReplayLOOConfig:
+    base = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none"}
+    return ReplayLOOConfig(**{**base, **changed})
+
+
+class KeepGradients(TrainerCallback):
+    def __init__(self) -> None:
+        self.kept: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.kept.append({name: value.grad.clone() for name, value in model.named_parameters()})
+
+
+@pytest.fixture
+def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]:
+    """`train(**settings)`: two instances an update, sampled freely; what was played is in `trainer.played`."""
+
+    def run(interaction: Any = None, rows: Dataset | None = None, build_only: bool = False, **changed: Any) -> Any:
+        values: dict[str, Any] = {
+            "trajectories_per_update": 2,
+            "per_device_train_batch_size": 2,
+            "max_steps": 1,
+            "max_completion_length": 2,
+            "max_context_tokens": None,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "beta": 0.0,
+            "learning_rate": 1e-3,
+            "warmup_steps": 0,
+            "max_grad_norm": 1e9,
+            "gradient_checkpointing": False,
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+        }
+        keep = KeepGradients()
+        trainer = ReplayLOOTrainer(
+            str(micro_policy),
+            interaction or relay(size=4),
+            config(tmp_path, **{**values, **changed}),
+            relay_tasks(rows=8, size=4) if rows is None else rows,
+            callbacks=[keep],
+        )
+        played: list[tuple[list[Episode], list[list[float | None]]]] = []
+        credit = trainer.credit
+
+        def remember(episodes: list[Episode]) -> list[list[float | None]]:
+            played.append((episodes, credit(episodes)))
+            return played[-1][1]
+
+        trainer.credit = remember  # type: ignore[method-assign]
+        trainer.played, trainer.kept = played, keep.kept
+        trainer.model.train()
+        if not build_only:
+            trainer.train()
+        return trainer
+
+    return run
+
+
+PLAN, OTHER = (
+    Decision(role="reasoner", state=None, context_ids=(7,), action_ids=(1,), logprobs=None, action_text=text)
+    for text in ("plan", "other")
+)
+
+
+def leaf(plan: Decision, outcome: float, ending: Ending = Ending.FINISHED, inherited: int = 0) -> Episode:
+    context = (8,) if plan is PLAN else (9,)
+    actor = Decision(role="actor", state=None, context_ids=context, action_ids=(1,), logprobs=None, action_text="")
+    return Episode(decisions=(plan, actor), outcome=outcome, ending=ending, inherited=inherited)
+
+
+# Two plans, worth 3/4 and 1/4, with four answers under each.
+TREE = [
+    *(leaf(PLAN, outcome, inherited=int(place > 0)) for place, outcome in enumerate((1, 1, 1, 0))),
+    *(leaf(OTHER, outcome, inherited=int(place > 0)) for place, outcome in enumerate((0, 0, 0, 1))),
+]
+
+
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    assert (settings.budget, settings.alternatives, settings.fanout) == (8, [2, 4], (2, 4))
+    assert (settings.baseline, settings.replay, settings.normalise_credit) == ("leave_one_out", True, False)
+    assert (settings.epsilon, settings.return_clip, settings.num_train_epochs) == (0.2, 10, 5)
+    assert (settings.adam_beta1, settings.adam_beta2, settings.max_grad_norm, settings.weight_decay) == (
+        0.9,
+        0.95,
+        1,
+        0,
+    )
+    assert (settings.lr_scheduler_type, settings.warmup_steps, settings.shuffle_dataset) == ("cosine", 0.03, False)
+    assert (settings.temperature, settings.top_p, settings.top_k) == (0.7, 0.8, 20)
+    assert (settings.max_context_tokens, settings.max_completion_length) == (2560, 512)
+
+
+def test_a_message_is_credited_against_the_others_at_its_context(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True)
+    credits = trainer.credit(TREE)
+    # Plans: 3/4 against 1/4. Answers under the first plan: 1 against (1 + 1 + 0) / 3, 0 against 1.
+    assert [values[0] for values in credits] == [0.5, None, None, None, -0.5, None, None, None]
+    third = pytest.approx(1 / 3)
+    assert [values[1] for values in credits] == [
+        third,
+        third,
+        third,
+        -1,
+        -third.expected,
+        -third.expected,
+        -third.expected,
+        1,
+    ]
+
+
+def test_the_full_mean_is_what_the_ablation_subtracts(train: Callable[..., Any]) -> None:
+    credits = train(build_only=True, baseline="full_mean").credit(TREE)
+    assert [credits[0][0], credits[4][0]] == [0.25, -0.25]
+    assert [values[1] for values in credits] == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
+
+
+def test_without_replay_answers_to_different_plans_are_compared(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True, replay=False)
+    assert trainer.args.fanout == (8,)
+    # Each answer against the seven others: 1 against 3/7, 0 against 4/7.
+    answers = [values[1] for values in trainer.credit(TREE)]
+    assert answers == pytest.approx([4 / 7, 4 / 7, 4 / 7, -4 / 7, -4 / 7, -4 / 7, -4 / 7, 4 / 7])
+
+
+def test_the_group_gives_every_message_the_centred_return_of_its_episode(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True, estimator="group")
+    episodes = [leaf(PLAN, 1.0), leaf(OTHER, 0.0), leaf(PLAN, 0.5), leaf(PLAN, 0.9, Ending.ERROR)]
+    assert trainer.credit(episodes) == [[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0], [None, None]]
+
+
+def test_normalised_credit_is_the_same_for_both_baselines(train: Callable[..., Any]) -> None:
+    credits = [train(build_only=True, normalise_credit=True, baseline=name).credit(TREE) for name in BASELINES]
+    # 3/4 and 1/4: one standard deviation each way. 1, 1, 1, 0: mean 3/4, deviation sqrt(3)/4.
+    assert credits[0][0] == pytest.approx([1.0, 3**-0.5])
+    assert credits[0][3][1] == pytest.approx(-(3**0.5))
+    for first, second in zip(*credits, strict=True):
+        assert first == pytest.approx(second)
+
+
+BASELINES = ("leave_one_out", "full_mean")
+
+
+def test_a_failed_episode_is_left_out_and_loses_no_other(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True)
+    tree = [
+        leaf(PLAN, 1.0, Ending.ERROR),
+        leaf(PLAN, 1.0, inherited=1),
+        leaf(OTHER, 0.0),
+        leaf(OTHER, 1.0, inherited=1),
+    ]
+    credits = trainer.credit(tree)
+    assert credits == [[0.5, None], [None, None], [-0.5, -1.0], [None, 1.0]]
+
+
+def test_returns_are_clipped_before_they_are_compared(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True, estimator="group", return_clip=2.0)
+    assert trainer.credit([leaf(PLAN, 7.0), leaf(OTHER, 0.0)]) == [[1.0, 1.0], [-1.0, -1.0]]
+
+
+def test_an_update_samples_the_papers_tree_and_scores_only_its_leaves(train: Callable[..., Any]) -> None:
+    calls = []
+    interaction = relay(size=4)
+    scorer = interaction.scorer
+    interaction.scorer = lambda task, text: calls.append(text) or scorer(task, text)
+    trainer = train(interaction=interaction)
+    ((episodes, credits),) = trainer.played
+    assert len(calls) == len(episodes) == 2 * 8
+    assert [episode.path for episode in episodes[:8]] == [(i, j) for i in range(2) for j in range(4)]
+    decisions = [decision for episode in episodes for decision in episode.own_decisions]
+    assert [sum(d.event == event for d in decisions) for event in ("reasoner", "actor")] == [2 * 2, 2 * 8]
+    credited = [value for values in credits for value in values if value is not None]
+    assert len(credited) == 2 * 10
+    logged = trainer.state.log_history[0]
+    assert logged["tokens/generated"] == sum(len(decision.action_ids) for decision in decisions)
+    assert logged["tokens/context"] == sum(len(decision.context_ids) for decision in decisions)
+
+
+def by_hand(trainer: Any, model: Any) -> Iterable[torch.Tensor]:
+    """The gradient of -sum A log pi(a | h) / tokens, one decision at a time."""
+    ((episodes, credits),) = trainer.played
+    tuples = [
+        (decision, value)
+        for episode, values in zip(episodes, credits, strict=True)
+        for decision, value in zip(episode.decisions, values, strict=True)
+        if value is not None
+    ]
+    tokens = sum(len(decision.action_ids) for decision, _ in tuples)
+    loss = torch.zeros(())
+    for decision, value in tuples:
+        ids = torch.tensor([decision.context_ids + decision.action_ids])
+        logprobs = model(ids).logits[0, :-1].log_softmax(dim=-1)
+        taken = logprobs[-len(decision.action_ids) :].gather(1, torch.tensor(decision.action_ids)[:, None])
+        loss = loss - value * taken.sum() / tokens
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"baseline": "full_mean"},
+        {"replay": False},
+        {"estimator": "group"},
+        {"reference_rollouts": 1, "contexts": 2, "alternatives": [4]},
+        {"per_device_train_batch_size": 1},
+    ],
+    ids=str,
+)
+def test_the_gradient_is_that_of_the_credited_messages(
+    train: Callable[..., Any], micro_policy: Path, settings: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    interaction = relay(size=4)
+    interaction.scorer = uneven
+    trainer = train(interaction=interaction, **settings)
+    ((_, credits),) = trainer.played
+    assert any(value for values in credits for value in values)
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    expected = dict(zip(dict(model.named_parameters()), by_hand(trainer, model), strict=True))
+    for name, gradient in trainer.kept[0].items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_reference_rollouts_take_no_budget(train: Callable[..., Any]) -> None:
+    calls = []
+    interaction = relay(size=4)
+    scorer = interaction.scorer
+    interaction.scorer = lambda task, text: calls.append(text) or scorer(task, text)
+    trainer = train(interaction=interaction, reference_rollouts=2, contexts=2, alternatives=[2], replays=2)
+    ((episodes, _),) = trainer.played
+    assert trainer.state.log_history[0]["tokens/reference_rollouts"] > 0
+    for instance in range(2):
+        own = [episode for episode in episodes if episode.start == instance]
+        assert len({episode.decisions[0].context_ids for episode in own}) == 2
+        assert len(own) <= 8  # an actor's answer ends the episode, so it has nothing to be replayed with
+    assert len(calls) == len(episodes)
+
+
+def test_three_roles_and_roles_at_once_train(train: Callable[..., Any]) -> None:
+    interaction = Collaboration(
+        roles={"planner": "plan", "solver": "solve", "judge": "judge"},
+        events=[
+            Event("plan", role="planner"),
+            Event("left", role="solver", after="plan"),
+            Event("right", role="solver", after="plan"),
+            Event("judge", role="judge", after=("left", "right")),
+        ],
+        final="judge",
+        scorer=lambda task, text: len(text) % 2,
+    )
+    rows = Dataset.from_list([{"problem": f"{number}"} for number in range(4)])
+    trainer = train(interaction=interaction, rows=rows, alternatives=[2, 2, 2])
+    ((episodes, credits),) = trainer.played
+    assert len(episodes) == 2 * 8
+    credited = [
+        decision.event
+        for episode, values in zip(episodes, credits, strict=True)
+        for decision, value in zip(episode.decisions, values, strict=True)
+        if value is not None
+    ]
+    assert [credited.count(event) for event in ("plan", "left", "right", "judge")] == [4, 8, 8, 16]
+
+
+def test_a_game_can_be_replayed_too(train: Callable[..., Any]) -> None:
+    game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
+    rows = Dataset.from_list([{"seed": seed} for seed in range(4)])
+    settings = {"reference_rollouts": 1, "contexts": 2, "alternatives": [2], "replays": 2, "max_completion_length": 12}
+    trainer = train(interaction=game, rows=rows, **settings)
+    assert trainer.state.log_history[0]["buckets/count"] >= 2
+
+
+def test_a_scorer_that_fails_marks_its_episode_and_is_counted(train: Callable[..., Any]) -> None:
+    interaction = relay(size=4)
+    calls = []
+
+    def moody(task: Any, text: str) -> float:
+        calls.append(text)
+        if len(calls) % 4 == 0:
+            raise TimeoutError("no answer")
+        return 2.0 if len(calls) % 4 == 1 else 0.5
+
+    interaction.scorer = moody
+    trainer = train(interaction=interaction)
+    logged = trainer.state.log_history[0]
+    assert logged["endings/error"] == 0.5
+    ((episodes, _),) = trainer.played
+    errors = {episode.error.split(":")[0] for episode in episodes if episode.error}
+    assert errors == {"TimeoutError", "ValueError"}
+    assert torch.isfinite(torch.tensor(logged["loss"]))
+
+
+def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True)
+    metrics = trainer.evaluate(relay_tasks("held_out", rows=4, size=4))
+    assert 0 <= metrics["eval_reward"] <= 1
+    assert [len(episodes) for episodes, _ in trainer.played] == [2, 2] or sum(
+        len(episodes) for episodes, _ in trainer.played
+    ) == 4
+
+
+def test_a_batch_over_budget_is_rejected(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True)
+    trainer.args.alternatives = [3, 4]
+    with pytest.raises(RuntimeError, match="at most 8 terminal scores, got 12"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"estimator": "q"}, "estimator must be one of replay, group.*got 'q'"),
+        ({"baseline": "mean"}, "baseline must be one of leave_one_out, full_mean, got 'mean'"),
+        ({"alternatives": [1, 1], "budget": 2}, r"2 or more at some step and 1 or more at each, got \[1, 1\]"),
+        ({"alternatives": []}, r"got \[\]"),
+        ({"alternatives": [2, 3]}, r"product of alternatives=\[2, 3\] = 6 for a budget of 8"),
+        ({"reference_rollouts": 1}, r"one number with reference_rollouts, got \[2, 4\]"),
+        ({"reference_rollouts": 1, "alternatives": [3]}, r"2 \* 3 \* 1 = 6 for a budget of 8"),
+        ({"budget": 1}, "budget must be at least 2, got 1"),
+        ({"return_clip": 0.0}, "return_clip must be above 0, got 0.0"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_in_one_sentence(
+    tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        config(tmp_path, **settings)
+
+
+def test_a_trainer_without_tasks_is_refused(tmp_path: Path, micro_policy: Path) -> None:
+    with pytest.raises(ValueError, match="must hold task rows, got none"):
+        ReplayLOOTrainer(str(micro_policy), relay(size=4), config(tmp_path))
