@@ -1,0 +1,316 @@
+"""A critic: how much an episode will still pay, estimated from the text so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig, PeftModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_credit.credit import clipped_value_errors
+from hf_credit.rollouts import Row
+from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.trainers.critic_backbone import adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.trainers.critic_weights import ReplicatedWeights
+
+_FILE = Path("critic") / "critic.safetensors"
+_SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticConfig:
+    """How a critic is trained. Betas, weight decay and gradient norm are those of paper C3, table 7, for the policy.
+
+    Attributes:
+        learning_rate: of its own AdamW, constant.
+        betas: of AdamW.
+        weight_decay: of AdamW.
+        max_grad_norm: to which its gradient is clipped; `None` leaves it.
+        clip: how far one fit may move a value, in the unit of the reward; `None` is the plain squared error.
+        passes: how often one fit goes over its sequences.
+        mini_batch_rows: sequences of an optimizer step, over all processes; `None` takes all of them at once.
+        micro_batch_rows: sequences of a forward pass, on one process. Changes no result.
+        gradient_checkpointing: whether a backbone of its own computes activations anew in the backward pass. An
+            adapter does as the policy does.
+        seed: of the order of sequences and of an adapter's weights.
+    """
+
+    learning_rate: float = 1e-5
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = 1.0
+    clip: float | None = 0.2
+    passes: int = 1
+    mini_batch_rows: int | None = None
+    micro_batch_rows: int = 8
+    gradient_checkpointing: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} of a critic must be at least 1, got {value}; raise it.")
+        for name in ("learning_rate", "max_grad_norm", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} of a critic must be a number above 0, got {value}; raise it.")
+
+
+class Critic:
+    """A scalar head on a causal model's hidden states, with an optimizer of its own; a copy on every process.
+
+    The value at a completion token is what the head says at the token before it: the value of the text that the token
+    was chosen on. So the values of a batch of rows lie beside its tokens, masks and advantages, and the value of a
+    decision is that at its first token. A new critic says 0 everywhere.
+
+    Args:
+        backbone: a model id, folder or model of its own; or a `LoraConfig`: an adapter named `critic` beside the
+            policy's own, which is the cheapest.
+        policy: the policy that it judges, unwrapped.
+        tokenizer: the policy's, with a padding token.
+        accelerator: knows the device and the other processes.
+        config: how it is trained.
+        model_init_kwargs: for `from_pretrained`, if `backbone` is an id.
+
+    Raises:
+        ValueError: DeepSpeed, FSDP or fp16; a backbone of another vocabulary or that shares the policy's weights; an
+            adapter beside a policy without one.
+    """
+
+    def __init__(
+        self,
+        backbone: str | PreTrainedModel | PeftModel | LoraConfig,
+        policy: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        accelerator: Accelerator,
+        config: CriticConfig | None = None,
+        model_init_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        refuse_training_that(accelerator.distributed_type, accelerator.mixed_precision)
+        self.config = config or CriticConfig()
+        self.accelerator = accelerator
+        self.pad_token_id: int = tokenizer.pad_token_id
+        if isinstance(backbone, LoraConfig):
+            self.backbone = adapter_backbone(backbone, policy, self.config.seed)
+        else:
+            checkpointing = self.config.gradient_checkpointing
+            device = accelerator.device
+            self.backbone = own_backbone(backbone, policy, tokenizer, device, checkpointing, model_init_kwargs)
+        self.head = nn.Linear(self.backbone.width, 1, device=accelerator.device, dtype=torch.float32)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.weights = ReplicatedWeights(
+            {
+                **{f"backbone.{name}": parameter for name, parameter in self.backbone.trained.items()},
+                **{f"head.{name}": parameter for name, parameter in self.head.named_parameters()},
+            },
+            accelerator,
+            self.config.learning_rate,
+            self.config.betas,
+            self.config.weight_decay,
+        )
+        self.fits = 0
+
+    # What it says -----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def values(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The value before each completion token, float32, of shape (rows, completion tokens); 0 on padding.
+
+        Asks nothing of other processes.
+
+        Args:
+            batch: sequences as `pad_rows` gives them, each with a context; what else is in it is ignored.
+
+        Raises:
+            ValueError: a sequence has no context.
+        """
+        batch = self._sequences(batch)
+        values = torch.zeros(batch["completion_ids"].shape, device=self.accelerator.device)
+        batch["row"] = torch.arange(len(values), device=values.device)
+        with self.backbone.reading(training=False):
+            for part in self._parts(batch):
+                width = part["completion_ids"].shape[1]
+                values[part["row"], :width] = torch.where(part["completion_mask"].bool(), self._forward(part), 0)
+        return values
+
+    def context_values(self, contexts: Sequence[Sequence[int]]) -> Tensor:
+        """The value of each context, at its last token, float32, of shape (contexts,)."""
+        return self.values(context_batch(contexts, self.pad_token_id))[:, 0]
+
+    # How it learns ----------------------------------------------------------------------------------------------
+
+    def fit(
+        self, batch: Mapping[str, Tensor], returns: Tensor, mask: Tensor, old_values: Tensor | None = None
+    ) -> dict[str, float]:
+        """Moves the values towards their targets, by `clipped_value_loss`. Called on all processes at the same time.
+
+        Every target of a mini-batch weighs the same, on whichever process and in whichever micro-batch it is.
+
+        Args:
+            batch: the sequences of this process, as `pad_rows` gives them; there may be none.
+            returns: the target at each completion token, finite where there is one, in the unit of the reward.
+            mask: true (or 1) where there is a target; of one shape with `returns`.
+            old_values: what `values` gave for the batch; asked for anew if `None`.
+
+        Returns:
+            The same on every process: `value_loss`, `clip_fraction` (of the targets, those without a gradient) and
+            `grad_norm` as means over the steps, `explained_variance` of the targets by the old values (0 if all
+            targets are alike), and `skipped_steps`, whose gradient was not finite.
+
+        Raises:
+            ValueError: shapes differ, a target is not finite, or a sequence has no context.
+        """
+        device = self.accelerator.device
+        tensors = {"returns": returns.to(device).float(), "mask": mask.to(device).bool()}
+        batch = self._sequences(batch)
+        if any(tensor.shape != batch["completion_ids"].shape for tensor in tensors.values()):
+            raise ValueError(
+                f"returns and mask must have one entry for each of {tuple(batch['completion_ids'].shape)} completion "
+                f"tokens, got {tuple(returns.shape)} and {tuple(mask.shape)}; lay them out as the values are."
+            )
+        if not bool(tensors["returns"][tensors["mask"]].isfinite().all()):
+            raise ValueError("a critic's targets must be finite, got NaN or infinity; leave them out of the mask.")
+        tensors["old_values"] = (self.values(batch) if old_values is None else old_values).to(device).float()
+        explained = self._explained_variance(**tensors)
+
+        used = tensors["mask"].any(dim=1)
+        rows = {name: tensor[used] for name, tensor in {**batch, **tensors}.items()}
+        sums = torch.zeros(3, dtype=torch.float64, device=device)  # of errors, of clipped targets, of targets
+        norms: list[float] = []
+        with self.backbone.reading(training=True):
+            for chosen in self._mini_batches(int(used.sum())):
+                norms.append(self._one_step({name: tensor[chosen] for name, tensor in rows.items()}, sums))
+        self.fits += 1
+        errors, clipped, targets = self.accelerator.reduce(sums, "sum").tolist()
+        finite = [norm for norm in norms if math.isfinite(norm)]
+        return {
+            "value_loss": errors / max(targets, 1),
+            "explained_variance": explained,
+            "clip_fraction": clipped / max(targets, 1),
+            "grad_norm": sum(finite) / max(len(finite), 1),
+            "skipped_steps": float(len(norms) - len(finite)),
+        }
+
+    def fit_contexts(
+        self, contexts: Sequence[Sequence[int]], returns: Tensor, old_values: Tensor | None = None
+    ) -> dict[str, float]:
+        """`fit` with one target for each context, at its last token."""
+        batch = context_batch(contexts, self.pad_token_id)
+        old = None if old_values is None else old_values[:, None]
+        return self.fit(batch, returns[:, None], torch.ones_like(returns[:, None]), old)
+
+    def _mini_batches(self, rows: int) -> list[Tensor]:
+        """Which rows of this process each step takes: all processes make as many steps, on parts of one order."""
+        device = self.accelerator.device
+        counts = self.accelerator.gather(torch.tensor([rows], device=device)).tolist()
+        first = sum(counts[: self.accelerator.process_index])
+        generator = torch.Generator().manual_seed(self.config.seed + 1_000_003 * self.fits)
+        steps = []
+        for _ in range(self.config.passes if sum(counts) else 0):
+            order = torch.randperm(sum(counts), generator=generator)
+            for part in order.split(self.config.mini_batch_rows or sum(counts)):
+                steps.append((part[(part >= first) & (part < first + rows)] - first).to(device))
+        return steps
+
+    def _one_step(self, rows: dict[str, Tensor], sums: Tensor) -> float:
+        """One optimizer step; the norm of its gradient. Adds to the sums of this process."""
+        total = self.accelerator.reduce(rows["mask"].sum(), "sum")
+        for part in self._parts(rows):
+            known = part["mask"]
+            values = self._forward(part)[known]
+            errors, clipped = clipped_value_errors(
+                values, part["old_values"][known], part["returns"][known], self.config.clip
+            )
+            (errors.sum() / total).backward()
+            sums += torch.stack([errors.detach().sum().double(), clipped.sum().double(), known.sum().double()])
+        return self.weights.step(self.config.max_grad_norm)
+
+    def _explained_variance(self, returns: Tensor, mask: Tensor, old_values: Tensor) -> float:
+        """1 - Var(returns - values) / Var(returns) over the targets of all processes."""
+        targets = returns[mask].double()
+        errors = targets - old_values[mask].double()
+        sums = torch.stack([targets.new_tensor(len(targets)), targets.sum(), errors.sum()])
+        count, target, error = self.accelerator.reduce(sums, "sum").unbind()
+        squares = torch.stack([(targets - target / count).square().sum(), (errors - error / count).square().sum()])
+        spread, left = self.accelerator.reduce(squares, "sum").tolist()
+        return 1 - left / spread if spread > 0 else 0.0
+
+    # What it is made of -----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a run needs to go on exactly: tensors on the CPU and plain values, copied.
+
+        The main process has the weights and the optimizer; the others have the counters, and get the rest from it.
+        """
+        return {"fits": self.fits, **self.weights.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave, on all processes at the same time.
+
+        Raises:
+            ValueError: the state is of another critic.
+        """
+        self.fits = state["fits"]
+        self.weights.load_state(state)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes what is trained of the critic into a policy's folder, as `critic/critic.safetensors`.
+
+        May be called on every process; the main one writes.
+        """
+        self.weights.save(Path(folder) / _FILE)
+
+    def load(self, folder: str | Path) -> None:
+        """Reads what `save` wrote, on every process. The optimizer starts anew.
+
+        Raises:
+            ValueError: the folder holds no critic, or another one.
+        """
+        self.weights.load(Path(folder) / _FILE)
+
+    # How it reads -----------------------------------------------------------------------------------------------
+
+    def _sequences(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        sequences = {name: batch[name].to(self.accelerator.device) for name in _SEQUENCE_KEYS}
+        if not bool(sequences["prompt_mask"].any(dim=1).all()):
+            raise ValueError("a sequence must have a context for a critic to read, got an empty prompt; leave it out.")
+        return sequences
+
+    def _parts(self, batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        return micro_batches(batch, self.config.micro_batch_rows) if len(batch["prompt_ids"]) else []
+
+    def _forward(self, part: dict[str, Tensor]) -> Tensor:
+        """The value before each completion token, float32."""
+        # Nothing is chosen after the last token, so it is not read.
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)[:, :-1]
+        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)[:, :-1]
+        with self.accelerator.autocast():
+            hidden = self.backbone.hidden_states(ids, mask)
+        width = part["completion_ids"].shape[1]
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.head(hidden[:, hidden.shape[1] - width :].float()).squeeze(-1)
+
+
+def context_batch(contexts: Sequence[Sequence[int]], pad_token_id: int) -> dict[str, Tensor]:
+    """A batch with one position a row, at which `Critic.values` has the value of the whole context.
+
+    Args:
+        contexts: token ids, at least one each; there may be no contexts.
+        pad_token_id: fills the gaps.
+    """
+    rows = [
+        Row(prompt_ids=tuple(ids), completion_ids=(pad_token_id,), loss_mask=(1,), advantages=(0.0,), logprobs=None)
+        for ids in contexts
+    ]
+    if rows:
+        return pad_rows(rows, pad_token_id)
+    return {name: torch.zeros(0, 1, dtype=torch.long) for name in _SEQUENCE_KEYS}

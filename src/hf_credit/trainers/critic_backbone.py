@@ -1,0 +1,219 @@
+"""What a critic reads a text with: a model of its own, or an adapter of its own on the policy's base."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from accelerate.utils import DistributedType
+from peft import LoraConfig, PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+ADAPTER = "critic"
+"""The name of a critic's adapter on the policy's base."""
+
+_SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+
+
+class Backbone:
+    """A causal model without its head, and those of its parameters that a critic trains.
+
+    Attributes:
+        model: reads token ids, and gives a hidden state for each.
+        width: of a hidden state.
+        trained: the parameters that are trained, by name.
+    """
+
+    def __init__(self, root: PreTrainedModel | PeftModel, adapter: str | None = None) -> None:
+        bare: Any = root.get_base_model() if isinstance(root, PeftModel) else root
+        self.model: PreTrainedModel = bare.base_model
+        self.width: int = bare.config.get_text_config().hidden_size
+        self._root: Any = root if isinstance(root, PeftModel) else self.model
+        self._adapter = adapter
+        self.trained: dict[str, nn.Parameter] = {
+            name: parameter
+            for name, parameter in self._root.named_parameters()
+            if (parameter.requires_grad if adapter is None else re.search(rf"\.{adapter}(\.|$)", name))
+        }
+
+    def hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The last hidden state of each token, of shape (rows, tokens, width); call it within `reading`."""
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        return self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False
+        ).last_hidden_state
+
+    @contextmanager
+    def reading(self, training: bool) -> Iterator[None]:
+        """Within it the critic's weights read, and they alone are trained; afterwards the model is as it was.
+
+        That holds for each module's mode, for what is trained and for the active adapter, after an error as well.
+        """
+        modes = [(module, module.training) for module in self._root.modules()]
+        trained = [(parameter, parameter.requires_grad) for parameter in self._root.parameters()]
+        own = set(map(id, self.trained.values()))
+        try:
+            with self._own_adapter():
+                self._root.train(training)
+                for parameter, _ in trained:
+                    parameter.requires_grad_(training and id(parameter) in own)
+                yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for parameter, flag in trained:
+                parameter.requires_grad_(flag)
+
+    @contextmanager
+    def _own_adapter(self) -> Iterator[None]:
+        if self._adapter is None:
+            yield
+            return
+        tuner = self._root.base_model
+        chosen, active = self._root.active_adapter, tuner.active_adapters
+        off = any(layer.disable_adapters for layer in tuner.modules() if isinstance(layer, BaseTunerLayer))
+        try:
+            self._root.set_adapter(self._adapter)
+            tuner.enable_adapter_layers()
+            yield
+        finally:
+            tuner.set_adapter(active)
+            self._root.active_adapter = chosen
+            if off:
+                tuner.disable_adapter_layers()
+
+
+def own_backbone(
+    source: str | PreTrainedModel | PeftModel,
+    policy: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    device: torch.device,
+    checkpointing: bool,
+    model_init_kwargs: dict[str, Any] | None = None,
+) -> Backbone:
+    """A backbone that shares nothing with the policy.
+
+    Args:
+        source: a model id or folder, loaded in float32, or a model; whatever of it asks for a gradient is trained.
+        policy: must not share weights with it.
+        tokenizer: the policy's.
+        device: where it goes.
+        checkpointing: whether activations are computed anew in the backward pass, to save memory.
+        model_init_kwargs: for `from_pretrained`, if `source` is an id.
+
+    Raises:
+        ValueError: the source is the policy, is of another vocabulary, or would be trained in half precision.
+    """
+    options = dict(model_init_kwargs or {})
+    name = source if isinstance(source, str) else getattr(source.config, "_name_or_path", "")
+    model = (
+        AutoModel.from_pretrained(source, **{"dtype": torch.float32, **options}) if isinstance(source, str) else source
+    )
+    theirs = set(map(id, policy.parameters()))
+    if any(id(parameter) in theirs for parameter in model.parameters()):
+        raise ValueError(
+            f"a critic's backbone must share no weights with the policy, got {type(model).__name__} of the policy "
+            "itself; give a model of its own, or a LoraConfig for an adapter on the policy's base."
+        )
+    trusted = bool(options.get("trust_remote_code", False))
+    _refuse_other_vocabulary(model, name, options.get("revision"), trusted, policy, tokenizer)
+    backbone = Backbone(cast(Any, model).to(device))
+    halved = {str(parameter.dtype) for parameter in backbone.trained.values()} - {"torch.float32", "torch.float64"}
+    if halved:
+        raise ValueError(
+            f"the trained weights of a critic must be float32, got {', '.join(sorted(halved))}, in which small "
+            "updates are lost; load its backbone in float32 and set bf16=True, which computes in half precision."
+        )
+    if checkpointing and backbone.model.supports_gradient_checkpointing:
+        # The former name is the only one of transformers before 5.23.
+        enable = getattr(backbone.model, "activation_checkpointing_enable", None)
+        (enable or backbone.model.gradient_checkpointing_enable)({"use_reentrant": False})
+    return backbone
+
+
+def adapter_backbone(config: LoraConfig, policy: PreTrainedModel | PeftModel, seed: int) -> Backbone:
+    """An adapter named `critic` beside the policy's own, on the same base.
+
+    The policy keeps its outputs, its weights and what of it is trained.
+
+    Args:
+        config: of the adapter.
+        policy: has an adapter of the same kind, so that its base stays what it is.
+        seed: of the adapter's weights.
+
+    Raises:
+        ValueError: the policy has no such adapter, or already one named `critic`.
+    """
+    if not isinstance(policy, PeftModel) or policy.peft_type != config.peft_type:
+        got = "an adapter of another type" if isinstance(policy, PeftModel) else "a whole model"
+        raise ValueError(
+            f"a critic can be an adapter only beside a policy that is one too, got {got} as policy, whose base would "
+            "change under the critic; train the policy with a LoraConfig, or give the critic a backbone of its own."
+        )
+    if ADAPTER in policy.peft_config:
+        raise ValueError(
+            f"the policy must have no adapter named {ADAPTER!r} before the critic, got {sorted(policy.peft_config)}; "
+            "delete it with policy.delete_adapter."
+        )
+    trained = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
+    modes = {id(module): module.training for module in policy.modules()}
+    with torch.random.fork_rng(devices=[]):  # the policy's own random numbers go on as they would
+        torch.manual_seed(seed)
+        policy.add_adapter(ADAPTER, config)
+    backbone = Backbone(policy, ADAPTER)
+    for parameter in backbone.trained.values():
+        parameter.requires_grad_(False)
+    for parameter, flag in trained:
+        parameter.requires_grad_(flag)
+    for module in policy.modules():
+        module.training = modes.get(id(module), policy.training)
+    return backbone
+
+
+def refuse_training_that(distributed_type: DistributedType, mixed_precision: str) -> None:
+    """Refuses training set-ups that a critic, of which every process holds a copy, does not go with.
+
+    Args:
+        distributed_type, mixed_precision: as the accelerator says.
+
+    Raises:
+        ValueError: DeepSpeed, FSDP or Megatron, or fp16.
+    """
+    if distributed_type in _SHARDED:
+        raise ValueError(
+            f"a critic must be replicated on every process, got {distributed_type.value}, which shards models as they "
+            "are loaded; train on several GPUs without it, with LoRA if memory is short."
+        )
+    if mixed_precision == "fp16":
+        raise ValueError(
+            "a critic must be trained in bf16 or float32, got fp16, whose gradients vanish; set bf16=True."
+        )
+
+
+def _refuse_other_vocabulary(
+    model: Any,
+    name: str,
+    revision: str | None,
+    trust_remote_code: bool,
+    policy: Any,
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    """Refuses a backbone that would read other words than the policy writes."""
+    try:
+        own = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError):  # weights without a tokenizer: only the size can be compared
+        size, expected = (part.config.get_text_config().vocab_size for part in (model, policy))
+        fits = size == expected
+    else:
+        size, expected = len(own), len(tokenizer)
+        fits = own.get_vocab() == tokenizer.get_vocab()
+    if not fits:
+        raise ValueError(
+            f"a critic's backbone must have the policy's vocabulary, got {name or type(model).__name__} with {size} "
+            f"tokens for {expected} of the policy; take a model of the policy's family."
+        )

@@ -1,0 +1,367 @@
+"""A critic learns, forgets nothing over a checkpoint, and does not care how its sequences are laid out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from peft import LoraConfig, get_peft_model
+
+from hf_credit import make
+from hf_credit.credit import clipped_value_loss
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.rollouts import Row
+from hf_credit.rollouts.batches import pad_rows
+from hf_credit.trainers.critic import Critic, CriticConfig, context_batch
+
+SIZES = {"hidden_size": 16, "heads": 2}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(make("tic_tac_toe"), episodes=1)
+
+
+@pytest.fixture
+def accelerator():
+    AcceleratorState._reset_state(True)
+    yield Accelerator(cpu=True)
+    AcceleratorState._reset_state(True)
+
+
+@pytest.fixture
+def build(tokenizer, accelerator):
+    """`build(backbone, **config)`: a critic, on a backbone of its own if none is given."""
+
+    def build(backbone=None, policy=None, seed=0, **config):
+        own = build_model(tokenizer, MicroConfig(**SIZES, seed=seed))
+        policy = build_model(tokenizer, MicroConfig(**SIZES, seed=9)) if policy is None else policy
+        return Critic(backbone or own, policy, tokenizer, accelerator, CriticConfig(**config))
+
+    return build
+
+
+def row(prompt, completion, loss_mask=None):
+    """A row, all of whose completion tokens are actions unless told otherwise."""
+    return Row(
+        prompt_ids=tuple(prompt),
+        completion_ids=tuple(completion),
+        loss_mask=tuple(loss_mask or [1] * len(completion)),
+        advantages=(0.0,) * len(completion),
+        logprobs=None,
+    )
+
+
+ROWS = [
+    row([5, 6, 7], [8, 9]),
+    row([6], [10, 11, 12, 5], [1, 0, 0, 1]),
+    row([12, 11, 10, 9, 8], [7]),
+    row([7, 5], [9, 9, 6]),
+]
+RETURNS = torch.tensor([[1.0, 2, 0, 0], [-1, 7, 7, 0.5], [3, 0, 0, 0], [0.25, 0.5, 1, 0]])
+
+
+@pytest.fixture
+def batch():
+    return pad_rows(ROWS, pad_token_id=0)
+
+
+def disturbed(critic, seed=1):
+    """The critic with a head that says something, as if it had been trained."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        critic.head.weight.normal_()
+        critic.head.bias.normal_()
+    return critic
+
+
+def weights_of(critic):
+    return {name: parameter.detach().clone() for name, parameter in critic.weights.parameters.items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+# Values
+
+
+def test_a_new_critic_says_0_in_float32(build, batch):
+    values = build().values(batch)
+    assert values.dtype == torch.float32
+    assert values.shape == batch["completion_ids"].shape
+    assert not values.any()
+
+
+def test_a_value_is_what_the_head_says_at_the_token_before(build, batch):
+    critic = disturbed(build())
+    values = critic.values(batch)
+    for index, sequence in enumerate(ROWS):
+        ids = torch.tensor([[*sequence.prompt_ids, *sequence.completion_ids]])
+        with torch.no_grad():
+            hidden = critic.backbone.model(input_ids=ids).last_hidden_state[0]
+            expected = critic.head(hidden)[len(sequence.prompt_ids) - 1 : -1, 0]
+        torch.testing.assert_close(values[index, : len(expected)], expected)
+        assert not values[index, len(expected) :].any()
+
+
+def test_a_value_does_not_depend_on_what_comes_after(build):
+    critic = disturbed(build())
+    first = critic.values(pad_rows([row([5, 6], [7, 8, 9])], 0))
+    second = critic.values(pad_rows([row([5, 6], [7, 8, 12])], 0))
+    torch.testing.assert_close(first, second)
+
+
+def test_padding_changes_nothing(build, batch):
+    critic = disturbed(build())
+    wide = critic.values(pad_rows(ROWS, pad_token_id=3, multiple_of=16))
+    torch.testing.assert_close(wide[:, : RETURNS.shape[1]], critic.values(batch))
+    assert not wide[:, RETURNS.shape[1] :].any()
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_the_size_of_forward_passes_changes_nothing(build, batch, size):
+    one, other = disturbed(build(micro_batch_rows=2)), disturbed(build(micro_batch_rows=size))
+    torch.testing.assert_close(one.values(batch), other.values(batch))
+
+
+def test_the_value_of_a_context_is_that_of_the_decision_taken_on_it(build, batch):
+    critic = disturbed(build())
+    contexts = [sequence.prompt_ids for sequence in ROWS]
+    torch.testing.assert_close(critic.context_values(contexts), critic.values(batch)[:, 0])
+    later = [[*ROWS[1].prompt_ids, *ROWS[1].completion_ids[:3]]]
+    torch.testing.assert_close(critic.context_values(later)[0], critic.values(batch)[1, 3])
+    assert critic.context_values([]).shape == (0,)
+
+
+def test_a_sequence_without_context_is_refused(build):
+    with pytest.raises(ValueError, match="a sequence must have a context for a critic to read"):
+        build().values(pad_rows([row([5], [6]), row([], [6])], 0))
+
+
+# Learning
+
+
+def test_it_learns_a_known_value_function(build):
+    # The value of a text is decided by its first token, which lies further back every time.
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(5, 20, (64, 6), generator=generator).tolist()
+    rows = [row(text[: 1 + index % 3], text[1 + index % 3 :]) for index, text in enumerate(texts)]
+    batch = pad_rows(rows, 0)
+    returns = torch.tensor([float(text[0] % 2) for text in texts])[:, None].expand_as(batch["completion_ids"])
+    mask = batch["completion_mask"]
+    settings = {"mini_batch_rows": 16, "micro_batch_rows": 16, "gradient_checkpointing": False}
+    critic = build(learning_rate=2e-2, passes=5, clip=None, **settings)
+    before = critic.fit(batch, returns, mask)
+    assert before["explained_variance"] == pytest.approx(0, abs=1e-6)
+    after = critic.fit(batch, returns, mask)
+    assert after["explained_variance"] > 0.9
+    assert after["value_loss"] < 0.1 * 0.5 * 0.25
+    assert after["skipped_steps"] == 0
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_its_gradient_is_that_of_the_clipped_loss_over_the_whole_batch(build, batch, size):
+    critic = disturbed(build(micro_batch_rows=size, clip=0.5, max_grad_norm=None, learning_rate=1e-9))
+    mask = batch["tool_mask"]
+    old = torch.full_like(RETURNS, 0.125)
+
+    plain = disturbed(build())
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    hidden = plain.backbone.model(input_ids=ids, attention_mask=attention).last_hidden_state
+    values = plain.head(hidden)[:, batch["prompt_ids"].shape[1] - 1 : -1, 0]
+    loss = clipped_value_loss(values, old, RETURNS, mask, 0.5)
+    loss.backward()
+    expected = {name: parameter.grad for name, parameter in plain.weights.parameters.items()}
+
+    metrics = critic.fit(batch, RETURNS, mask, old)
+    # After one step from nothing, the first moment of AdamW is the gradient, times 1 - beta.
+    for name, parameter in critic.weights.parameters.items():
+        gradient = critic.weights.optimizer.state[parameter]["exp_avg"] / 0.1
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
+    assert metrics["value_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    norm = torch.stack([gradient.square().sum() for gradient in expected.values()]).sum().sqrt()
+    assert metrics["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+
+
+def test_what_has_no_target_does_not_count(build, batch):
+    critic, other = disturbed(build(clip=0.5, passes=2)), disturbed(build(clip=0.5, passes=2))
+    mask = batch["tool_mask"]
+    dirty = torch.where(mask.bool(), RETURNS, torch.nan)
+    first = critic.fit(batch, RETURNS, mask)
+    idle = pad_rows([*ROWS, row([3], [3], [0])], 0)
+    second = other.fit(idle, torch.cat([dirty, torch.full((1, 4), torch.inf)]), idle["tool_mask"])
+    assert first == pytest.approx(second, rel=1e-5)
+    for name, value in weights_of(critic).items():
+        torch.testing.assert_close(weights_of(other)[name], value)
+
+
+def test_without_targets_nothing_happens(build, batch):
+    critic = build()
+    before = weights_of(critic)
+    metrics = critic.fit(batch, RETURNS, torch.zeros_like(batch["tool_mask"]))
+    assert set(metrics.values()) == {0.0}
+    assert critic.fit_contexts([], torch.zeros(0))["value_loss"] == 0
+    assert same(before, weights_of(critic))
+
+
+def test_old_values_that_are_not_given_are_its_own(build, batch):
+    critic, other = (disturbed(build(clip=0.25, passes=3, learning_rate=1e-2)) for _ in range(2))
+    first = critic.fit(batch, RETURNS, batch["tool_mask"])
+    assert other.fit(batch, RETURNS, batch["tool_mask"], other.values(batch)) == first
+    assert same(weights_of(critic), weights_of(other))
+    assert first["clip_fraction"] > 0
+
+
+def test_explained_variance_is_that_of_the_values_before_the_fit(build, batch):
+    critic = build()
+    mask = batch["tool_mask"].bool()
+    old = 0.5 * RETURNS + 3
+    assert critic.fit(batch, RETURNS, mask, old)["explained_variance"] == pytest.approx(1 - 0.25)
+    assert critic.fit(batch, torch.ones_like(RETURNS), mask, old)["explained_variance"] == 0
+
+
+def test_mini_batches_take_every_sequence_once_a_pass(build):
+    critic = build(passes=3, mini_batch_rows=4)
+    steps = critic._mini_batches(10)
+    assert [len(step) for step in steps] == [4, 4, 2] * 3
+    for each in range(3):
+        assert sorted(torch.cat(steps[3 * each : 3 * each + 3]).tolist()) == list(range(10))
+    assert torch.cat(steps[:3]).tolist() != torch.cat(steps[3:6]).tolist()
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_is_told(build, batch):
+    critic = disturbed(build(clip=None, max_grad_norm=None))
+    before = weights_of(critic)
+    metrics = critic.fit(batch, torch.full_like(RETURNS, 3e38), batch["tool_mask"], torch.zeros_like(RETURNS))
+    assert metrics["skipped_steps"] == 1
+    assert same(before, weights_of(critic))
+
+
+def test_bf16_keeps_the_values_and_the_weights_in_float32(tokenizer, batch):
+    AcceleratorState._reset_state(True)
+    try:
+        policy, own = (build_model(tokenizer, MicroConfig(**SIZES, seed=seed)) for seed in (9, 0))
+        config = CriticConfig(learning_rate=1e-2, passes=5, clip=None)
+        critic = Critic(own, policy, tokenizer, Accelerator(cpu=True, mixed_precision="bf16"), config)
+        first = critic.fit(batch, RETURNS, batch["tool_mask"])
+        assert critic.values(batch).dtype == torch.float32
+        assert {value.dtype for value in weights_of(critic).values()} == {torch.float32}
+        assert critic.fit(batch, RETURNS, batch["tool_mask"])["value_loss"] < first["value_loss"]
+    finally:
+        AcceleratorState._reset_state(True)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_targets_that_are_not_finite_are_refused(build, batch, value):
+    with pytest.raises(ValueError, match="a critic's targets must be finite"):
+        build().fit(batch, torch.full_like(RETURNS, value), batch["tool_mask"])
+
+
+def test_targets_laid_out_otherwise_are_refused(build, batch):
+    with pytest.raises(ValueError, match=r"each of \(4, 4\) completion tokens, got \(4, 3\) and \(4, 4\); lay them"):
+        build().fit(batch, RETURNS[:, :3], batch["tool_mask"])
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("kind", ["own", "adapter"])
+def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(build, batch, tokenizer, tmp_path, kind):
+    def critic(seed):
+        settings = {"clip": 0.5, "passes": 2, "mini_batch_rows": 2, "learning_rate": 1e-2}
+        if kind == "own":
+            return build(seed=seed, **settings)
+        policy = get_peft_model(build_model(tokenizer, MicroConfig(**SIZES)), LoraConfig(r=2))
+        return build(LoraConfig(r=2), policy, **settings)
+
+    first = critic(seed=0)
+    first.fit(batch, RETURNS, batch["tool_mask"])
+    torch.save(first.state(), tmp_path / "state.pt")
+    straight = first.fit(batch, RETURNS, batch["tool_mask"])
+
+    second = critic(seed=1)
+    second.load_state(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert second.fit(batch, RETURNS, batch["tool_mask"]) == straight
+    assert same(weights_of(first), weights_of(second))
+    assert (first.fits, first.weights.steps) == (second.fits, second.weights.steps) == (2, 8)
+
+
+@pytest.mark.parametrize("kind", ["own", "adapter"])
+def test_it_is_saved_beside_the_policy_and_loaded_again(build, batch, tokenizer, tmp_path, kind):
+    def critic(seed):
+        if kind == "own":
+            return build(seed=seed)
+        policy = get_peft_model(build_model(tokenizer, MicroConfig(**SIZES)), LoraConfig(r=2))
+        return build(LoraConfig(r=2), policy)
+
+    first = disturbed(critic(seed=0))
+    first.fit(batch, RETURNS, batch["tool_mask"])
+    first.save(tmp_path)
+    assert [path.name for path in (tmp_path / "critic").iterdir()] == ["critic.safetensors"]
+    second = critic(seed=1)
+    second.load(tmp_path)
+    assert torch.equal(first.values(batch), second.values(batch))
+
+
+def test_a_context_batch_has_one_position_a_row():
+    batch = context_batch([[5, 6], [7]], pad_token_id=0)
+    assert batch["prompt_ids"].tolist() == [[5, 6], [0, 7]]
+    assert batch["completion_ids"].shape == (2, 1)
+    assert context_batch([], pad_token_id=0)["prompt_ids"].shape == (0, 1)
+
+
+# Processes
+
+
+def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
+    script = Path(__file__).with_name("two_critics.py")
+    finished = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", script, tmp_path],
+        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    spec = importlib.util.spec_from_file_location("two_critics", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    one = module.fitted(accelerator)
+
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    assert first["processes"] == second["processes"] == 2
+    assert same(first["weights"], second["weights"])
+    assert first["metrics"] == second["metrics"]
+    for mine, theirs in zip(one["metrics"], first["metrics"], strict=True):
+        assert theirs == pytest.approx(mine, rel=1e-3, abs=1e-5)
+    for name, value in one["weights"].items():
+        torch.testing.assert_close(first["weights"][name], value, rtol=1e-3, atol=1e-4)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("clip", -0.2),
+        ("max_grad_norm", 0.0),
+        ("passes", 0),
+        ("mini_batch_rows", 0),
+        ("micro_batch_rows", -1),
+    ],
+)
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; raise it"):
+        CriticConfig(**{name: value})
