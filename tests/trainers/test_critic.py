@@ -267,8 +267,12 @@ def test_targets_that_are_not_finite_are_refused(build, batch, value):
 
 
 def test_targets_laid_out_otherwise_are_refused(build, batch):
-    with pytest.raises(ValueError, match=r"each of \(4, 4\) completion tokens, got \(4, 3\) and \(4, 4\); lay them"):
+    with pytest.raises(
+        ValueError, match=r"each of \(4, 4\) completion tokens, got \(4, 3\), \(4, 4\) and \(4, 4\); lay"
+    ):
         build().fit(batch, RETURNS[:, :3], batch["tool_mask"])
+    with pytest.raises(ValueError, match=r"got \(4, 4\), \(4, 4\) and \(4,\); lay them"):
+        build().fit(batch, RETURNS, batch["tool_mask"], old_values=RETURNS[:, 0])
 
 
 # Checkpoints

@@ -170,16 +170,17 @@ class Critic:
             ValueError: shapes differ, a target is not finite, or a sequence has no context.
         """
         device = self.accelerator.device
-        tensors = {"returns": returns.to(device).float(), "mask": mask.to(device).bool()}
         batch = self._sequences(batch)
-        if any(tensor.shape != batch["completion_ids"].shape for tensor in tensors.values()):
+        old = self.values(batch) if old_values is None else old_values.to(device).float()
+        tensors = {"returns": returns.to(device).float(), "mask": mask.to(device).bool(), "old_values": old}
+        shape, shapes = tuple(batch["completion_ids"].shape), [tuple(tensor.shape) for tensor in tensors.values()]
+        if any(other != shape for other in shapes):
             raise ValueError(
-                f"returns and mask must have one entry for each of {tuple(batch['completion_ids'].shape)} completion "
-                f"tokens, got {tuple(returns.shape)} and {tuple(mask.shape)}; lay them out as the values are."
+                f"returns, mask and old_values must have one entry for each of {shape} completion tokens, got "
+                f"{shapes[0]}, {shapes[1]} and {shapes[2]}; lay them out as the values are."
             )
         if not bool(tensors["returns"][tensors["mask"]].isfinite().all()):
             raise ValueError("a critic's targets must be finite, got NaN or infinity; leave them out of the mask.")
-        tensors["old_values"] = (self.values(batch) if old_values is None else old_values).to(device).float()
         explained = self._explained_variance(**tensors)
 
         used = tensors["mask"].any(dim=1)
