@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -117,15 +118,50 @@ def test_small_batches_hold_every_row_once(some, size, multiple):
 
 
 @given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
-def test_small_batches_hold_no_column_of_padding_alone_and_the_longest_rows_first(some, size, multiple):
-    order = []
+def test_small_batches_hold_no_column_of_padding_alone(some, size, multiple):
     for part in micro_batches(pad_rows(some, PAD, multiple), size):
         for name in ("prompt", "completion"):
             assert part[f"{name}_mask"].any(dim=0).all()
             assert part[f"{name}_ids"].shape == part[f"{name}_mask"].shape
         assert {part[name].shape for name in ("tool_mask", "advantages")} == {part["completion_ids"].shape}
+
+
+@given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
+def test_rows_with_prompts_of_their_own_come_longest_first(some, size, multiple):
+    own = [replace(row, prompt_ids=(200 + number, *row.prompt_ids)) for number, row in enumerate(some)]
+    order = []
+    for part in micro_batches(pad_rows(own, PAD, multiple), size):
         order += (part["prompt_mask"].sum(1) + part["completion_mask"].sum(1)).tolist()
     assert order == sorted(order, reverse=True)
+
+
+@given(st.permutations([(prompt, number) for prompt in range(5) for number in range(4)]), st.sampled_from([4, 8, 12]))
+def test_rows_with_one_prompt_share_a_small_batch_where_they_fit(order, size):
+    some = [row([prompt] * (prompt + 1), [100 + number] * (number + 1)) for prompt, number in order]
+    for part in micro_batches(pad_rows(some, PAD), size):
+        prompts = Counter(row.prompt_ids for row in without_padding(part))
+        assert set(prompts.values()) == {4}
+
+
+def test_a_prompt_with_more_rows_than_fit_fills_whole_batches_and_others_stay_whole():
+    some = [row([1], [number]) for number in range(5)] + [row([2, 2], [number]) for number in range(3)]
+    parts = micro_batches(pad_rows(some, PAD), 4)
+    assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [
+        [(1,)] * 4,
+        [(2, 2)] * 3 + [(1,)],
+    ]
+
+
+def test_only_a_prompt_that_fits_nowhere_is_divided():
+    some = [row([prompt], [number]) for prompt in (1, 2, 3) for number in range(2)]
+    parts = micro_batches(pad_rows(some, PAD), 3)
+    assert [[row.prompt_ids[0] for row in without_padding(part)] for part in parts] == [[1, 1, 2], [2, 3, 3]]
+
+
+def test_prompts_are_told_apart_from_their_padding():
+    some = [row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])]
+    parts = micro_batches(pad_rows(some, PAD), 2)
+    assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [[(PAD, 5)] * 2, [(5,)]]
 
 
 def test_rows_of_one_length_keep_their_order():

@@ -273,7 +273,7 @@ def test_nothing_that_was_read_is_held_after_the_rollouts(
         original = trainer.credit
 
         def credit(episodes: Any) -> Any:
-            assert trainer._sampler is not None
+            assert trainer._continuing.sampler is not None
             if fails:
                 raise RuntimeError("the judge is out")
             return original(episodes)
@@ -282,7 +282,7 @@ def test_nothing_that_was_read_is_held_after_the_rollouts(
 
     with pytest.raises(RuntimeError, match="the judge is out") if fails else nullcontext():
         one_update(micro_policy_append, history="append", on_built=watch)
-    assert built[0]._sampler is None
+    assert built[0]._continuing.sampler is None
 
 
 def test_what_the_seam_uses_of_trl_is_still_there() -> None:

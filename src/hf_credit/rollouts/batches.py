@@ -61,17 +61,63 @@ def idle_row(ids: Sequence[int], logprobs: bool = False) -> Row:
 
 
 def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
-    """Splits a batch into batches of at most `size` rows, longest rows first, each without needless padding.
+    """Splits a batch into batches of at most `size` rows, as few as can be, each without needless padding.
 
-    The rows of a batch are independent, so their order is free; alike in length, they waste the least.
+    The rows of a batch are independent, so their order is free. Rows with one prompt stay together where they fit,
+    so that a forward pass can compute the prompt once. Prompts with equally many rows are neighbours, and among those
+    the longest come first, because alike they waste the least.
 
     Args:
         batch: tensors whose first dimension is the row; those without dimensions go to every part.
         size: at least 1.
     """
+    parts = _together(_rows_by_prompt(batch), size)
+    device = batch["prompt_ids"].device
+    return [
+        _trim({k: v[part] if v.ndim else v for k, v in batch.items()})
+        for part in (torch.tensor(rows, device=device) for rows in parts)
+    ]
+
+
+def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
+    """The rows of each distinct prompt, longest first, and first the prompt with the longest row."""
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    order = lengths.argsort(descending=True, stable=True)
-    return [_trim({k: v[part] if v.ndim else v for k, v in batch.items()}) for part in order.split(size)]
+    prompt_of = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
+    groups: dict[int, list[int]] = {}
+    for row in lengths.argsort(descending=True, stable=True).tolist():
+        groups.setdefault(prompt_of[row], []).append(row)
+    return list(groups.values())
+
+
+def _together(groups: list[list[int]], size: int) -> list[list[int]]:
+    """Groups of rows in parts of `size` rows, the last one of what is left. A group is cut only where none fits."""
+    waiting = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
+    waiting.sort(key=len, reverse=True)
+    parts: list[list[int]] = []
+    while waiting:
+        part: list[int] = []
+        while waiting and len(part) < size:
+            room = size - len(part)
+            fits = next((index for index, group in enumerate(waiting) if len(group) <= room), None)
+            if fits is None:
+                part += waiting[0][:room]
+                waiting[0] = waiting[0][room:]
+            else:
+                part += waiting.pop(fits)
+        parts.append(part)
+    return parts
+
+
+def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
+    """A number for each row, the same for rows with the same prompt.
+
+    Args:
+        ids: of shape (rows, prompt tokens), padded on the left.
+        mask: of the same shape, 1 on every token that is there.
+    """
+    marked = torch.nn.functional.pad(ids.masked_fill(mask == 0, -1), (1, 0))  # no prompt at all is a prompt, too
+    _, numbers = marked.unique(dim=0, return_inverse=True)
+    return numbers.tolist()
 
 
 def _trim(batch: dict[str, Tensor]) -> dict[str, Tensor]:

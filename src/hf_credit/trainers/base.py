@@ -7,7 +7,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -21,14 +21,16 @@ from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_ge
 from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
-from hf_credit.policies.generation import PrefixSampler, can_continue
+from hf_credit.policies.generation import can_continue
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
+from hf_credit.trainers.generation import ContinuingReplies
 from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.shared_prefix import shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 _FORWARD_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -102,7 +104,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         )
         self.interaction = interaction
         self._idle = (self.chat.tokenizer.eos_token_id,)
-        self._sampler: PrefixSampler | None = None
+        self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
         self.ranks = InStep(through_vllm(self._generate_replies, self.vllm, args), self.accelerator, self._idle)
         self.engine = self.make_engine(self.chat)
@@ -143,7 +145,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     # The seam ---------------------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
-        with self._remembering():
+        with self._continuing.forgotten() if self._continuing else nullcontext():
             with self._timed("time/rollouts"):
                 episodes = self.collect(inputs)
             with self._timed("time/credit"):
@@ -184,35 +186,25 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             earlier += loss.detach()
         return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
 
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
-        """Within it, a generation call goes on from the last one; afterwards nothing of it is held."""
-        try:
-            yield
-        finally:
-            self._sampler = None
-
-    def _goes_on(self) -> bool:
-        """Whether generation can go on from the keys and values of an earlier call."""
-        return (
-            self.args.reuse_prefixes
-            and not (self.use_vllm or self.use_transformers_continuous_batching or self._is_vlm)
-            and not (self._dist.is_fsdp or self._dist.is_zero3)
-            and can_continue(self.generation_config)
-        )
-
-    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        if self._goes_on():
-            unwrapped = unwrap_model_for_generation(
+    def _continuing_replies(self) -> ContinuingReplies | None:
+        """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
+        elsewhere = self.use_vllm or self.use_transformers_continuous_batching or self._is_vlm
+        sharded = self._dist.is_fsdp or self._dist.is_zero3
+        if not self.args.reuse_prefixes or elsewhere or sharded or not can_continue(self.generation_config):
+            return None
+        return ContinuingReplies(
+            lambda: unwrap_model_for_generation(
                 self.model_wrapped,
                 self.accelerator,
                 generation_kwargs=self.generation_kwargs,
                 gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-            )
-            with unwrapped as model, torch.no_grad():
-                if self._sampler is None or self._sampler.model is not model:
-                    self._sampler = PrefixSampler(model, self.generation_config)
-                return self._sampler(contexts)
+            ),
+            self.generation_config,
+        )
+
+    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        if self._continuing is not None:
+            return self._continuing(contexts)
         # One completion for each context: vLLM's server would answer a group from its first context alone.
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
         if logprobs is None:
@@ -276,6 +268,24 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             )
             logprobs[part["row"], :width] = values.float()
         return logprobs
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        compute_entropy: bool = False,
+        **others: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        rows, shared = (input_ids, attention_mask, logits_to_keep), None
+        # The others are images, the balance of experts, and a size of batches: none of them knows of shared prompts.
+        if self.args.share_prompts and all(value is None or value is False for value in others.values()):
+            with self.accelerator.autocast():
+                shared = shared_log_probs(model, self.accelerator.unwrap_model(model), *rows)
+        if shared is None:
+            return super()._get_per_token_logps_and_entropies(model, *rows, compute_entropy=compute_entropy, **others)
+        return shared[0], shared[1] if compute_entropy else None, None
 
     def _room_for_context(self) -> int | None:
         positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)

@@ -32,6 +32,9 @@ class CreditConfig(GRPOConfig):
         reuse_prefixes: replies go on from the keys and values of the turn before, where the policy itself generates
             in evaluation mode, with parameters that are not sharded and torch's own attention. Otherwise, and with
             `False`, TRL's call reads every context from its start.
+        share_prompts: the training forward computes a prompt once for all rows of a micro-batch that begin with it,
+            where that is exact and costs less. Rows with one prompt are put into one micro-batch, which holds
+            `per_device_train_batch_size` rows.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
@@ -52,6 +55,10 @@ class CreditConfig(GRPOConfig):
     reuse_prefixes: bool = field(
         default=True,
         metadata={"help": "Whether replies go on from the keys and values of the turn before, where possible."},
+    )
+    share_prompts: bool = field(
+        default=True,
+        metadata={"help": "Whether the training forward computes a prompt once for all rows that begin with it."},
     )
     resume_with_changed: list[str] | None = field(
         default=None,

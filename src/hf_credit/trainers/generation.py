@@ -1,0 +1,41 @@
+"""Replies of the policy in training, without reading again what the turn before has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from hf_credit.policies.generation import PrefixSampler
+from hf_credit.rollouts import Generation
+
+
+class ContinuingReplies:
+    """A `GenerateFn` over the policy, each of whose calls goes on from the last one.
+
+    Args:
+        open_policy: gives the model, ready to generate, for as long as one call lasts.
+        config: of the generation, one for which `hf_credit.policies.generation.can_continue` holds.
+    """
+
+    def __init__(self, open_policy: Callable[[], AbstractContextManager[Any]], config: GenerationConfig) -> None:
+        self.open_policy = open_policy
+        self.config = config
+        self.sampler: PrefixSampler | None = None
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        with self.open_policy() as model, torch.no_grad():
+            if self.sampler is None or self.sampler.model is not model:
+                self.sampler = PrefixSampler(model, self.config)
+            return self.sampler(contexts)
+
+    @contextmanager
+    def forgotten(self) -> Iterator[None]:
+        """Afterwards, and after an error, no keys and values are held, so that training has their memory."""
+        try:
+            yield
+        finally:
+            self.sampler = None

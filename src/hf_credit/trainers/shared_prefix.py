@@ -1,0 +1,167 @@
+"""One pass over rows that share prompts, in which each prompt is computed once."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from hf_credit.policies.prefix_cache import reads_in_parts
+from hf_credit.rollouts.batches import prompt_numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """Rows laid out as one sequence for each distinct prompt: the prompt, then a branch for each of its rows.
+
+    A branch is the last token of the prompt and all but the last token of the completion, which are the places that
+    predict the completion. It attends to the prompt and to itself. Positions are those of the rows by themselves.
+
+    Attributes:
+        inputs: of a model with TRL's fused head: `input_ids`, `position_ids`, `shift_labels` (-100 where nothing is
+            predicted) of shape (prompts, columns), `attention_mask` of shape (prompts, 1, columns, columns).
+        sequence: of shape (rows, 1), the sequence a row is in.
+        column: of shape (rows, completion tokens), the column that predicts each token.
+        mask: of the same shape, which of these tokens are there.
+    """
+
+    inputs: dict[str, Tensor]
+    sequence: Tensor
+    column: Tensor
+    mask: Tensor
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """Values of shape (prompts, columns) as (rows, completion tokens), 0 on padding."""
+        return values[self.sequence, self.column].masked_fill(~self.mask, 0)
+
+
+def shared_log_probs(
+    model: Any, unwrapped: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, completion_tokens: int
+) -> tuple[Tensor, Tensor | None] | None:
+    """Log-probability and entropy of each completion token of rows, each distinct prompt computed once.
+
+    Args:
+        model: with TRL's fused head, as the accelerator prepared it.
+        unwrapped: the model itself.
+        input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
+        attention_mask: of the same shape, 1 on every token that is there.
+        completion_tokens: how many of the columns are the completion's.
+
+    Returns:
+        Both of shape (rows, completion tokens), 0 on padding, the entropy where the head computes it; `None` where
+        this would not be exact, or would cost more than the rows by themselves.
+    """
+    if len(input_ids) == 1 or not shares_exactly(unwrapped):
+        return None
+    hidden_size = unwrapped.config.get_text_config().hidden_size
+    packed = pack(input_ids, attention_mask, completion_tokens, hidden_size)
+    if packed is None:
+        return None
+    inputs = dict(packed.inputs)
+    if unwrapped.config._attn_implementation == "eager":  # adds its mask to the scores
+        visible = inputs["attention_mask"]
+        hidden = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
+        inputs["attention_mask"] = hidden.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
+    output = model(**inputs, fused_lm_head=True)
+    return packed.unpack(output.log_probs), None if output.entropy is None else packed.unpack(output.entropy)
+
+
+def shares_exactly(model: PreTrainedModel) -> bool:
+    """Whether a model gives packed rows the log-probabilities and gradients that it gives them by themselves.
+
+    So it is where tokens meet in torch's own attention alone, which takes a mask of any form, and where positions can
+    be told. Dropout would draw other numbers, so there must be none in use, and experts' loads would be others.
+    """
+    config, inner = model.config.get_text_config(), cast(Any, model)
+    if not reads_in_parts(model) or getattr(config, "alibi", False) or getattr(config, "output_router_logits", False):
+        return False
+    rates = [getattr(config, "attention_dropout", 0.0), *(m.p for m in model.modules() if isinstance(m, nn.Dropout))]
+    if model.training and any(rates):
+        return False
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    return "position_ids" in inspect.signature(type(inner).forward).parameters
+
+
+def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidden_size: int) -> Packed | None:
+    """Rows packed by prompt; `None` where that would cost more than the rows by themselves.
+
+    Args:
+        input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
+        attention_mask: of the same shape, 1 on every token that is there.
+        completion_tokens: how many of the columns are the completion's.
+        hidden_size: the model's, which weighs a pair of tokens in attention against a token elsewhere.
+    """
+    width = input_ids.shape[1] - completion_tokens
+    prompts = attention_mask[:, :width].sum(dim=1).tolist()
+    lengths = attention_mask[:, width:].sum(dim=1).tolist()
+    if min(prompts) == 0:  # what predicts the first token of such a row is padding
+        return None
+    by_number: dict[int, list[int]] = {}
+    for row, number in enumerate(prompt_numbers(input_ids[:, :width], attention_mask[:, :width])):
+        by_number.setdefault(number, []).append(row)
+    groups = list(by_number.values())
+    if len(groups) == len(prompts):
+        return None
+    columns = max(prompts[rows[0]] - 1 + sum(lengths[row] for row in rows) for rows in groups)
+    alone = _cost(len(prompts), input_ids.shape[1], hidden_size, pairs=0.5)
+    if _cost(len(groups), columns, hidden_size, pairs=1.0) >= alone:
+        return None
+    device = input_ids.device
+    shape = (len(groups), columns)
+    ids, positions = input_ids.new_zeros(shape), input_ids.new_zeros(shape)
+    labels, branches = input_ids.new_full(shape, -100), input_ids.new_full(shape, -1)
+    sequence, start = [0] * len(prompts), [0] * len(prompts)
+    place = torch.arange(input_ids.shape[1], device=device)
+    for index, rows in enumerate(groups):
+        at = prompts[rows[0]] - 1
+        ids[index, :at] = input_ids[rows[0], width - 1 - at : width - 1]
+        positions[index, :at] = place[width - 1 - at : width - 1]
+        branches[index, :at] = 0
+        for branch, row in enumerate(rows, start=1):
+            here, own = slice(at, at + lengths[row]), slice(width - 1, width - 1 + lengths[row])
+            ids[index, here], positions[index, here] = input_ids[row, own], place[own]
+            labels[index, here] = input_ids[row, width : width + lengths[row]]
+            branches[index, here] = branch
+            sequence[row], start[row] = index, at
+            at += lengths[row]
+    offset = torch.arange(completion_tokens, device=device)
+    mask = attention_mask[:, width:].bool()
+    return Packed(
+        inputs={
+            "input_ids": ids,
+            "position_ids": positions,
+            "shift_labels": labels,
+            "attention_mask": _visible(branches),
+        },
+        sequence=torch.tensor(sequence, device=device)[:, None],
+        column=(torch.tensor(start, device=device)[:, None] + offset).masked_fill(~mask, 0),
+        mask=mask,
+    )
+
+
+def _cost(sequences: int, columns: int, hidden_size: int, pairs: float) -> float:
+    """The work of a layer of the usual shape, in units of 4 hidden_size operations: it has about 12 hidden_size^2
+    weights, each of which costs a token 2 operations, and a pair of tokens in attention costs 4 hidden_size.
+
+    `pairs` is the share of pairs that are computed: half by a kernel that knows that attention is causal, all by one
+    that is given a mask.
+    """
+    return sequences * (6.0 * hidden_size * columns + pairs * columns * columns)
+
+
+def _visible(branches: Tensor) -> Tensor:
+    """Which column sees which, of shape (sequences, 1, columns, columns).
+
+    Args:
+        branches: of shape (sequences, columns): 0 in the prompt, -1 on padding, else the number of the branch.
+    """
+    seen = (branches[:, None, :] == 0) | (branches[:, None, :] == branches[:, :, None])
+    columns = branches.shape[1]
+    seen &= torch.ones(columns, columns, dtype=torch.bool, device=branches.device).tril()
+    # A column of padding that saw nothing would have no number at all for its attention, and spoil the gradient.
+    alone = torch.eye(columns, dtype=torch.bool, device=branches.device)
+    return ((seen & (branches[:, :, None] >= 0)) | alone)[:, None]

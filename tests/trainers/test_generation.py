@@ -1,0 +1,85 @@
+"""One generation call goes on from the last one, for as long as it is remembered."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from hf_credit import make
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.trainers.generation import ContinuingReplies
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(make("sudoku", size=4, blanks=4), episodes=2)
+
+
+@pytest.fixture
+def model(tokenizer):
+    return build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2)).double().train()
+
+
+@pytest.fixture
+def opened():
+    return []
+
+
+@pytest.fixture
+def replies(model, tokenizer, opened):
+    @contextmanager
+    def open_policy():
+        opened.append("open")
+        yield model
+        opened.append("closed")
+
+    config = GenerationConfig(
+        max_new_tokens=4, do_sample=False, eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id
+    )
+    return ContinuingReplies(open_policy, config)
+
+
+@pytest.fixture
+def read(model):
+    widths = []
+    model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    return widths
+
+
+def test_what_was_read_is_read_again_only_once_it_is_forgotten(replies, read):
+    context = list(range(6, 26))
+    with replies.forgotten():
+        reply = replies([context])[0].ids
+        longer = [*context, *reply, 7]
+        read.clear()
+        going_on = replies([longer])[0].ids
+        assert read[0] == 2
+    assert replies.sampler is None
+    read.clear()
+    assert replies([longer])[0].ids == going_on
+    assert read[0] == len(longer)
+
+
+def test_an_error_forgets_too(replies):
+    def fail():
+        with replies.forgotten():
+            replies([[6, 7]])
+            raise RuntimeError("the game broke")
+
+    with pytest.raises(RuntimeError, match="the game broke"):
+        fail()
+    assert replies.sampler is None
+
+
+def test_the_policy_is_open_for_one_call_and_goes_on_training_without_a_graph(replies, model, opened, read):
+    replies([[6, 7]])
+    replies([[6, 7, 8]])
+    assert opened == ["open", "closed"] * 2
+    assert model.training
+    assert not any(layer.keys.requires_grad for layer in replies.sampler._memory._last.cache.layers)
+    assert not torch.is_inference(replies.sampler._memory._last.cache.layers[0].keys)
