@@ -10,9 +10,9 @@ What differs:
 - TRL's loop has no word for the end of a game. The policy ends an episode by a reply without a call, which it has
   learnt to give, so every TRL episode has one more reply, of one token, than ours.
 - After an invalid action our episode is over. TRL's goes on, on the same grid, until the calls are used up.
-- `trainer` is the rollout of `VerifiableProcessTrainer`, which generates through the very method TRL's loop uses.
-- `engine` is `Engine` with `hf_credit.policies.generation.sampler`, as in evaluation. Its sampler keeps the keys and
-  values of the last turn, where TRL's call reads the whole context again at every turn.
+- `trainer` is the rollout of `VerifiableProcessTrainer`; `engine` is `Engine` with
+  `hf_credit.policies.generation.sampler`, as in evaluation. Both keep the keys and values of the last turn, where
+  TRL's call reads the whole context again at every turn.
 
 Timed is from the task rows to the tokens of all episodes; rewards, advantages and training are not part of it.
 Seconds are those of the process on a processor.
