@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
@@ -18,6 +21,19 @@ from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 def whole(value: torch.Tensor) -> torch.Tensor:
     """The tensor that a sharded one is part of."""
     return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def let_shard() -> None:
+    """Lets FSDP2 shard on processors, where it can; accelerate turns it on only where the processes have GPUs."""
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        PartialState().distributed_type = DistributedType.MULTI_GPU
+
+
+def held(parameter: torch.Tensor) -> int:
+    """How many numbers of a parameter are in this process."""
+    if isinstance(parameter, DTensor):
+        return parameter.to_local().numel()
+    return getattr(parameter, "ds_tensor", parameter).numel()  # DeepSpeed's part, where it cut the parameter up
 
 
 class KeepGradient(TrainerCallback):
@@ -75,7 +91,9 @@ def one_update(
     keep = KeepGradient()
     environment = make("sudoku", size=4, blanks=4)
     kwargs = {"callbacks": [keep], **(trainer_kwargs or {})}
-    trainer = VerifiableProcessTrainer(str(policy), environment, settings(output, **changed), **kwargs)
+    args = settings(output, **changed)
+    let_shard()
+    trainer = VerifiableProcessTrainer(str(policy), environment, args, **kwargs)
     if on_built is not None:
         on_built(trainer)
     trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
@@ -86,12 +104,14 @@ def one_update(
 if __name__ == "__main__":
     policy, output, changed = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     trained = one_update(policy, output, **changed)
+    trained.save_model(str(output / "policy"))
     if trained.accelerator.is_main_process:
         torch.save(
             {
                 "gradient": trained.kept[0],
                 "metrics": trained.state.log_history[0],
                 "processes": trained.accelerator.num_processes,
+                "held": sum(map(held, trained.model_wrapped.parameters())),
             },
             output / "update.pt",
         )

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
 from datasets import Dataset
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
@@ -43,6 +45,12 @@ def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     return VerifiableProcessConfig(**{**values, **changed})
 
 
+def let_shard() -> None:
+    """Lets FSDP2 shard on processors, where it can; accelerate turns it on only where the processes have GPUs."""
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        PartialState().distributed_type = DistributedType.MULTI_GPU
+
+
 def build(
     policy: Path,
     output: Path,
@@ -55,7 +63,9 @@ def build(
     rows = None if tasks is None else Dataset.from_list([{"seed": seed} for seed in range(tasks)])
     kwargs = {"train_dataset": rows, **(trainer_kwargs or {})}
     environment = make("sudoku", size=4, blanks=blanks)
-    return VerifiableProcessTrainer(str(policy), environment, settings(output, **changed), **kwargs)
+    args = settings(output, **changed)
+    let_shard()
+    return VerifiableProcessTrainer(str(policy), environment, args, **kwargs)
 
 
 class Touches:
@@ -91,7 +101,8 @@ def run(policy: str, output: str, settings: dict[str, Any], deadly: int | None =
     trainer.save_model(f"{output}/final")
     if trainer.accelerator.is_main_process:
         log = [[entry[name] for name in ("step", "loss", "grad_norm")] for entry in trainer.state.log_history[:-1]]
-        found = {"processes": trainer.accelerator.num_processes, "log": log, "touches": touches.seen}
+        how = {"processes": trainer.accelerator.num_processes, "kind": trainer.accelerator.distributed_type.value}
+        found = {**how, "log": log, "touches": touches.seen}
         Path(output, "found.json").write_text(json.dumps(found))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,30 +14,40 @@ from typing import Any
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from safetensors.torch import load_file
 
+ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 SHARDED = {
+    **ON_CPU,
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
     "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
     "FSDP_RESHARD_AFTER_FORWARD": "true",
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
+# What `accelerate launch` makes of deepspeed_zero3.yaml. Told to stay on CPUs, accelerate would leave DeepSpeed out.
+ZERO3 = {
+    "ACCELERATE_USE_DEEPSPEED": "true",
+    "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+    "ACCELERATE_DEEPSPEED_ZERO3_INIT": "true",
+    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+    "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "none",
+    "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE": "none",
+    "DS_ACCELERATOR": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 
 
-@pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])
-def test_two_processes_give_the_gradient_and_the_metrics_of_one(
-    one_update: Callable[..., Any],
-    one_update_script: Path,
-    micro_policy: Path,
-    tmp_path: Path,
-    environment: dict[str, str],
-) -> None:
-    output = tmp_path / "two"
+def update_of_two(
+    script: Path, policy: Path, output: Path, environment: dict[str, str], **changed: Any
+) -> dict[str, Any]:
+    """What two processes left of one update, with two rows in each forward and backward pass."""
     output.mkdir()
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(one_update_script)]
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    settings = {"per_device_train_batch_size": 2, **changed}
     finished = subprocess.run(
-        [sys.executable, *command, str(micro_policy), str(output), json.dumps({"per_device_train_batch_size": 2})],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", **environment},
+        [sys.executable, *command, str(policy), str(output), json.dumps(settings)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -44,20 +55,63 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     assert finished.returncode == 0, finished.stderr[-3000:]
     two = torch.load(output / "update.pt")
     assert two["processes"] == 2
+    return two
 
+
+def assert_same_metrics(two: dict[str, float], one: dict[str, float]) -> None:
+    timed = {name for name in one if "time" in name or "seconds" in name or "per_second" in name}
+    # TRL's own metrics are means over slices, and two processes cut other slices.
+    by_slice = {name for name in one if name == "entropy" or name.startswith("clip_ratio")}
+    compared = one.keys() - timed - by_slice
+    assert {"reward", "success", "completion", "oracle/valid", "tokens/generated", "loss", "grad_norm"} <= compared
+    for name in compared:
+        assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("environment", "share"), [(ON_CPU, 1.0), (SHARDED, 0.5)], ids=["replicated", "sharded by FSDP2"]
+)
+def test_two_processes_give_the_gradient_and_the_metrics_of_one(
+    one_update: Callable[..., Any],
+    one_update_script: Path,
+    micro_policy: Path,
+    tmp_path: Path,
+    environment: dict[str, str],
+    share: float,
+) -> None:
+    two = update_of_two(one_update_script, micro_policy, tmp_path / "two", environment)
     one = one_update(micro_policy)
-    gradient, metrics = one.kept[0], one.state.log_history[0]
+    parameters = sum(parameter.numel() for parameter in one.model.parameters())
+    assert two["held"] == pytest.approx(share * parameters, rel=0.05)
+    gradient = one.kept[0]
     assert two["gradient"].keys() == gradient.keys()
     assert max(value.abs().max() for value in gradient.values()) > 1e-4
     for name, value in gradient.items():
         torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
-    timed = {name for name in metrics if "time" in name or "seconds" in name or "per_second" in name}
-    # TRL's own metrics are means over slices, and two processes cut other slices.
-    by_slice = {name for name in metrics if name == "entropy" or name.startswith("clip_ratio")}
-    compared = metrics.keys() - timed - by_slice
-    assert {"reward", "success", "completion", "oracle/valid", "tokens/generated", "loss", "grad_norm"} <= compared
-    for name in compared:
-        assert two["metrics"][name] == pytest.approx(metrics[name], rel=1e-3, abs=1e-6), name
+    assert_same_metrics(two["metrics"], one.state.log_history[0])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="ZeRO-3 needs deepspeed, not installed here")
+def test_two_processes_of_deepspeed_zero3_give_the_update_and_the_metrics_of_one(
+    one_update: Callable[..., Any], one_update_script: Path, micro_policy: Path, tmp_path: Path
+) -> None:
+    # With plain descent at a rate of 1, what an update takes from the weights is the gradient.
+    descent = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
+    zero3 = {"use_cpu": False, "ddp_backend": "gloo", **descent}
+    two = update_of_two(one_update_script, micro_policy, tmp_path / "two", ZERO3, **zero3)
+    one = one_update(micro_policy, **descent)
+    parameters = sum(parameter.numel() for parameter in one.model.parameters())
+    assert two["held"] == pytest.approx(0.5 * parameters, rel=0.05)
+    one.save_model(str(tmp_path / "one"))
+    before, after, expected = (
+        load_file(folder / "model.safetensors")
+        for folder in (micro_policy, tmp_path / "two" / "policy", tmp_path / "one")
+    )
+    assert after.keys() == expected.keys()
+    assert max((value - before[name]).abs().max() for name, value in expected.items()) > 1e-2
+    for name, value in expected.items():
+        torch.testing.assert_close(after[name], value, rtol=0, atol=1e-6)
+    assert_same_metrics(two["metrics"], one.state.log_history[0])
 
 
 @pytest.mark.parametrize("name", ["multi_gpu", "fsdp2", "deepspeed_zero3", "multi_node"])

@@ -221,7 +221,7 @@ def test_a_sharded_run_that_is_killed_ends_with_bitwise_the_policy_of_an_undistu
 ) -> None:
     whole, output = tmp_path / "whole", tmp_path / "killed"
     expected, _ = (end_of(process, whole) for process in start_two(whole, SHARDED, **TWO_PROCESSES))
-    assert expected["processes"] == 2
+    assert (expected["processes"], expected["kind"]) == (2, "FSDP")
     deadly = random.Random(1).randint(len(expected["touches"]) // 4, len(expected["touches"]))
     first, second = start_two(output, SHARDED, deadly=deadly, **TWO_PROCESSES)
     first.join()
