@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
+from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 
 PAD = 0  # a token of the text as well
 
@@ -197,3 +197,22 @@ def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
     assert batch["advantages"].tolist() == [[1.0], [0.0]]
     assert (batch["prompt_ids"][1].tolist(), batch["completion_ids"][1].tolist()) == ([0, 7], [7])
     assert ("sampling_per_token_logps" in batch) == logprobs
+
+
+@given(rows(), st.integers(1, 4), st.sampled_from([None, 4]))
+def test_numbers_computed_a_few_rows_at_a_time_stand_at_their_tokens(some, size, multiple):
+    batch = pad_rows(some, PAD, multiple)
+
+    def sums(ids, mask, completion_tokens):
+        """Of each token and all before it in its row."""
+        return (ids * mask).cumsum(1)[:, -completion_tokens:]
+
+    expected = [
+        [sum(row.prompt_ids) + sum(row.completion_ids[: place + 1]) for place in range(len(row.completion_ids))]
+        for row in some
+    ]
+    found = in_parts(batch, size, sums)
+    assert found[~batch["completion_mask"].bool()].tolist() == [0.0] * int((batch["completion_mask"] == 0).sum())
+    assert [
+        values[mask.bool()].tolist() for values, mask in zip(found, batch["completion_mask"], strict=True)
+    ] == expected

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Request, Start, rollout_values
+from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Ledger, Request, Start, rollout_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,13 @@ def test_values_are_the_means_over_all_futures(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
     episodes = engine.run([Start(seed=seed) for seed in range(8)])
     assert {episode.outcome for episode in episodes} == {0, 1 / 3, 2 / 3, 1}
-    values, tokens = rollout_values(episodes, engine, rollouts=8)
+    values, cost = rollout_values(episodes, engine, rollouts=8)
     for episode, own in zip(episodes, values, strict=True):
         assert own == pytest.approx([expected(decision.state.fell) for decision in episode.decisions])
         assert own[0] == pytest.approx(1 / 2)
     # 8 episodes, 8 rollouts from each of their states, which are 3, 2 and 1 replies of 3 tokens from the end
-    assert tokens == 8 * 8 * (3 + 2 + 1) * 3
+    assert cost.completion_tokens == 8 * 8 * (3 + 2 + 1) * 3
+    assert cost.scoring_events == 8 * 8 * 3
 
 
 def test_each_rollout_has_a_future_of_its_own(chat):
@@ -83,7 +84,7 @@ def test_the_episodes_are_not_changed_and_may_be_empty(chat):
     none = replace(episode, decisions=())
     values, _ = rollout_values([none, episode, none], engine, rollouts=2)
     assert [len(own) for own in values] == [0, 3, 0]
-    assert rollout_values([none], engine, rollouts=2) == ([[]], 0)
+    assert rollout_values([none], engine, rollouts=2) == ([[]], Ledger())
     assert rollout_values([], engine, rollouts=2) == ([], 0)
     assert episode == engine.run([Start(seed=5)])[0]
 

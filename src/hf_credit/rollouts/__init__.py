@@ -5,6 +5,7 @@ from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
+from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, decision_rows
 from hf_credit.rollouts.values import rollout_values
@@ -24,6 +25,7 @@ __all__ = [
     "GenerateFn",
     "Generation",
     "Interaction",
+    "Ledger",
     "Request",
     "Row",
     "Start",

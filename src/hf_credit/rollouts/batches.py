@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from hf_credit.rollouts.rows import Row
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
+_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask")
 
 
 def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = None) -> dict[str, Tensor]:
@@ -77,6 +78,25 @@ def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]
         _trim({k: v[part] if v.ndim else v for k, v in batch.items()})
         for part in (torch.tensor(rows, device=device) for rows in parts)
     ]
+
+
+def in_parts(batch: dict[str, Tensor], size: int, compute: Callable[[Tensor, Tensor, int], Tensor]) -> Tensor:
+    """A number for each completion token of a batch, computed a few rows at a time; 0 on padding.
+
+    Args:
+        batch: with prompts and completions and their masks.
+        size: the most rows at a time.
+        compute: from token ids and their mask, both of shape (rows, columns), and how many of the columns are the
+            completion's, to numbers of shape (rows, completion tokens).
+    """
+    rows = torch.arange(len(batch["prompt_ids"]), device=batch["prompt_ids"].device)
+    result = torch.zeros(batch["completion_ids"].shape, device=rows.device)
+    for part in micro_batches({**{name: batch[name] for name in _FORWARD_KEYS}, "row": rows}, size):
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
+        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
+        width = part["completion_ids"].shape[1]
+        result[part["row"], :width] = compute(ids, mask, width).float() * part["completion_mask"]
+    return result
 
 
 def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:

@@ -8,11 +8,12 @@ from typing import Any
 
 from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode
+from hf_credit.rollouts.ledger import Ledger
 
 
 def rollout_values(
     episodes: Sequence[Episode], engine: Engine[Any], rollouts: int, keep_contexts: bool = True
-) -> tuple[list[list[float]], int]:
+) -> tuple[list[list[float]], Ledger]:
     """Estimates the value of the state before each decision as the mean outcome of fresh rollouts from it.
 
         V(s) = (1 / rollouts) * sum_k outcome_k,   each rollout k with its own randomness ahead of s
@@ -25,8 +26,8 @@ def rollout_values(
             renders the conversation anew, as a lighter mode of the policy needs.
 
     Returns:
-        A value for each decision of each episode, 0 where every rollout failed, and the number of tokens the
-        rollouts generated.
+        A value for each decision of each episode, 0 where every rollout failed, and what the
+        rollouts cost.
     """
     decisions = [decision for episode in episodes for decision in episode.decisions]
     starts = [_start(decision, seed, keep_contexts) for decision in decisions for seed in range(rollouts)]
@@ -37,7 +38,7 @@ def rollout_values(
         means.append(fmean(outcomes) if outcomes else 0.0)
     remaining = iter(means)
     values = [[next(remaining) for _ in episode.decisions] for episode in episodes]
-    return values, sum(episode.generated_tokens for episode in played)
+    return values, Ledger.of(played)
 
 
 def _start(decision: Decision, seed: int, keep_context: bool) -> Start[Any]:

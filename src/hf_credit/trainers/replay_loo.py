@@ -2,119 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset, IterableDataset
+from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel
 
 from hf_credit.credit import full_mean, leave_one_out
 from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import ContextKeys, Episode, Interaction, Start, alternatives, replay_from
+from hf_credit.rollouts import ContextKeys, Episode, Interaction, Ledger, Start, alternatives, replay_from
 from hf_credit.rollouts.buckets import Alternative
 from hf_credit.rollouts.episode import Ending
 from hf_credit.trainers.base import CreditTrainer
-from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.central_critic import CentralCritic
+from hf_credit.trainers.critic import Critic
+from hf_credit.trainers.replay_loo_config import ReplayLOOConfig
 
-ESTIMATORS = ("replay", "group")
-BASELINES = ("leave_one_out", "full_mean")
-
-
-@dataclass
-class ReplayLOOConfig(CreditConfig):
-    """The paper's settings (C3, Tables 6 and 7 and Appendix D); see `docs/paper_index.md` for each.
-
-    `trajectories_per_update` counts task instances here; each takes `budget` terminal scores.
-
-    Args:
-        estimator: `"replay"` is the paper's method. `"group"` is MAGRPO: whole episodes, centred over those of their
-            instance, one advantage for all decisions of an episode.
-        budget: terminal scores of one instance and update (eq. 24). No instance gets more; the layout below must use
-            up all of it.
-        alternatives: how many messages are sampled at the context of the first step, the second step and so on. Their
-            product is the budget. With `reference_rollouts`, one number: the alternatives at each chosen context.
-        reference_rollouts: 0 takes the alternatives of one step as the contexts of the next, as the paper's
-            experiments do (section 5.1). A positive number is Algorithm 1 to the letter: that many unscored episodes
-            are played, and `contexts` of the contexts they visit are drawn.
-        contexts: drawn from the reference rollouts of an instance; `contexts * alternatives * replays = budget`.
-        replays: continuations of each alternative at a drawn context.
-        replay: `False` is the ablation "w/o replay": whole episodes, decisions compared whatever their contexts.
-        baseline: `"full_mean"` is the ablation "w/o LOO" (eq. 26).
-        common_random_numbers: whether the alternatives of a context are continued with the same random numbers
-            (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
-        normalise_credit: whether the credits of a context are divided by their standard deviation, as the public code
-            does. Leave-one-out and full-mean credit are then the same.
-        return_clip: returns are clipped to [-return_clip, return_clip].
-    """
-
-    estimator: str = field(default="replay", metadata={"help": "replay (C3), group (MAGRPO)."})
-    budget: int = field(default=8, metadata={"help": "Terminal scores of one instance and update."})
-    alternatives: list[int] = field(
-        default_factory=lambda: [2, 4], metadata={"help": "Messages sampled at the context of each step."}
-    )
-    reference_rollouts: int = field(default=0, metadata={"help": "Unscored episodes that contexts are drawn from."})
-    contexts: int = field(default=2, metadata={"help": "Contexts drawn from the reference rollouts."})
-    replays: int = field(default=1, metadata={"help": "Continuations of each alternative at a drawn context."})
-    replay: bool = field(default=True, metadata={"help": "False: whole episodes, contexts not matched."})
-    baseline: str = field(default="leave_one_out", metadata={"help": "leave_one_out or full_mean."})
-    common_random_numbers: bool = field(default=False, metadata={"help": "Same random numbers for alternatives."})
-    normalise_credit: bool = field(default=False, metadata={"help": "Divide credits by their standard deviation."})
-    return_clip: float = field(default=10.0, metadata={"help": "Returns are clipped to this, both ways."})
-
-    beta: float = 0.001
-    num_train_epochs: float = 5
-    shuffle_dataset: bool = False
-    lr_scheduler_type: str = "cosine"
-    warmup_steps: float = 0.03
-    adam_beta2: float = 0.95
-    temperature: float = 0.7
-    top_p: float = 0.8
-    top_k: int = 20
-    max_completion_length: int = 512
-    max_context_tokens: int | None = 2560
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, known in (("estimator", ESTIMATORS), ("baseline", BASELINES)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
-        if not self.return_clip > 0:
-            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
-        for name, least in (("budget", 2), ("contexts", 1), ("replays", 1), ("reference_rollouts", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}; raise it.")
-        if self.estimator == "replay" and self.replay:
-            self._refuse_impossible_layout()
-
-    @property
-    def fanout(self) -> tuple[int, ...]:
-        """Alternatives at each step of an episode that is played from its start."""
-        return tuple(self.alternatives) if self.estimator == "replay" and self.replay else (self.budget,)
-
-    def _refuse_impossible_layout(self) -> None:
-        if not self.alternatives or min(self.alternatives) < 1 or max(self.alternatives) < 2:
-            raise ValueError(
-                f"alternatives must be 2 or more at some step and 1 or more at each, got {self.alternatives}; a message "
-                "alone has nothing to be compared with."
-            )
-        if not self.reference_rollouts:
-            calls, told = math.prod(self.alternatives), f"the product of alternatives={self.alternatives}"
-        elif len(self.alternatives) == 1:
-            calls = self.contexts * self.alternatives[0] * self.replays
-            told = f"contexts * alternatives * replays = {self.contexts} * {self.alternatives[0]} * {self.replays}"
-        else:
-            raise ValueError(
-                f"alternatives must be one number with reference_rollouts, got {self.alternatives}; name how many "
-                "messages each drawn context gets."
-            )
-        if calls != self.budget:
-            raise ValueError(
-                f"the layout must use the budget of an instance, got {told} = {calls} for a budget of {self.budget}; "
-                "change one."
-            )
+__all__ = ["ReplayLOOConfig", "ReplayLOOTrainer"]
 
 
 class ReplayLOOTrainer(CreditTrainer):
@@ -132,6 +40,8 @@ class ReplayLOOTrainer(CreditTrainer):
         interaction: who speaks when and who scores, such as a `Collaboration`; a game will do.
         args: the settings; the paper's if `None`.
         train_dataset: task rows.
+        critic: for `estimator="critic"`, the backbone of the critic in place of `args.critic_model`: a model, or the
+            adapter to put beside the policy's.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:
@@ -154,11 +64,16 @@ class ReplayLOOTrainer(CreditTrainer):
         interaction: Interaction[Any],
         args: ReplayLOOConfig | None = None,
         train_dataset: Dataset | IterableDataset | None = None,
+        critic: str | PreTrainedModel | LoraConfig | None = None,
         **kwargs: Any,
     ) -> None:
         if train_dataset is None:
             raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
         super().__init__(model, interaction, args or ReplayLOOConfig(), train_dataset, **kwargs)
+        self.critic = self._make_critic(critic) if self.args.estimator == "critic" else None
+        self._judge = self.critic and CentralCritic(
+            self.critic, self.args.gamma, self.args.lam, self._room_for_context()
+        )
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
         """The episodes of each task row: one in evaluation, else as many as the budget pays for."""
@@ -179,6 +94,11 @@ class ReplayLOOTrainer(CreditTrainer):
             return advantages
         if self.args.estimator == "group":
             return self._group_credit(episodes, advantages)
+        if self._judge is not None:
+            credits, taught = self._judge.credit(episodes, [self._clipped(episode.outcome) for episode in episodes])
+            for name, value in taught.items():
+                self.log_metric(f"critic/{name}", value)
+            return credits
         compared = alternatives(episodes, match_contexts=self.args.replay)
         self._refuse_collisions(compared)
         credits = self._bucket_credit(compared)
@@ -187,6 +107,40 @@ class ReplayLOOTrainer(CreditTrainer):
             advantages[row][turn] = credit
         self._log_buckets(compared, credits)
         return advantages
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        critic = {} if self.critic is None else {"critic": self.critic.state()}
+        return {**super().checkpoint_state(), **critic}
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        super().load_checkpoint_state(state)
+        if self.critic is not None:
+            self.critic.load_state(state["critic"])
+
+    def load_from_other_processes(self, folder: Path) -> None:
+        super().load_from_other_processes(folder)
+        if self.critic is not None:
+            self.critic.load(folder)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        super().save_model(output_dir, _internal_call)
+        if self.critic is not None and self.is_world_process_zero():
+            self.critic.save(output_dir or self.args.output_dir)
+
+    def _make_critic(self, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic:
+        policy = self.accelerator.unwrap_model(self.model)
+        if backbone is None:
+            backbone = self.args.critic_model
+        if backbone is None and isinstance(policy, PeftModel):
+            backbone = policy.peft_config[policy.active_adapter]
+        return Critic(
+            policy.config._name_or_path if backbone is None else backbone,
+            policy,
+            self.chat.tokenizer,
+            self.accelerator,
+            self.args.critic_config(),
+            self.args.model_init_kwargs,
+        )
 
     # Where episodes begin ---------------------------------------------------------------------------------------
 
@@ -213,8 +167,9 @@ class ReplayLOOTrainer(CreditTrainer):
                 named = self._stream("context", instance, number)
                 starts.append(replay_from(self.interaction, self.chat, episode, turn, fanout=fanout, stream=named))
                 instances.append(instance)
-        tokens = sum(self.ranks.gather([sum(episode.generated_tokens for episode in references)]))
-        self.log_metric("tokens/reference_rollouts", tokens)
+        cost = Ledger.of(references)
+        self.log_metric("tokens/reference_rollouts", sum(self.ranks.gather([cost.completion_tokens])))
+        self.spend(cost)
         return starts, instances
 
     def _refuse_over_budget(self, episodes: Sequence[Episode]) -> None:

@@ -129,6 +129,9 @@ class ResumableTrainer(Trainer):
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Takes back what `checkpoint_state` gave."""
 
+    def load_from_other_processes(self, folder: Path) -> None:
+        """Takes from a checkpoint what does not depend on the number of processes, where that has changed."""
+
     def train(
         self,
         resume_from_checkpoint: str | Path | bool | None = None,
@@ -241,3 +244,5 @@ class ResumableTrainer(Trainer):
         own = folder / _STATE_FILE.format(self.accelerator.process_index)
         if recorded_run(folder)["processes"] == self.accelerator.num_processes:
             self.load_checkpoint_state(torch.load(own, map_location=self.accelerator.device, weights_only=True))
+        else:
+            self.load_from_other_processes(folder)

@@ -196,11 +196,13 @@ class VerifiableProcessTrainer(CreditTrainer):
 
     def _value_rewards(self, episodes: list[Episode]) -> list[list[float | None]]:
         sound = [episode if episode.ending != Ending.ERROR else replace(episode, decisions=()) for episode in episodes]
-        values, tokens = rollout_values(
+        values, cost = rollout_values(
             sound, self.value_engine, self.args.value_rollouts, keep_contexts=self.value_engine is self.engine
         )
         self.ranks.finish()
-        self.log_metric("tokens/value_rollouts", sum(self.ranks.gather([tokens])))
+        self.log_metric("tokens/value_rollouts", sum(self.ranks.gather([cost.completion_tokens])))
+        if self.model.training:
+            self.spend(cost)
         estimates, active = _matrix(values)
         outcomes = torch.tensor([episode.outcome for episode in episodes], dtype=estimates.dtype)
         known = value_differences(estimates, outcomes, active).tolist()

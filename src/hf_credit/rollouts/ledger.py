@@ -1,0 +1,72 @@
+"""What training has cost so far, in units that compare methods (paper C3, Appendix M)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hf_credit.rollouts.episode import Episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """A sum of costs. Ledgers add up.
+
+    Attributes:
+        scoring_events: how often an outcome was asked for (TSE).
+        prompt_tokens: tokens the policy was given, over all replies.
+        completion_tokens: tokens the policy produced.
+        decisions: replies by role (ADS).
+    """
+
+    scoring_events: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    decisions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens (TT)."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @classmethod
+    def of(cls, episodes: Iterable[Episode]) -> Ledger:
+        """What episodes cost; a decision that several of them share counts once."""
+        total = cls()
+        for episode in episodes:
+            own = episode.own_decisions
+            total += cls(
+                scoring_events=int(episode.scored),
+                prompt_tokens=sum(len(decision.context_ids) for decision in own),
+                completion_tokens=sum(len(decision.action_ids) for decision in own),
+                decisions=Counter(decision.role for decision in own),
+            )
+        return total
+
+    def __add__(self, other: Ledger) -> Ledger:
+        return Ledger(
+            scoring_events=self.scoring_events + other.scoring_events,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            decisions=dict(Counter(self.decisions) + Counter(other.decisions)),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """The sums by the names they are logged under."""
+        return {
+            "budget/scoring_events": self.scoring_events,
+            "budget/tokens": self.tokens,
+            "budget/completion_tokens": self.completion_tokens,
+            **{f"budget/decisions/{role}": count for role, count in sorted(self.decisions.items())},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; `Ledger(**values)` gives it back."""
+        return {
+            "scoring_events": self.scoring_events,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "decisions": dict(self.decisions),
+        }

@@ -1,0 +1,54 @@
+"""The paper's settings, and layouts that cannot meet their budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit import ReplayLOOConfig
+
+
+def config(tmp_path: Path, **changed: Any) -> ReplayLOOConfig:
+    base = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none"}
+    return ReplayLOOConfig(**{**base, **changed})
+
+
+def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    assert (settings.budget, settings.alternatives, settings.fanout) == (8, [2, 4], (2, 4))
+    assert (settings.baseline, settings.replay, settings.normalise_credit) == ("leave_one_out", True, False)
+    assert (settings.epsilon, settings.return_clip, settings.num_train_epochs) == (0.2, 10, 5)
+    assert (settings.adam_beta1, settings.adam_beta2, settings.max_grad_norm, settings.weight_decay) == (
+        0.9,
+        0.95,
+        1,
+        0,
+    )
+    assert (settings.lr_scheduler_type, settings.warmup_steps, settings.shuffle_dataset) == ("cosine", 0.03, False)
+    assert (settings.temperature, settings.top_p, settings.top_k) == (0.7, 0.8, 20)
+    assert (settings.max_context_tokens, settings.max_completion_length) == (2560, 512)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"estimator": "q"}, "estimator must be one of replay, group, critic, got 'q'"),
+        ({"baseline": "mean"}, "baseline must be one of leave_one_out, full_mean, got 'mean'"),
+        ({"alternatives": [1, 1], "budget": 2}, r"2 or more at some step and 1 or more at each, got \[1, 1\]"),
+        ({"alternatives": []}, r"got \[\]"),
+        ({"alternatives": [2, 3]}, r"product of alternatives=\[2, 3\] = 6 for a budget of 8"),
+        ({"reference_rollouts": 1}, r"one number with reference_rollouts, got \[2, 4\]"),
+        ({"reference_rollouts": 1, "alternatives": [3]}, r"2 \* 3 \* 1 = 6 for a budget of 8"),
+        ({"budget": 1}, "budget must be at least 2, got 1"),
+        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ({"critic_clip": 0.0}, "clip of a critic must be a number above 0, got 0.0"),
+        ({"return_clip": 0.0}, "return_clip must be above 0, got 0.0"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_in_one_sentence(
+    tmp_path: Path, settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        config(tmp_path, **settings)
