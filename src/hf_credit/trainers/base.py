@@ -23,7 +23,7 @@ from trl.trainer.utils import use_adapter
 from hf_credit.credit import sampling_ratio
 from hf_credit.policies.generation import can_continue
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
-from hf_credit.rollouts.batches import idle_row, micro_batches, pad_rows
+from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
 from hf_credit.trainers.generation import ContinuingReplies
@@ -32,8 +32,6 @@ from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.shared_prefix import shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
-
-_FORWARD_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
 class CreditTrainer(ResumableTrainer, GRPOTrainer):
@@ -255,19 +253,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
 
     def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token under `model`."""
-        rows = torch.arange(len(batch["prompt_ids"]), device=self.accelerator.device)
-        logprobs = torch.zeros(batch["completion_ids"].shape, device=self.accelerator.device)
-        forward = {name: batch[name] for name in _FORWARD_KEYS}
-        for part in micro_batches({**forward, "row": rows}, self.args.per_device_train_batch_size):
-            width = part["completion_ids"].shape[1]
-            values, _, _ = self._get_per_token_logps_and_entropies(
-                model,
-                torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1),
-                torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1),
-                width,
-            )
-            logprobs[part["row"], :width] = values.float()
-        return logprobs
+
+        def logprobs(ids: Tensor, mask: Tensor, completion_tokens: int) -> Tensor:
+            return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
+
+        return in_parts(batch, self.args.per_device_train_batch_size, logprobs)
 
     def _get_per_token_logps_and_entropies(
         self,
