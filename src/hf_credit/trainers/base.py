@@ -22,7 +22,7 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.policies.generation import can_continue
-from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, Start, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
@@ -101,6 +101,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             peft_config=peft_config,
         )
         self.interaction = interaction
+        self.ledger = Ledger()
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
@@ -139,6 +140,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, already the same on every process."""
         self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+    def spend(self, cost: Ledger) -> None:
+        """Adds what this process has spent on training to the ledger of the run, on every process."""
+        self.ledger = sum(self.ranks.gather([cost]), start=self.ledger)
+        self.state.num_input_tokens_seen = self.ledger.tokens
 
     # The seam ---------------------------------------------------------------------------------------------------
 
@@ -286,10 +292,12 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
         unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        return {"step": self._step, "rollouts": self._buffered_inputs if unfinished else None}
+        kept = self._buffered_inputs if unfinished else None
+        return {"step": self._step, "rollouts": kept, "ledger": self.ledger.to_dict()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         self._step, self._buffered_inputs = state["step"], state["rollouts"]
+        self.ledger = Ledger(**state["ledger"])
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
@@ -308,12 +316,12 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     def _log_episodes(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
-        metrics = update_metrics(summaries)
-        for name, value in metrics.items():
+        for name, value in update_metrics(summaries).items():
             self.log_metric(name, value)
         if self.model.training:
-            self.state.num_input_tokens_seen += int(metrics["tokens/generated"] + metrics["tokens/context"])
-            self._metrics["train"]["num_tokens"] = [self.state.num_input_tokens_seen]
+            self.spend(Ledger.of(episodes))
+            for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
+                self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
 
     def _log_conversations(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
         if not self.log_completions:
