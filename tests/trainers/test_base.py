@@ -122,14 +122,19 @@ def test_lora_trains_the_adapter_alone_and_saves_it(
     one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    trainer = one_update(micro_policy, trainer_kwargs={"peft_config": lora}, beta=0.1)
+    trainer = one_update(micro_policy, trainer_kwargs={"peft_config": lora}, beta=0.1, warmup_steps=0)
     assert trainer.kept[0]
     assert all("lora_" in name for name in trainer.kept[0])
     trainer.save_model(str(tmp_path / "adapter"))
-    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(micro_policy), tmp_path / "adapter")
+    base, tokens = AutoModelForCausalLM.from_pretrained(micro_policy), torch.arange(12)[None]
+    before = base(tokens).logits.detach()
+    loaded = PeftModel.from_pretrained(base, tmp_path / "adapter")
     trained = trainer.model.state_dict()
     for name, value in loaded.state_dict().items():
         assert torch.equal(value, trained[name]), name
+    after = trainer.model.eval()(tokens).logits
+    assert (after - before).abs().max() > 1e-4
+    assert torch.equal(loaded(tokens).logits, after)
 
 
 def test_a_policy_in_four_bits_trains_its_adapter(one_update: Callable[..., Any], micro_policy: Path) -> None:
