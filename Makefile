@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 test: lint ## run the linter, the type checker and the whole test suite
 	$(BIN)/python -m pytest
 
-test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (10 minutes)
+test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 
 # What is removed again is built for GPUs, does not load beside torch for processors, and serves images and sound.
