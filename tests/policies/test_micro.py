@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
+from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task
 from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, init_policy, warm_up
+from hf_credit.policies.generation import sampler
+from hf_credit.policies.micro import (
+    MicroConfig,
+    build_model,
+    build_tokenizer,
+    init_collaboration_policy,
+    init_policy,
+    tokenizer_of,
+    warm_up,
+)
 from hf_credit.policies.scripted import scripted_episodes
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Row, Start, decision_rows
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 SMALL = MicroConfig(hidden_size=16, layers=1, heads=2)
@@ -271,6 +281,57 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
     assert '"quality": 0.25' in (folder / "README.md").read_text(encoding="utf-8")
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"] == 1
+
+
+# Collaborations
+
+
+@pytest.fixture(scope="module")
+def relay_policy(tmp_path_factory):
+    """Two numbers, always told and always added right, in every pair."""
+    pairs = [*relay_pairs("train", 2), *relay_pairs("held_out", 2)]
+    starts = [Start(task=relay_task(*pairs[seed % 4], 2), seed=seed) for seed in range(64)]
+    config = MicroConfig(
+        hidden_size=32, layers=2, heads=2, episodes=64, epochs=12, batch_rows=16, learning_rate=4e-3, quality=1.0
+    )
+    return init_collaboration_policy(
+        relay(2), lambda quality: relay_player(quality, 2), starts, tmp_path_factory.mktemp("relay"), config
+    )
+
+
+def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
+    tokenizer = AutoTokenizer.from_pretrained(relay_policy)
+    model = AutoModelForCausalLM.from_pretrained(relay_policy)
+    engine = Engine(relay(2), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2, temperature=0))
+    pairs = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    episodes = engine.run([Start(task=relay_task(*pair, 2)) for pair in pairs])
+    assert [[d.action_text for d in episode.decisions] for episode in episodes] == [
+        ["0", "0"],
+        ["0", "1"],
+        ["1", "1"],
+        ["1", "0"],
+    ]
+    assert {len(decision.action_ids) for episode in episodes for decision in episode.decisions} == {2}
+
+
+def test_the_tokenizer_of_a_collaboration_knows_what_it_shows(relay_policy):
+    tokenizer = AutoTokenizer.from_pretrained(relay_policy)
+    ids = tokenizer("Problem: secret 1\n\nContext:", add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["Problem", ":", " secret", " 1", "\n", "\n", "Context", ":"]
+
+
+def test_the_folder_of_a_collaboration_says_what_it_holds(relay_policy):
+    card = (relay_policy / "README.md").read_text(encoding="utf-8")
+    assert "tags: [hf-credit, micro-policy, collaboration]" in card
+    assert "# A micro policy for a collaboration of reasoner and actor" in card
+    assert '{"reasoner": "tell", "actor": "answer mod 2"}' in card
+    assert '"quality": 1.0' in card
+
+
+def test_the_tokenizer_of_texts_knows_their_words_and_characters():
+    tokenizer = tokenizer_of(["add 3", "é"])
+    ids = tokenizer("add 3éd", add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["add", " 3", "é", "d"]
 
 
 # Refused

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hf_credit import make
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.collaborations.relay import relay, relay_player, relay_task
 from hf_credit.oracles import default_oracle
-from hf_credit.policies.micro import build_tokenizer
-from hf_credit.policies.scripted import scripted_episode, scripted_episodes
+from hf_credit.policies.micro import build_tokenizer, tokenizer_of
+from hf_credit.policies.scripted import play, scripted_episode, scripted_episodes, walk
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start, verify
 
 SUDOKU = make("sudoku", size=4, blanks=4)
@@ -88,3 +90,54 @@ def test_it_stops_at_the_turn_limit(chat):
 def test_a_quality_out_of_range_is_refused(chat, quality):
     with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got "):
         scripted_episode(EnvironmentInteraction(SUDOKU), chat, ORACLE, quality, STARTS[0])
+
+
+# Scripts of one's own
+
+
+VOTE = Collaboration(
+    roles={"asker": "ask", "voter": "vote"},
+    events=[
+        Event("open", "asker"),
+        Event("first", "voter", after="open"),
+        Event("second", "voter", after="open"),
+        Event("count", "asker", after=("first", "second")),
+    ],
+    final="count",
+    scorer=lambda task, text: text == task["answer"],
+)
+
+
+def vote(state, request, draws):
+    return request.messages[1]["content"][-1] if request.event == "count" else str(draws.randrange(10))
+
+
+def test_a_script_plays_all_roles_of_a_collaboration():
+    steps, final = walk(VOTE, vote, Start(task={"problem": "?", "answer": ""}, seed=3))
+    assert [[request.event for request in requests] for _, requests, _ in steps] == [
+        ["open"],
+        ["first", "second"],
+        ["count"],
+    ]
+    assert [reply for _, _, replies in steps for reply in replies] == [text for _, text in final.transcript]
+    assert steps[0][0] == VOTE.start({"problem": "?", "answer": ""}, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_script_s_episode_is_the_one_that_an_engine_would_record(seed):
+    chat = Chat(tokenizer_of(["Problem: ?\n\nContext: 0123456789", "ask", "vote"]))
+    start = Start(task={"problem": "?", "answer": "4"}, seed=seed)
+    scripted = play(VOTE, chat, vote, start)
+    replies = iter([decision.action_ids for decision in scripted.decisions])
+    assert Engine(VOTE, chat, lambda contexts: [Generation(ids=next(replies)) for _ in contexts]).run([start]) == [
+        scripted
+    ]
+    assert [decision.event for decision in scripted.decisions] == ["open", "first", "second", "count"]
+    assert scripted.outcome == float(scripted.decisions[2].action_text == "4")
+
+
+def test_the_seed_of_a_start_drives_a_script():
+    player = relay_player(0.0)
+    told = [walk(relay(), player, Start(task=relay_task(1, 2), seed=seed))[1].transcript for seed in range(20)]
+    assert len(set(told)) > 10
+    assert told[3] == walk(relay(), player, Start(task={**relay_task(1, 2), "seed": 3}))[1].transcript

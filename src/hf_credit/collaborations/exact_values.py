@@ -1,0 +1,217 @@
+"""What every message is worth under a policy, by enumeration: the truth that estimates of credit are measured with.
+
+It is for policies and replies so small that every reply can be looked at: a micro policy and two tokens, say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_credit.rollouts import Chat, Interaction
+
+S = TypeVar("S")
+_BATCH_TOKENS = 2**16
+# The place of a context, the tokens of a reply so far, and their probability.
+_Open = tuple[int, tuple[int, ...], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactValues:
+    """A decision: every reply a to its context h, with the policy as the continuation.
+
+    Replies are keyed by their text, as `Decision.action_text` has it; several token sequences may read the same.
+    Those left out for their improbability count as worth 0, so that every value is a lower bound, and with outcomes
+    in [0, 1] the true one is at most `errors[text]`, or `error`, above it. Nothing is left out where `floor` was 0.
+
+    Attributes:
+        probabilities: pi(a | h).
+        values: Q(h, a), the expected outcome after the reply (paper C3, eq. 17).
+        errors: how far above `values` the truth can be.
+    """
+
+    probabilities: Mapping[str, float]
+    values: Mapping[str, float]
+    errors: Mapping[str, float]
+
+    @property
+    def covered(self) -> float:
+        """The probability of the replies that were looked at, 1 if all were."""
+        return sum(self.probabilities.values())
+
+    @property
+    def value(self) -> float:
+        """V(h) = sum over a of pi(a | h) Q(h, a) (paper C3, eq. 19)."""
+        return sum(probability * self.values[text] for text, probability in self.probabilities.items())
+
+    @property
+    def error(self) -> float:
+        """How far above `value` the truth can be."""
+        known = sum(probability * self.errors[text] for text, probability in self.probabilities.items())
+        return known + max(0.0, 1 - self.covered)
+
+    def advantage(self, text: str) -> float:
+        """A*(h, a) = Q(h, a) - V(h) (paper C3, eq. 20).
+
+        Args:
+            text: a reply, as `Decision.action_text` has it.
+
+        Raises:
+            ValueError: the reply was not looked at.
+        """
+        if text not in self.values:
+            raise ValueError(
+                f"a reply must be one that the policy gives with a probability of at least the floor, got {text!r}; "
+                "lower the floor."
+            )
+        return self.values[text] - self.value
+
+
+def exact_values(
+    interaction: Interaction[S],
+    chat: Chat,
+    model: PreTrainedModel,
+    states: Sequence[S],
+    *,
+    max_new_tokens: int = 2,
+    temperature: float = 1.0,
+    floor: float = 0.0,
+) -> list[ExactValues]:
+    """The exact values of every reply in each state, the policy sampling from all of its vocabulary.
+
+    A decision costs about (vocabulary size)^(max_new_tokens - 1) passes of the model, to the power of how many
+    decisions there are until the end, less what has the same state after it or is below `floor`. Of a relay task
+    of ten numbers and replies of two tokens, a floor of 1e-4 bounds the errors by about 0.01 and one of 1e-5 by about
+    0.002.
+
+    Args:
+        interaction: what is played, by one speaker at a time.
+        chat: renders the contexts. They are rendered anew in every state, so this is right where no conversation
+            continues an earlier one, as in a `Collaboration`.
+        model: the policy of all roles, used in evaluation mode.
+        states: with somebody to reply.
+        max_new_tokens: the longest reply in tokens, its end included; the policy's sampler must have the same limit.
+        temperature: of the sampling, above 0.
+        floor: sequences of tokens with a smaller probability are left out, in [0, 1).
+
+    Returns:
+        One for each state.
+
+    Raises:
+        ValueError: nobody or more than one is to reply in a state, or a number is out of range.
+    """
+    if max_new_tokens < 1 or temperature <= 0 or not 0 <= floor < 1:
+        raise ValueError(
+            "exact values need max_new_tokens >= 1, temperature > 0 and 0 <= floor < 1, got "
+            f"{max_new_tokens}, {temperature} and {floor}; correct the one that is out of range."
+        )
+    model.eval()
+    contexts = [_context(interaction, chat, state) for state in states]
+    distinct = {context: place for place, context in enumerate(dict.fromkeys(contexts))}
+    sequences = _enumerate(model, list(distinct), _ends(model, chat), max_new_tokens, temperature, floor)
+    replies = _texts(chat, sequences)
+    after = [
+        {text: interaction.advance(state, [text]) for text in replies[distinct[context]]}
+        for state, context in zip(states, contexts, strict=True)
+    ]
+    reached = dict.fromkeys(state for by_text in after for state in by_text.values())
+    going = [state for state in reached if interaction.pending(state)]
+    later = (
+        exact_values(
+            interaction, chat, model, going, max_new_tokens=max_new_tokens, temperature=temperature, floor=floor
+        )
+        if going
+        else []
+    )
+    worth = {state: (values.value, values.error) for state, values in zip(going, later, strict=True)}
+    worth |= {state: (float(interaction.outcome(state)), 0.0) for state in reached if state not in worth}
+    return [
+        ExactValues(
+            probabilities=replies[distinct[context]],
+            values={text: worth[state][0] for text, state in by_text.items()},
+            errors={text: worth[state][1] for text, state in by_text.items()},
+        )
+        for context, by_text in zip(contexts, after, strict=True)
+    ]
+
+
+def _context(interaction: Interaction[S], chat: Chat, state: S) -> tuple[int, ...]:
+    requests = interaction.pending(state)
+    if len(requests) != 1:
+        events = ", ".join(request.event for request in requests) or "nobody"
+        raise ValueError(
+            f"exact values need one speaker at a time, got {events}; choose states in which just one replies."
+        )
+    return chat.context(requests[0].messages)
+
+
+def _ends(model: PreTrainedModel, chat: Chat) -> Tensor:
+    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ends = {chat.tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
+    return torch.tensor(sorted(ends))
+
+
+def _enumerate(
+    model: PreTrainedModel,
+    contexts: list[tuple[int, ...]],
+    ends: Tensor,
+    max_new_tokens: int,
+    temperature: float,
+    floor: float,
+) -> list[dict[tuple[int, ...], float]]:
+    """The probability of each reply to each context, replies in tokens."""
+    replies: list[dict[tuple[int, ...], float]] = [{} for _ in contexts]
+    open_ends: list[_Open] = [(place, (), 1.0) for place in range(len(contexts))]
+    for length in range(1, max_new_tokens + 1):
+        longer: list[_Open] = []
+        for part in _alike(contexts, open_ends):
+            ids = torch.tensor([[*contexts[place], *reply] for place, reply, _ in part], device=model.device)
+            before = torch.tensor([probability for _, _, probability in part], dtype=torch.float64)
+            after = before[:, None] * _next_token(model, ids, temperature)
+            ended = torch.isin(torch.arange(after.shape[1]), ends) if length < max_new_tokens else torch.tensor(True)
+            kept = (after >= floor) & (after > 0)
+            for row, token, over, probability in zip(
+                *kept.nonzero().T.tolist(), ended.expand_as(after)[kept].tolist(), after[kept].tolist(), strict=True
+            ):
+                place, reply, _ = part[row]
+                if over:
+                    replies[place][*reply, token] = probability
+                else:
+                    longer.append((place, (*reply, token), probability))
+        open_ends = longer
+    return replies
+
+
+def _alike(contexts: list[tuple[int, ...]], open_ends: list[_Open]) -> Iterator[list[_Open]]:
+    """Batches of one length each, so that none needs padding."""
+    by_length: dict[int, list[_Open]] = {}
+    for place, reply, probability in open_ends:
+        by_length.setdefault(len(contexts[place]) + len(reply), []).append((place, reply, probability))
+    for length, alike in by_length.items():
+        size = max(1, _BATCH_TOKENS // length)
+        yield from (alike[first : first + size] for first in range(0, len(alike), size))
+
+
+@torch.inference_mode()
+def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tensor:
+    """Of shape (sequences, vocabulary)."""
+    logits = cast(Any, model)(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
+    return (logits.double().cpu() / temperature).softmax(dim=-1)
+
+
+def _texts(chat: Chat, sequences: list[dict[tuple[int, ...], float]]) -> list[dict[str, float]]:
+    """The same probabilities by text."""
+    distinct = list(dict.fromkeys(ids for replies in sequences for ids in replies))
+    text_of = dict(zip(distinct, chat.texts(distinct), strict=True))
+    by_text: list[dict[str, float]] = []
+    for replies in sequences:
+        texts: dict[str, float] = {}
+        for ids, probability in replies.items():
+            texts[text_of[ids]] = texts.get(text_of[ids], 0.0) + probability
+        by_text.append(texts)
+    return by_text

@@ -1,0 +1,32 @@
+"""Collaborations have names, and one that needs a scorer takes it by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_credit.collaborations import COLLABORATIONS, Collaboration, make
+from hf_credit.collaborations.relay import relay_score
+
+
+def test_every_name_makes_a_collaboration():
+    options = {"reasoner_actor": {"domain": "math", "scorer": relay_score}}
+    for name in COLLABORATIONS:
+        assert isinstance(make(name, **options.get(name, {})), Collaboration)
+
+
+def test_options_are_passed_on():
+    assert make("relay", size=4).roles["actor"] == "answer mod 4"
+
+
+def test_a_scorer_is_given_by_name():
+    made = make("reasoner_actor", domain="code", scorer="hf_credit.collaborations.relay:relay_score")
+    assert made.scorer is relay_score
+
+
+def test_an_unknown_name_or_option_is_refused():
+    with pytest.raises(ValueError, match="collaboration must be one of reasoner_actor, relay, got 'vote'; "):
+        make("vote")
+    with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
+        make("relay", length=3)
+    with pytest.raises(ValueError, match=r"importable as 'package.module:function', got 'exact'"):
+        make("reasoner_actor", domain="math", scorer="exact")

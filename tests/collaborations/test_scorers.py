@@ -1,0 +1,75 @@
+"""Scorers come as functions or by name, and their scores are numbers in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+import operator
+from fractions import Fraction
+
+import numpy
+import pytest
+import torch
+
+from hf_credit.collaborations.relay import relay_score
+from hf_credit.collaborations.scorers import check_score, resolve_scorer
+
+
+def test_a_function_stays_what_it_is():
+    assert resolve_scorer(relay_score) is relay_score
+    assert resolve_scorer(operator.eq) is operator.eq
+
+
+def test_a_name_finds_its_function():
+    assert resolve_scorer("hf_credit.collaborations.relay:relay_score") is relay_score
+
+
+def test_a_name_is_looked_for_in_the_folder_of_the_run(tmp_path, monkeypatch):
+    (tmp_path / "own_scoring_of_this_test.py").write_text("def half(task, text):\n    return 0.5\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve_scorer("own_scoring_of_this_test:half")({}, "") == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("no_such_package.scoring:exact", "No module named 'no_such_package'"),
+        ("hf_credit.collaborations.relay:no_such_function", "has no attribute 'no_such_function'"),
+        ("hf_credit.collaborations.relay", "no module and function"),
+        (":score", "no module and function"),
+        ("", "no module and function"),
+    ],
+)
+def test_a_name_that_finds_nothing_is_refused(name, why):
+    with pytest.raises(ValueError, match=rf"importable as 'package.module:function', got '{name}' \(.*{why}.*\); "):
+        resolve_scorer(name)
+
+
+@pytest.mark.parametrize("scorer", [0.5, "math:pi", lambda text: 0.5, lambda task, text, more: 0.5])
+def test_what_cannot_be_called_with_a_task_and_a_text_is_refused(scorer):
+    with pytest.raises(ValueError, match=r"a function of a task and a text, got .*; pass score\(task, text\)\."):
+        resolve_scorer(scorer)
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (True, 1.0),
+        (False, 0.0),
+        (1, 1.0),
+        (0.25, 0.25),
+        (Fraction(1, 4), 0.25),
+        (numpy.float32(0.25), 0.25),
+        (numpy.int64(1), 1.0),
+    ],
+)
+def test_a_number_in_range_is_a_score(score, expected):
+    assert check_score(score, relay_score) == expected
+    assert type(check_score(score, relay_score)) is float
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1, 2, None, "1", [1], torch.tensor(1.0), 1j])
+def test_anything_else_is_refused(score):
+    with pytest.raises(
+        ValueError, match=r"a number in \[0, 1\], got .+ from relay_score; scale it or mend the scorer"
+    ):
+        check_score(score, relay_score)

@@ -1,0 +1,70 @@
+"""Texts are trimmed, and lose the marks of a chat template and nothing of mathematics."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.collaborations.text import normalise, sanitise_mathematics
+
+
+def test_ends_are_trimmed_and_line_breaks_are_of_one_kind():
+    assert normalise(" \r\n a\r\nb\rc\n\n d \t\r") == "a\nb\nc\n\n d"
+
+
+@given(st.text())
+def test_a_normal_text_stays_as_it_is(text):
+    assert normalise(normalise(text)) == normalise(text)
+    assert "\r" not in normalise(text)
+
+
+@pytest.mark.parametrize(
+    ("leaked", "clean"),
+    [
+        ("x = 3<|im_end|>", "x = 3"),
+        ("<|im_start|>assistant\nx = 3<|im_end|>\n<|endoftext|>", "x = 3"),
+        ("<|im_start|>system", ""),
+        ("x = 3</s>", "x = 3"),
+        ("assistant\nx = 3", "x = 3"),
+        ("x = 3\nuser", "x = 3"),
+        ("Assistant: x = 3", "x = 3"),
+        ("### Assistant: x = 3", "x = 3"),
+        ("x = 3\nuser: and y?", "x = 3\n and y?"),
+        ("[INST] x = 3 [/INST]", "x = 3"),
+        ("<<SYS>>x = 3<</SYS>>", "x = 3"),
+        ("<start_of_turn>model\nx = 3<end_of_turn>", "x = 3"),
+        ("<|start_header_id|>assistant<|end_header_id|>\n\nx = 3<|eot_id|>", "x = 3"),
+        ("<|im_<|im_end|>end|>x = 3", "x = 3"),
+        ("<|user|>\nx = 3<|assistant|>", "x = 3"),
+    ],
+)
+def test_the_marks_of_a_template_go(leaked, clean):
+    assert sanitise_mathematics(leaked) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{\frac{1}{2}}, so $|x| < 3$ and $\langle x|y \rangle$",
+        "0 <|x|> 1 <|psi|> <s> <x> </x>",
+        "a < b > c, {x | x > 0}, [1, 2], ||v||",
+        "System: x + y = 1",
+        "The user: 5 dollars, the assistant: 3",
+        "Assistants and users stand in line.",
+        "def f(x):\n    return x </ s>",
+        r"\left. \begin{cases} a \\ b \end{cases} \right|_{0}^{1}",
+    ],
+)
+def test_mathematics_stays(text):
+    assert sanitise_mathematics(text) == text
+
+
+PIECES = ["<|im_start|>", "<|im_", "end|>", "</", "s>", "assistant", "user:", "\n", "\r\n", " ", "x", "|>", "<|", "#"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
+def test_what_is_clean_stays_as_it_is(text):
+    clean = sanitise_mathematics(text)
+    assert sanitise_mathematics(clean) == clean == normalise(clean)
+    assert "<|im_end|>" not in clean
