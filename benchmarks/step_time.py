@@ -61,6 +61,7 @@ def step_times(trainer: Any) -> list[dict[str, float]]:
         clock.label(owner, method, label)
     if hasattr(trainer, "credit"):
         clock.label(trainer, "credit", "credit")
+        clock.label(trainer.ranks, "generate", "generation")  # TRL's call or the one that keeps keys and values
     create_optimizer = trainer.create_optimizer
 
     def create_labelled(*args: Any, **kwargs: Any) -> Any:

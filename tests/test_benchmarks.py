@@ -85,6 +85,17 @@ def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert rows[0]["tokens a step"] == rows[1]["tokens a step"]
 
 
+def test_shared_prefix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--prefix=128", "--hidden-size=64", "--layers=1", "--repeats=1")
+    rows = run("shared_prefix", capsys, tmp_path, *sizes)
+    assert [(row["prefix"], row["prompt"]) for row in rows] == [
+        (prefix, prompt) for prefix in ("16", "32", "128") for prompt in ("each row by itself", "prompt shared")
+    ]
+    apart = [float(row["gradient's difference"]) for row in rows[1::2]]
+    assert max(apart) < 1e-4
+    assert apart[-1] > 0  # two ways to the same sums; behind the shortest prompts they are one
+
+
 # What the numbers rest on
 
 
