@@ -56,13 +56,16 @@ def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], m
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "a game must be named, got none and no hf_credit_game.json beside"),
-        (("--environment", "chess"), "environment must be one of"),
+        ((), "a task must be named, got none and no hf_credit_game.json beside"),
+        (("--task", "chess"), "a task must be one of the games minesweeper, "),
         (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--environment", "sudoku", "--temperature", "-1"), "sampling needs"),
         (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
+        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of a game"),
+        (("--task", "relay", "--oracle", "mcts"), "an oracle judges a game, got one for the collaboration 'relay'"),
+        (("--task", "reasoner_actor", "--option", "domain=math"), "needs the options scorer, got domain"),
     ],
 )
 def test_what_cannot_be_played_is_refused(

@@ -35,8 +35,8 @@ def problem(path: Path, *arguments: str) -> str:
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
     assert job.game.method == path.parent.name
-    assert job.args.trajectories_per_update == 128
-    assert make(job.game.environment, **job.game.environment_options).name == job.game.environment
+    assert job.args.trajectories_per_update == {"verifiable_process": 128}.get(job.game.method, 32)
+    assert job.setup().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
 
@@ -103,7 +103,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
     [
         (("--max_steps", "many"), "invalid int value: 'many'"),
         (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense 1"),
-        (("--method", "magic"), "method must be one of verifiable_process, got 'magic'"),
+        (("--method", "magic"), "method must be one of verifiable_process, replay_loo, got 'magic'"),
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--process_reward", "luck"), "process_reward must be one of"),

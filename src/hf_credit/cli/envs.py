@@ -7,7 +7,7 @@ import json
 
 
 def envs() -> None:
-    """Lists the environments with their options and the oracle that judges their actions.
+    """Lists the games with their options and the oracle that judges their actions, and the collaborations.
 
     \b
     Examples:
@@ -18,7 +18,9 @@ def envs() -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from hf_credit.collaborations import COLLABORATIONS
     from hf_credit.environments import ENVIRONMENTS, make
+    from hf_credit.evaluation.setup import options_of
     from hf_credit.oracles import default_oracle
 
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
@@ -30,11 +32,19 @@ def envs() -> None:
         options = [_option(parameter, getattr(environment, parameter.name, None)) for parameter in parameters]
         table.add_row(name, "\n".join(options) or "none", judge)
         table.add_section()
-    Console().print(table)
+    together = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
+    for name in sorted(COLLABORATIONS):
+        options = [_option(parameter, None) for parameter in options_of(name)]
+        together.add_row(name, "\n".join(options))
+        together.add_section()
+    for one in (table, together):
+        Console().print(one)
 
 
 def _option(parameter: inspect.Parameter, used: object) -> str:
     """An option as `--option` takes it."""
+    if parameter.default is parameter.empty:
+        return f"{parameter.name}=... (needed)"
     if parameter.default is None:
         return f"{parameter.name}={_text(used)} (follows from the others)"
     return f"{parameter.name}={_text(parameter.default)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.cli.options import EnvironmentOptions, parse_options
-from hf_credit.cli.progress import Progress
+from hf_credit.cli.progress import Progress, Task
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.games import GameResults
@@ -18,12 +18,26 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")],
-    environment: Annotated[
-        str | None, typer.Option(metavar="ENV", help="What to play; as noted beside the model if left out.")
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "--environment",
+            metavar="TASK",
+            help="The game or the collaboration; as noted beside the model if left out.",
+        ),
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Held-out tasks to play, one episode each.", min=2)] = 256,
+    episodes: Annotated[
+        int | None,
+        typer.Option(help="Tasks to play, one episode each; 256, or all of a dataset, if left out.", min=2),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test",
     option: EnvironmentOptions = None,
-    oracle: Annotated[str | None, typer.Option(help="Who judges actions; the environment's own if left out.")] = None,
+    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None,
     oracle_option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")
     ] = None,
@@ -36,7 +50,7 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(help="Of the sampling; 0 is greedy. As in training.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None,
-    first_task: Annotated[int, typer.Option(help="Index of the first held-out task.", min=0)] = 0,
+    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="Of the sampling; the tasks do not depend on it.", min=0)] = 0,
     batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256,
     device: Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")] = None,
@@ -48,21 +62,25 @@ def evaluate(
 ) -> None:
     """Plays held-out tasks with a policy and reports each number with its 95% bootstrap interval.
 
-    A policy made by `init-policy` or `train` knows its game and how it was shown; options change that.
+    A policy made by `init-policy` or `train` knows its task and how it was shown; options change that.
 
     \b
     Examples:
       hf-credit evaluate runs/sudoku_vpr --episodes 512
       hf-credit evaluate runs/sudoku_vpr --episodes 512 --json --output runs/sudoku_vpr/evaluation.json
-      hf-credit evaluate Qwen/Qwen3-4B --environment sudoku --episodes 64 --max-new-tokens 4096
+      hf-credit evaluate Qwen/Qwen3-4B --task sudoku --episodes 64 --max-new-tokens 4096
+      hf-credit evaluate runs/math_c3 --dataset math500.jsonl --temperature 0
       hf-credit evaluate runs/tic_tac_toe_vpr --option opponent=mcts --option opponent_simulations=1000
     """
     from hf_credit.cli.evaluating import evaluate_model
     from hf_credit.cli.quiet import be_quiet
+    from hf_credit.cli.tasks import require_trusted
     from hf_credit.evaluation.statistics import mean_interval
     from hf_credit.oracles import make as make_oracle
 
-    setup = setup_for(model, environment, parse_options(option))
+    options = parse_options(option)
+    setup = setup_for(model, task, options)
+    require_trusted(setup, model, options)
     shown = _given(history=history, instructions=instructions, max_turns=max_turns)
     drawn = _given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setup = replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
@@ -72,42 +90,41 @@ def evaluate(
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
     with Progress() as progress:
-        task = progress.task("turns", episodes * setup.interaction().max_turns)
+        turns: list[Task] = []
         results = evaluate_model(
             model,
             setup,
             episodes,
             oracle=judge,
+            dataset=dataset,
+            split=split,
             first_task=first_task,
             seed=seed,
             max_concurrent=batch_size,
             device=device,
-            on_replies=task.advance,
+            on_begin=lambda most: turns.append(progress.task("turns", most)),
+            on_replies=lambda replies: turns[0].advance(replies),
         )
-        task.finish()
+        turns[0].finish()
     if output is not None:
         output.write_text(results.to_json(), encoding="utf-8")
     (_print_json if as_json else _print_table)(results)
 
 
-def setup_for(model: str, environment: str | None, options: dict[str, Any]) -> GameSetup:
-    """The setup beside the model, with other options where they are given; or a new one of another environment.
+def setup_for(model: str, task: str | None, options: dict[str, Any]) -> GameSetup:
+    """The setup beside the model, with other options where they are given; or that of another task.
 
     Raises:
-        ValueError: neither the model nor the caller names an environment.
+        ValueError: neither the model nor the caller names a task.
     """
     from hf_credit.evaluation.setup import SETUP_FILE, GameSetup
 
     known = GameSetup.load(model)
     if known is None:
-        if environment is None:
-            raise ValueError(
-                f"a game must be named, got none and no {SETUP_FILE} beside {model!r}; add --environment."
-            )
-        return GameSetup(environment=environment, environment_options=options)
-    if environment in (None, known.environment):
-        return replace(known, environment_options={**known.environment_options, **options})
-    return replace(known, environment=environment, environment_options=options)
+        if task is None:
+            raise ValueError(f"a task must be named, got none and no {SETUP_FILE} beside {model!r}; add --task.")
+        return GameSetup.of(task, options)
+    return known.with_options(options) if task in (None, known.name) else known.on(task, options)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from hf_credit.evaluation.games import GameResults, evaluate_policy, held_out_starts
+from hf_credit.cli.tasks import evaluation_starts, most_replies, open_task
+from hf_credit.evaluation.games import GameResults, evaluate_policy
 from hf_credit.evaluation.setup import GameSetup
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import Chat
+from hf_credit.rollouts import Chat, EnvironmentInteraction
 
 
 def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
@@ -40,37 +41,46 @@ def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
 def evaluate_model(
     model: str,
     setup: GameSetup,
-    episodes: int,
+    episodes: int | None = None,
     *,
     oracle: Oracle[Any] | None = None,
+    dataset: str | None = None,
+    split: str = "test",
     first_task: int = 0,
     seed: int = 0,
     max_concurrent: int = 256,
     device: str | None = None,
+    on_begin: Callable[[int], None] | None = None,
     on_replies: Callable[[int], None] | None = None,
 ) -> GameResults:
-    """Plays held-out tasks `first_task` to `first_task + episodes - 1` with a saved policy.
+    """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
-        setup: the game, how it is shown and how replies are drawn.
-        episodes: how many tasks, one episode each.
-        oracle: judges every action; the environment's own if `None`.
-        first_task: index of the first held-out task.
+        setup: the task, how it is shown and how replies are drawn.
+        episodes, dataset, split: which tasks, one episode each, as for `hf_credit.cli.tasks.evaluation_starts`.
+        oracle: judges every action of a game; the environment's own if `None`.
+        first_task: index of the first task.
         seed: of the drawing of replies; the tasks do not depend on it.
         max_concurrent: episodes under way at once, hence the batch of a generation call.
         device: as in `load_policy`.
+        on_begin: told before the first reply how many there will be at most.
         on_replies: as in `evaluate_policy`.
 
     Raises:
         ValueError: the model, the setup, a task or a sampling parameter is not possible.
     """
-    interaction = setup.interaction()
-    oracle = default_oracle(interaction.environment) if oracle is None else oracle
-    if oracle is not None:
-        require_fit(oracle, interaction.environment)
-    starts = held_out_starts(episodes, first_task)
+    interaction = open_task(setup)
+    if isinstance(interaction, EnvironmentInteraction):
+        oracle = default_oracle(interaction.environment) if oracle is None else oracle
+        if oracle is not None:
+            require_fit(oracle, interaction.environment)
+    elif oracle is not None:
+        raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
+    starts = evaluation_starts(setup, interaction, episodes, first_task, dataset, split)
     network, tokenizer = load_policy(model, device)
+    if on_begin is not None:
+        on_begin(len(starts) * most_replies(interaction))
     sampling = setup.sampling
     generate = sampler(
         network,
@@ -81,6 +91,7 @@ def evaluate_model(
         top_k=sampling.top_k,
     )
     set_seed(seed)
+    about = {"model": model, "setup": setup.to_dict(), "first_task": first_task, "seed": seed}
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     return evaluate_policy(
         generate,
@@ -90,6 +101,6 @@ def evaluate_model(
         oracle,
         max_concurrent=max_concurrent,
         max_context_tokens=None if positions is None else max(positions - sampling.max_new_tokens, 1),
-        about={"model": model, "setup": setup.to_dict(), "first_task": first_task, "seed": seed},
+        about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_replies=on_replies,
     )

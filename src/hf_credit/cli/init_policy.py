@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_options
+from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress, Task
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.setup import GameSetup
     from hf_credit.policies.micro import MicroConfig
 
-# An action of any of the games is at most eight tokens of a micro policy, its end included.
+# An action of any of the games is at most eight tokens of a micro policy, its end included; a relay's message is two.
 MICRO_REPLY_TOKENS = 12
 
 
 def init_policy(
-    environment: EnvironmentName,
+    task: TaskName,
     output: Annotated[Path, typer.Argument(help="The folder to write; `from_pretrained` opens it.")],
     option: EnvironmentOptions = None,
     history: Annotated[str, typer.Option(help="append: all turns in view; current: this one only.")] = "current",
@@ -28,21 +28,23 @@ def init_policy(
     hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
     layers: Annotated[int, typer.Option(help="Depth of the model.")] = 2,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
-    quality: Annotated[float, typer.Option(help="How often the scripted player plays an oracle-valid action.")] = 0.7,
+    quality: Annotated[float, typer.Option(help="How often the scripted player plays right, by the oracle.")] = 0.7,
     episodes: Annotated[int, typer.Option(help="Scripted episodes to imitate.")] = 3000,
     epochs: Annotated[int, typer.Option(help="How often to see each of them.")] = 1,
     batch_rows: Annotated[int, typer.Option(help="Rows a step of warm-up.")] = 32,
     learning_rate: Annotated[float, typer.Option(help="Peak of the warm-up's cosine schedule.")] = 4e-3,
     seed: Annotated[int, typer.Option(help="Of the weights, the order and the scripted player.")] = 0,
 ) -> None:
-    """Builds a micro policy for a game and warms it up on scripted play of chosen quality.
+    """Builds a micro policy for a game or a collaboration and warms it up on scripted play of chosen quality.
 
     \b
     Examples:
       hf-credit init-policy tic_tac_toe runs/tic_tac_toe_base
       hf-credit init-policy sudoku runs/sudoku_base --option size=4 --option blanks=8 --quality 0.8
+      hf-credit init-policy relay runs/relay_base
     """
     from hf_credit.cli.quiet import be_quiet
+    from hf_credit.collaborations import COLLABORATIONS
     from hf_credit.evaluation.setup import GameSetup, Sampling
     from hf_credit.policies.micro import MicroConfig
 
@@ -58,13 +60,9 @@ def init_policy(
         learning_rate=learning_rate,
         seed=seed,
     )
-    setup = GameSetup(
-        environment=environment,
-        environment_options=parse_options(option),
-        history=history,
-        instructions=instructions,
-        sampling=Sampling(max_new_tokens=MICRO_REPLY_TOKENS, temperature=1.0, top_p=1.0, top_k=0),
-    )
+    shown = {} if task in COLLABORATIONS else {"history": history, "instructions": instructions}
+    sampling = Sampling(max_new_tokens=MICRO_REPLY_TOKENS, temperature=1.0, top_p=1.0, top_k=0)
+    setup = GameSetup.of(task, parse_options(option), sampling=sampling, **shown)
     with Progress() as progress:
         create(setup, config, output, progress)
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}")
@@ -74,20 +72,27 @@ def create(setup: GameSetup, config: MicroConfig, output: Path, progress: Progre
     """Builds the policy, warms it up and saves it with its setup beside it.
 
     Raises:
-        ValueError: a setting is not possible, or the game has no oracle.
+        ValueError: a setting is not possible, or nobody knows how to play the task.
     """
+    from hf_credit.cli.tasks import open_task, own_rows, scripted_player
+    from hf_credit.collaborations import Collaboration
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.evaluation.setup import environment_options
     from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import init_policy as init
+    from hf_credit.policies.micro import init_collaboration_policy
+    from hf_credit.policies.micro import init_policy as init_environment_policy
     from hf_credit.rollouts import Start
 
-    interaction = setup.interaction()
-    oracle = default_oracle(interaction.environment)
-    if oracle is None:
-        raise ValueError(f"scripted play needs an oracle, got {setup.environment!r} without one; choose another game.")
+    interaction: Any = open_task(setup)
+    together = isinstance(interaction, Collaboration)
+    player = scripted_player(setup) if together else default_oracle(interaction.environment)
+    if player is None:
+        raise ValueError(
+            f"scripted play needs an oracle of the game or a player of the collaboration, got {setup.name!r} without; "
+            "choose another task."
+        )
+    rows = own_rows(setup, interaction, "train", config.episodes) if together else [{}] * config.episodes
+    starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     scripted = progress.task("scripted play", config.episodes)
-    starts: list[Start[Any]] = [Start(task={}, seed=task_seed("train", index)) for index in range(config.episodes)]
     training: list[Task] = []
 
     def on_step(step: int, steps: int, loss: float) -> None:
@@ -95,10 +100,9 @@ def create(setup: GameSetup, config: MicroConfig, output: Path, progress: Progre
             training.append(progress.task("warm-up", steps))
         training[0].update(step, f"loss {loss:.3f}")
 
-    init(interaction, oracle, _shown(starts, scripted), output, config, on_step)
-    # With every option, so that a later change of defaults changes nothing.
-    known = environment_options(interaction.environment)
-    type(setup)(**{**vars(setup), "environment_options": known}).save(output)
+    init: Any = init_collaboration_policy if together else init_environment_policy
+    init(interaction, player, _shown(starts, scripted), output, config, on_step)
+    setup.complete().save(output)
 
 
 def _shown(starts: Sequence[Any], task: Task) -> Iterator[Any]:

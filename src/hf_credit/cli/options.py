@@ -1,4 +1,4 @@
-"""What several commands take: options of environments and oracles as `name=value`."""
+"""What several commands take: options of tasks and oracles as `name=value`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 EnvironmentName = Annotated[str, typer.Argument(metavar="ENV", help="An environment; see `hf-credit envs`.")]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A game or a collaboration; see `hf-credit envs`.")]
 EnvironmentOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the environment; give it several times."),
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
 ]
 
 

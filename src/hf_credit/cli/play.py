@@ -26,9 +26,11 @@ def play(
       hf-credit play sudoku --option size=4 --seed 3
       printf 'place 2 2\\nquit\\n' | hf-credit play tic_tac_toe --seed 0
     """
-    from hf_credit.environments import make
+    from hf_credit.environments import ENVIRONMENTS, make
     from hf_credit.oracles import default_oracle
 
+    if environment not in ENVIRONMENTS:
+        _refuse_collaboration(environment)
     world = make(environment, **parse_options(option))
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
@@ -43,6 +45,16 @@ def play(
         state = world.step(state, action).state
         turns += 1
     print(f"\n{world.observe(state)}\n\n{_summary(world, state)}", flush=True)
+
+
+def _refuse_collaboration(name: str) -> None:
+    from hf_credit.collaborations import COLLABORATIONS
+
+    if name in COLLABORATIONS:
+        raise ValueError(
+            f"a person plays a game, got the collaboration {name!r}, whose roles are a policy's; choose a game, or let "
+            "a policy play with hf-credit evaluate."
+        )
 
 
 def _ask(world: Any, oracle: Any, state: Any) -> str | None:

@@ -10,13 +10,18 @@ import typer
 
 def train(
     context: typer.Context,
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A recipe in YAML.", show_default=False)],
+    config: Annotated[
+        str | None, typer.Argument(metavar="CONFIG", help="A recipe in YAML.", show_default=False)
+    ] = None,
+    named: Annotated[
+        str | None, typer.Option("--config", metavar="CONFIG", help="The same, as launchers write it.")
+    ] = None,
 ) -> None:
     """Trains a policy as a recipe says; `--field value` behind it overrides any field of the recipe.
 
-    The fields are those of the method's config (see VerifiableProcessConfig, which has all of TRL's GRPOConfig), of
-    TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, environment, environment_options, oracle,
-    oracle_options, dataset_name, held_out_tasks.
+    The fields are those of the method's config (VerifiableProcessConfig or ReplayLOOConfig, with all of TRL's
+    GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, environment or collaboration with
+    environment_options or collaboration_options, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks.
 
     \b
     Examples:
@@ -24,13 +29,16 @@ def train(
       hf-credit train trainers/verifiable_process/sudoku_micro.yaml --max_steps 50 --learning_rate 5e-4
       hf-credit train recipe.yaml --process_reward outcome --output_dir runs/outcome
       hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
+      hf-credit train trainers/replay_loo/relay_micro.yaml --alternatives 4 2
       hf-credit train recipe.yaml --resume_from_checkpoint true
     """
-    if not config.is_file():
-        raise ValueError(f"CONFIG must be a recipe's file and come first, got {str(config)!r}; name a YAML file.")
+    words = [*([config] if config else []), *context.args]
+    recipe, fields = (named, words) if named else (config, words[1:])
+    if recipe is None or not Path(recipe).is_file():
+        raise ValueError(f"CONFIG must be a recipe's file and come first, got {recipe!r}; name a YAML file.")
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()
     from hf_credit.cli.training import read_job, run_job
 
-    run_job(read_job(["--config", str(config), *context.args]))
+    run_job(read_job(["--config", recipe, *fields]))

@@ -6,61 +6,118 @@ import argparse
 import importlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
-from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, IterableDataset
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
 from trl import ModelConfig, ScriptArguments, TrlParser, get_peft_config, get_quantization_config
 
 from hf_credit import oracles
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware
-from hf_credit.environments import Environment, make
-from hf_credit.environments.tasks import tasks
-from hf_credit.evaluation.setup import GameSetup, Sampling, environment_options
+from hf_credit.cli.tasks import load_splits, open_task, own_rows, require_columns, require_split
+from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
+from hf_credit.rollouts import Interaction
 from hf_credit.trainers.checkpoints import told_in_one_sentence
+from hf_credit.trainers.config import tasks_per_update
+
+
+class Method(NamedTuple):
+    """How a method is run; its classes are imported when it is chosen.
+
+    Attributes:
+        config, trainer: its classes.
+        collaborations: whether it trains on any Interaction, rather than on games that an oracle judges.
+    """
+
+    config: str
+    trainer: str
+    collaborations: bool
+
 
 METHODS = {
-    "verifiable_process": (
+    "verifiable_process": Method(
         "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
         "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
+        collaborations=False,
+    ),
+    "replay_loo": Method(
+        "hf_credit.trainers.replay_loo:ReplayLOOConfig",
+        "hf_credit.trainers.replay_loo:ReplayLOOTrainer",
+        collaborations=True,
     ),
 }
-"""The config and the trainer of each method, imported when it is chosen."""
 
-_FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 # Follows from steps_per_generation, and TRL wants only one of them.
 _DERIVED = ("generation_batch_size",)
 
 
 @dataclass
 class GameArguments(ScriptArguments):
-    """What a recipe says beside TRL's own settings. Without a dataset the environment's own training tasks are played.
+    """What a recipe says beside TRL's own settings. Without a dataset the task's own training tasks are played.
 
     Args:
         method: one of `METHODS`.
-        environment: what is played, as for `hf_credit.make`.
+        environment: the game that is played, as for `hf_credit.make`.
         environment_options: its options, a mapping.
+        collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
+        collaboration_options: its options, a mapping.
         oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
         oracle_options: the oracle's options, a mapping.
+        training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
         held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
     """
 
     method: str = field(default="verifiable_process", metadata={"help": f"One of {', '.join(METHODS)}."})
-    environment: str = field(default="", metadata={"help": "What is played; see hf-credit envs."})
+    environment: str = field(default="", metadata={"help": "The game that is played; see hf-credit envs."})
     environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    collaboration: str = field(default="", metadata={"help": "Or the collaboration; see hf-credit envs."})
+    collaboration_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
     oracle: str | None = field(default=None, metadata={"help": "Who verifies; the environment's own by default."})
     oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
+    training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
     held_out_tasks: int = field(default=256, metadata={"help": "Tasks of an evaluation during training."})
 
     def __post_init__(self) -> None:
-        self.environment_options = _mapping("environment_options", self.environment_options)
-        self.oracle_options = _mapping("oracle_options", self.oracle_options)
+        for name in ("environment_options", "collaboration_options", "oracle_options"):
+            setattr(self, name, _mapping(name, getattr(self, name)))
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        require_one_task(
+            self.environment,
+            _options(self.environment_options),
+            self.collaboration,
+            _options(self.collaboration_options),
+        )
+        if self.method in METHODS:
+            self._refuse_what_does_not_fit()
+
+    def _refuse_what_does_not_fit(self) -> None:
+        free = METHODS[self.method].collaborations
+        if self.collaboration and not free:
+            able = ", ".join(name for name, method in METHODS.items() if method.collaborations)
+            raise ValueError(
+                f"the method {self.method} trains on games, got the collaboration {self.collaboration!r}; take "
+                f"{able}, or name an environment."
+            )
+        if self.oracle and free:
+            raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
+
+
+@dataclass
+class ShownArguments(GameArguments):
+    """The same, for a method whose config does not say how a game is shown.
+
+    Args:
+        history, instructions, max_turns: of a game, as for `EnvironmentInteraction`.
+    """
+
+    history: str = field(default="append", metadata={"help": "Of a game; append: all turns; current: the last one."})
+    instructions: bool = field(default=True, metadata={"help": "Whether a game's prompts open with instructions."})
+    max_turns: int | None = field(default=None, metadata={"help": "Most actions of a game's episode."})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +127,30 @@ class Job:
     game: GameArguments
     args: Any
     model: ModelConfig
+
+    def setup(self) -> GameSetup:
+        """The task, and how it is shown.
+
+        Raises:
+            ValueError: the name, an option or a setting is not possible.
+        """
+        game, args, shown = self.game, self.args, self.game if isinstance(self.game, ShownArguments) else self.args
+        return GameSetup(
+            environment=game.environment or None,
+            environment_options=_options(game.environment_options),
+            collaboration=game.collaboration or None,
+            collaboration_options=_options(game.collaboration_options),
+            history=shown.history,
+            instructions=shown.instructions,
+            max_turns=shown.max_turns,
+            chat_template_kwargs=args.chat_template_kwargs or {},
+            sampling=Sampling(
+                max_new_tokens=args.max_completion_length,
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=args.top_k,
+            ),
+        ).complete()
 
     def config(self) -> dict[str, Any]:
         """Every setting as plain values: a recipe for the same run."""
@@ -96,7 +177,9 @@ def read_job(arguments: Sequence[str]) -> Job:
     method = first.method or _method_of(first.config) or GameArguments.method
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}; pick one of these.")
-    parts: Any = (GameArguments, _load(METHODS[method][0]), ModelConfig)
+    config = _load(METHODS[method].config)
+    shows = "history" in {one.name for one in fields(config)}
+    parts: Any = (GameArguments if shows else ShownArguments, config, ModelConfig)
     parser = _Parser(parts, allow_abbrev=False)
     game, args, model, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
@@ -138,10 +221,20 @@ def run_job(job: Job) -> None:
 
 
 def build_trainer(job: Job) -> tuple[Any, GameSetup]:
-    """The trainer of a job, and the setup of its game."""
+    """The trainer of a job, and the setup of its task. The task and its rows are checked before a model is loaded.
+
+    Raises:
+        ValueError: something of the job is not possible, in one sentence.
+    """
     game, args, model = job.game, job.args, job.model
-    environment = make(game.environment, **_options(game.environment_options))
-    oracle = oracles.make(game.oracle, **_options(game.oracle_options)) if game.oracle else None
+    setup = job.setup()
+    interaction = open_task(setup)
+    rows, held_out = _rows(job, setup, interaction)
+    played: Any = interaction
+    judge = {}
+    if not METHODS[game.method].collaborations:
+        played = played.environment
+        judge["oracle"] = oracles.make(game.oracle, **_options(game.oracle_options)) if game.oracle else None
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path,
         revision=model.model_revision,
@@ -155,63 +248,38 @@ def build_trainer(job: Job) -> tuple[Any, GameSetup]:
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
-    train_dataset, eval_dataset = _datasets(game, environment, evaluated=args.eval_strategy != "no")
-    trainer = _load(METHODS[game.method][1])(
+    trainer = _load(METHODS[game.method].trainer)(
         model.model_name_or_path,
-        environment,
+        played,
         args,
-        train_dataset=train_dataset,
-        oracle=oracle,
-        eval_dataset=eval_dataset,
+        train_dataset=rows,
+        eval_dataset=held_out,
         processing_class=tokenizer,
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
+        **judge,
     )
-    return trainer, GameSetup(
-        environment=game.environment,
-        environment_options=environment_options(environment),
-        history=args.history,
-        instructions=args.instructions,
-        max_turns=args.max_turns,
-        chat_template_kwargs=args.chat_template_kwargs or {},
-        sampling=Sampling(
-            max_new_tokens=args.max_completion_length,
-            temperature=args.temperature,
-            top_p=args.top_p,
-            top_k=args.top_k,
-        ),
-    )
+    return trainer, setup
 
 
-def _datasets(
-    game: GameArguments, environment: Environment[Any], evaluated: bool
-) -> tuple[Dataset | IterableDataset | None, Dataset | IterableDataset | None]:
-    """Task rows to train on, `None` for the environment's own, and to evaluate on, `None` where nobody does."""
+def _rows(
+    job: Job, setup: GameSetup, interaction: Interaction[Any]
+) -> tuple[Dataset | IterableDataset, Dataset | IterableDataset | None]:
+    """Task rows to train on, and to evaluate on, `None` where nobody does."""
+    game, args = job.game, job.args
+    evaluated = args.eval_strategy != "no"
     if game.dataset_name is None:
-        held_out = tasks(environment, "held_out", size=game.held_out_tasks, lazy=True) if evaluated else None
-        return None, held_out
-    loaded = _loaded(game)
-    if not isinstance(loaded, DatasetDict | IterableDatasetDict):
-        loaded = {game.dataset_train_split: loaded}
-    for split in (game.dataset_train_split, *([game.dataset_test_split] if evaluated else [])):
-        if split not in loaded:
-            raise ValueError(
-                f"the dataset must have the split {split!r}, got {', '.join(map(repr, loaded))}; set "
-                "dataset_train_split and dataset_test_split."
-            )
-    return loaded[game.dataset_train_split], loaded[game.dataset_test_split] if evaluated else None
-
-
-def _loaded(game: GameArguments) -> Any:
-    path = Path(game.dataset_name or "")
-    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        return load_from_disk(str(path))
-    if path.is_file():
-        if path.suffix not in _FILES:
-            raise ValueError(f"a dataset's file must end in {', '.join(_FILES)}, got {str(path)!r}; convert it.")
-        files = {game.dataset_train_split: str(path)}
-        return load_dataset(_FILES[path.suffix], data_files=files, streaming=game.dataset_streaming)
-    return load_dataset(str(game.dataset_name), name=game.dataset_config, streaming=game.dataset_streaming)
+        at_once = tasks_per_update(args)
+        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
+        rows = own_rows(setup, interaction, "train", size)
+        return rows, own_rows(setup, interaction, "held_out", game.held_out_tasks) if evaluated else None
+    train = game.dataset_train_split
+    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
+    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
+    found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
+    for rows in found:
+        require_columns(interaction, rows)
+    return found[0], found[1] if evaluated else None
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
@@ -224,7 +292,7 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
         "hardware": hardware(),
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        "episodes_per_update": args.generation_batch_size * generations,
+        "episodes_per_update": args.generation_batch_size * generations * getattr(args, "budget", 1),
         "generations_per_update": generations,
     }
 

@@ -1,8 +1,9 @@
-"""What a policy was trained to play and how the game was shown to it: a small file beside its weights."""
+"""What a policy was trained on and how the task was shown to it: a small file beside its weights."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -13,8 +14,10 @@ from typing import Any
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
-from hf_credit.environments import Environment, make
-from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit import collaborations
+from hf_credit.collaborations import COLLABORATIONS
+from hf_credit.environments import ENVIRONMENTS, Environment, make
+from hf_credit.rollouts import EnvironmentInteraction, Interaction
 
 SETUP_FILE = "hf_credit_game.json"
 
@@ -38,32 +41,99 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class GameSetup:
-    """A game and how a policy meets it. Evaluation must show the game as training did.
+    """A task, and how a policy meets it. Evaluation must show it as training did.
+
+    A task is a game, which one agent plays, or a collaboration: one of the two names is given.
 
     Attributes:
-        environment: its name, as for `hf_credit.make`.
+        environment: the game's name, as for `hf_credit.make`.
         environment_options: its options.
-        history, instructions, max_turns: as for `EnvironmentInteraction`.
+        collaboration: the collaboration's name, as for `hf_credit.collaborations.make`.
+        collaboration_options: its options.
+        history, instructions, max_turns: of a game, as for `EnvironmentInteraction`.
         chat_template_kwargs: passed on to the chat template.
         sampling: how replies are drawn.
+
+    Raises:
+        ValueError: not one of the two is named, or something is set that the task does not have.
     """
 
-    environment: str
+    environment: str | None = None
     environment_options: Mapping[str, Any] = field(default_factory=dict)
+    collaboration: str | None = None
+    collaboration_options: Mapping[str, Any] = field(default_factory=dict)
     history: str = "append"
     instructions: bool = True
     max_turns: int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
 
-    def interaction(self) -> EnvironmentInteraction:
-        """The game, ready to be played.
+    def __post_init__(self) -> None:
+        require_one_task(self.environment, self.environment_options, self.collaboration, self.collaboration_options)
+        if self.collaboration and (self.history, self.instructions, self.max_turns) != ("append", True, None):
+            raise ValueError(
+                "history, instructions and max_turns are of a game, got them for the collaboration "
+                f"{self.collaboration!r}, whose events say who sees what; leave them out."
+            )
+
+    @classmethod
+    def of(cls, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> GameSetup:
+        """The setup of the game or the collaboration called `name`, with the options it has.
 
         Raises:
-            ValueError: the environment, an option or a setting is not possible.
+            ValueError: there is neither.
         """
-        environment = make(self.environment, **self.environment_options)
+        if name in COLLABORATIONS:
+            return cls(collaboration=name, collaboration_options=options or {}, **others)
+        if name not in ENVIRONMENTS:
+            raise ValueError(
+                f"a task must be one of the games {', '.join(sorted(ENVIRONMENTS))} or of the collaborations "
+                f"{', '.join(sorted(COLLABORATIONS))}, got {name!r}; pick one of these."
+            )
+        return cls(environment=name, environment_options=options or {}, **others)
+
+    @property
+    def name(self) -> str:
+        """Of the game or the collaboration."""
+        return self.environment or self.collaboration or ""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Those of the game or the collaboration."""
+        return self.environment_options if self.environment else self.collaboration_options
+
+    def on(self, name: str, options: Mapping[str, Any]) -> GameSetup:
+        """The setup of another task, shown and sampled alike as far as it can be."""
+        shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
+        others = {"chat_template_kwargs": self.chat_template_kwargs, "sampling": self.sampling}
+        return GameSetup.of(name, options, **others, **({} if name in COLLABORATIONS else shown))
+
+    def with_options(self, options: Mapping[str, Any]) -> GameSetup:
+        """The same with other options where they are given."""
+        return self.on(self.name, {**self.options, **options})
+
+    def interaction(self) -> Interaction[Any]:
+        """The task, ready to be walked through.
+
+        Raises:
+            ValueError: the name, an option or a setting is not possible.
+        """
+        if self.collaboration:
+            return collaborations.make(self.collaboration, **self.complete().collaboration_options)
+        environment = make(self.name, **self.environment_options)
         return EnvironmentInteraction(environment, self.history, self.instructions, self.max_turns)
+
+    def complete(self) -> GameSetup:
+        """The same with every option written out, so that a later change of defaults changes nothing.
+
+        Raises:
+            ValueError: the name, an option or a setting is not possible, or an option without a default is missing.
+        """
+        if self.collaboration:
+            known = collaboration_options(self.collaboration, self.collaboration_options)
+            return dataclasses.replace(self, collaboration_options=known)
+        options = environment_options(make(self.name, **self.environment_options))
+        return dataclasses.replace(self, environment_options=options)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; `from_dict` gives back an equal setup."""
@@ -74,11 +144,9 @@ class GameSetup:
         """The setup that `to_dict` gave.
 
         Raises:
-            ValueError: the environment is missing, or a field is unknown.
+            ValueError: the task is missing, or a field is unknown.
         """
         _refuse_unknown(values, cls)
-        if "environment" not in values:
-            raise ValueError(f"a game's setup must name its environment, got {sorted(values)}; add it.")
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
         return cls(**{**values, "sampling": Sampling(**sampling)})
@@ -106,13 +174,59 @@ class GameSetup:
         try:
             return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must be JSON, got {error}; mend it, or remove it and name the game.") from None
+            raise ValueError(f"{path} must be JSON, got {error}; mend it, or remove it and name the task.") from None
 
 
 def environment_options(environment: Environment[Any]) -> dict[str, Any]:
     """The options that make `environment` again, the defaults included."""
     names = inspect.signature(type(environment)).parameters
     return {name: getattr(environment, name) for name in names if hasattr(environment, name)}
+
+
+def collaboration_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the collaboration called `name`: `given`, and the defaults of the others.
+
+    Raises:
+        ValueError: an option without a default is missing.
+    """
+    if name not in COLLABORATIONS:
+        return dict(given)  # who makes it says what is known
+    parameters = options_of(name)
+    needed = [one.name for one in parameters if one.default is one.empty and one.name not in given]
+    if needed:
+        raise ValueError(
+            f"the collaboration {name!r} needs the options {', '.join(needed)}, got {', '.join(given) or 'none'}; "
+            "add them to its options."
+        )
+    return {**{one.name: one.default for one in parameters if one.default is not one.empty}, **given}
+
+
+def options_of(name: str) -> list[inspect.Parameter]:
+    """What the collaboration called `name` takes."""
+    module, _, factory = COLLABORATIONS[name].partition(":")
+    return list(inspect.signature(getattr(importlib.import_module(module), factory)).parameters.values())
+
+
+def require_one_task(
+    environment: str | None,
+    environment_options: Mapping[str, Any] | None,
+    collaboration: str | None,
+    collaboration_options: Mapping[str, Any] | None,
+) -> None:
+    """Refuses anything but one task with its own options.
+
+    Raises:
+        ValueError: both are named, or neither, or the other one's options are given.
+    """
+    if bool(environment) == bool(collaboration):
+        both = f"{environment!r} and {collaboration!r}" if environment else "neither"
+        raise ValueError(f"a task is an environment or a collaboration, got {both}; name one of them.")
+    other, options = ("collaboration", collaboration_options) if environment else ("environment", environment_options)
+    if options:
+        raise ValueError(
+            f"{other}_options need {'a' if other[0] == 'c' else 'an'} {other}, got {dict(options)} beside "
+            f"{environment or collaboration!r}; name it, or leave them out."
+        )
 
 
 def _setup_file(model: str | Path) -> Path | None:
@@ -129,4 +243,4 @@ def _refuse_unknown(values: Mapping[str, Any], known: type) -> None:
     names = [field.name for field in dataclasses.fields(known)]
     for name in values:
         if name not in names:
-            raise ValueError(f"a game's setup has the fields {', '.join(names)}, got {name!r}; remove it.")
+            raise ValueError(f"a task's setup has the fields {', '.join(names)}, got {name!r}; remove it.")
