@@ -75,6 +75,38 @@ def recipe(tmp_path: Path, micro_policy: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def relay_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny policy for the relay of four numbers."""
+    folder = tmp_path_factory.mktemp("relay") / "policy"
+    small = ["--option", "size=4", "--episodes", "64", "--hidden-size", "16", "--layers", "1", "--heads", "2"]
+    with pytest.raises(SystemExit) as ended:
+        main(["init-policy", "relay", str(folder), *small])
+    assert ended.value.code == 0
+    return folder
+
+
+def relay_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
+    """A recipe for two updates of four relay tasks."""
+    recipe = micro_recipe(policy, output, method="replay_loo", collaboration="relay", max_context_tokens=None)
+    for of_a_game in ("environment", "environment_options", "history", "instructions"):
+        del recipe[of_a_game]
+    small = {"trajectories_per_update": 4, "per_device_train_batch_size": 4, "collaboration_options": {"size": 4}}
+    return {**recipe, **small, **changed}
+
+
+@pytest.fixture
+def together(tmp_path: Path, relay_policy: Path) -> Callable[..., Path]:
+    """`together(max_steps=1)` writes a small recipe for the relay and returns its path."""
+
+    def write(**changed: Any) -> Path:
+        path = tmp_path / "relay.yaml"
+        path.write_text(yaml.safe_dump(relay_recipe(relay_policy, tmp_path / "run", **changed)))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory, micro_policy: Path) -> Path:
     """The folder of a run of two updates with a checkpoint after the first."""
     folder = tmp_path_factory.mktemp("trained")

@@ -37,6 +37,21 @@ def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], t
     assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
 
 
+def test_a_policy_for_a_collaboration_knows_it(relay_policy: Path) -> None:
+    setup = GameSetup.load(relay_policy)
+    assert setup is not None
+    assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4}, None)
+
+
+def test_a_collaboration_that_nobody_plays_from_a_script_is_refused(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    options = ("--option", "domain=math", "--option", "scorer=operator:eq")
+    code, _, err = command("init-policy", "reasoner_actor", tmp_path / "policy", *options)
+    assert code == 1
+    assert "a player of the collaboration, got 'reasoner_actor' without; choose another task" in err
+
+
 def test_a_setting_out_of_range_is_refused_before_any_work(command: Callable[..., Any], tmp_path: Path) -> None:
     code, _, err = command("init-policy", "sudoku", tmp_path / "policy", "--quality", 2)
     assert (code, err) == (1, "Error: quality must be in [0, 1], got 2.0; 1 plays as the oracle says.\n")

@@ -50,6 +50,27 @@ def test_evaluations_in_the_folder_are_told_and_compared(
     assert {(one["of"], one["minus"]) for one in numbers["differences"]} == {("evaluation", "evaluation_greedy")}
 
 
+def test_runs_side_by_side_are_told_with_what_each_cost(
+    command: Callable[..., Any], run: Path, trained_run: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(trained_run, tmp_path / "other")
+    assert command("report", run, "--beside", other, "--output", tmp_path / "page")[0] == 0
+    page = (tmp_path / "page" / "report.md").read_text()
+    assert "# Runs my_run, other" in page
+    assert "| run | TSE | TT | generated | ADS | ADS agent |" in page
+    assert "| my_run | 16 |" in page
+    assert "| other | 16 (1.00x) |" in page
+    numbers = json.loads((tmp_path / "page" / "results.json").read_text())
+    assert numbers["ledgers"]["my_run"] == numbers["ledgers"]["other"]
+    assert numbers["ledgers"]["my_run"]["scoring_events"] == 16
+
+
+def test_a_run_beside_itself_is_refused(command: Callable[..., Any], run: Path) -> None:
+    code, _, err = command("report", run, "--beside", run)
+    assert code == 1
+    assert "runs must be different folders" in err
+
+
 def test_a_damaged_evaluation_is_refused(command: Callable[..., Any], run: Path) -> None:
     (run / "evaluation.json").write_text("{}")
     code, _, err = command("report", run)

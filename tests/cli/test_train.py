@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from hf_credit.cli.training import read_job
 from hf_credit.evaluation.games import GameResults
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.evaluation.setup import GameSetup, Sampling
 
 
 def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run: Path, micro_policy: Path) -> None:
@@ -89,6 +89,24 @@ def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(
     run = read_run(path.parent / "run")
     assert (run.facts["processes"], run.facts["episodes_per_update"], run.updates) == (2, 8, 2)
     assert len((path.parent / "run" / "metrics.jsonl").read_text().splitlines()) == 3  # two updates and the summary
+
+
+def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
+    command: Callable[..., Any], together: Callable[..., Path]
+) -> None:
+    path = together()
+    code, _, err = command("train", "--config", path, "--max_steps", 1)
+    assert code == 0, err
+    folder = path.parent / "run"
+    run = read_run(folder)
+    assert (run.updates, run.facts["episodes_per_update"], run.log[0]["budget/scoring_events"]) == (1, 32, 32)
+    assert GameSetup.load(folder) == GameSetup.of(
+        "relay", {"size": 4}, sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
+    )
+    code, _, err = command("evaluate", folder, "--episodes", 8, "--output", folder / "evaluation.json")
+    assert code == 0, err
+    assert "turns: 16/16" in err
+    assert [record.turns for record in GameResults.load(folder / "evaluation.json").records] == [2] * 8
 
 
 def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from datasets import DatasetDict
 
-from hf_credit import VerifiableProcessTrainer
+from hf_credit import ReplayLOOTrainer, VerifiableProcessTrainer
 from hf_credit.cli.training import METHODS, build_trainer, read_job
+from hf_credit.collaborations.relay import relay_tasks
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
 from hf_credit.evaluation.runs import write_config
@@ -35,7 +36,7 @@ def problem(path: Path, *arguments: str) -> str:
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
     assert job.game.method == path.parent.name
-    assert job.args.trajectories_per_update == {"verifiable_process": 128}.get(job.game.method, 32)
+    assert job.args.trajectories_per_update
     assert job.setup().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
@@ -63,6 +64,37 @@ def test_the_papers_settings_are_in_the_papers_recipe() -> None:
     assert (args.max_steps, args.lr_scheduler_type, args.warmup_steps) == (100, "cosine", 5)
     assert (args.temperature, args.top_p, args.top_k) == (0.6, 0.95, 20)
     assert (args.discount, args.beta, args.process_reward) == (0.0, 0.0, "oracle")
+
+
+def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
+    for stem, model in (
+        ("qwen3_4b_math", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("qwen3_4b_math_lora", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("qwen2_5_coder_3b_code", "Qwen/Qwen2.5-Coder-3B-Instruct"),
+    ):
+        (path,) = (path for path in RECIPES if path.stem == stem)
+        job = read_job(["--config", str(path), *ON_CPU])
+        args = job.args
+        assert job.model.model_name_or_path == model
+        assert (args.estimator, args.budget, args.fanout, args.baseline) == ("replay", 8, (2, 4), "leave_one_out")
+        assert (args.num_train_epochs, args.shuffle_dataset, args.max_steps) == (5, False, -1)
+        assert (args.epsilon, args.adam_beta1, args.adam_beta2, args.weight_decay) == (0.2, 0.9, 0.95, 0.0)
+        assert (args.max_grad_norm, args.lr_scheduler_type, args.warmup_steps) == (1.0, "cosine", 0.03)
+        assert (args.temperature, args.top_p, args.top_k) == (0.7, 0.8, 20)
+        assert (args.max_context_tokens, args.max_completion_length) == (2560, 512)
+        assert job.model.use_peft == stem.endswith("_lora")
+
+
+def test_the_relays_baselines_differ_from_it_in_the_estimator_alone() -> None:
+    micro = {path.stem: read_job(["--config", str(path)]).config() for path in RECIPES if "relay" in path.stem}
+    assert {name: config["estimator"] for name, config in micro.items()} == {
+        "relay_micro": "replay",
+        "relay_micro_magrpo": "group",
+        "relay_micro_mappo": "critic",
+    }
+    for config in micro.values():
+        different = {name for name, value in config.items() if micro["relay_micro"].get(name) != value}
+        assert different <= {"estimator", "output_dir", "critic_learning_rate", "logging_dir"}
 
 
 # Overriding
@@ -115,6 +147,23 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
     assert complaint in problem(recipe(), *arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--environment", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
+        (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
+        (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
+        (("--method", "verifiable_process"), "trains on games, got the collaboration 'relay'; take replay_loo"),
+        (("--oracle", "mcts"), "the method replay_loo asks no oracle, got 'mcts'; leave it out"),
+        (("--alternatives", "3", "4"), "the layout must use the budget of an instance"),
+    ],
+)
+def test_a_method_and_a_task_that_do_not_fit_are_refused(
+    together: Callable[..., Path], arguments: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in problem(together(), *arguments)
+
+
 def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) -> None:
     assert "got --spped 1" in problem(recipe(spped=1))
     assert "model_name_or_path must name a model" in problem(recipe(model_name_or_path=None))
@@ -152,6 +201,49 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
         max_turns=3,
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
     )
+
+
+def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callable[..., Path]) -> None:
+    trainer, setup = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
+    assert isinstance(trainer, ReplayLOOTrainer)
+    assert trainer.args.fanout == (4, 2)
+    assert list(trainer.train_dataset) == list(relay_tasks("train", rows=8, size=4))
+    assert setup == GameSetup(
+        collaboration="relay",
+        collaboration_options={"size": 4},
+        sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
+    )
+
+
+def test_without_max_steps_an_epoch_has_as_many_tasks_as_asked_for(together: Callable[..., Path]) -> None:
+    trainer, _ = build_trainer(read_job(["--config", str(together(max_steps=-1, training_tasks=16))]))
+    assert len(trainer.train_dataset) == 16
+
+
+def test_a_game_can_be_trained_on_by_replay(recipe: Callable[..., Path]) -> None:
+    path = recipe(method="replay_loo", max_turns=2, alternatives=[2, 4])
+    trainer, setup = build_trainer(read_job(["--config", str(path)]))
+    assert isinstance(trainer, ReplayLOOTrainer)
+    assert (trainer.interaction.history, trainer.interaction.max_turns) == ("current", 2)
+    assert (setup.environment, setup.history, setup.max_turns) == ("sudoku", "current", 2)
+
+
+def test_what_a_collaboration_lacks_is_told_before_a_model_is_loaded(
+    together: Callable[..., Path], tmp_path: Path
+) -> None:
+    def refuses(complaint: str, **changed: Any) -> None:
+        path = together(collaboration="reasoner_actor", model_name_or_path="no/such/model", **changed)
+        with pytest.raises(ValueError, match=complaint):
+            build_trainer(read_job(["--config", str(path)]))
+
+    refuses("needs the options scorer, got domain", collaboration_options={"domain": "math"})
+    options = {"domain": "math", "scorer": "operator:eq"}
+    refuses("has no tasks of its own, got no dataset", collaboration_options=options)
+    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1"}\n' * 8)
+    dataset = str(tmp_path / "rows.jsonl")
+    refuses("got question without problem", collaboration_options=options, dataset_name=dataset)
+    unknown = {**options, "scorer": "no_such_module:score"}
+    refuses("must be importable", collaboration_options=unknown, dataset_name=dataset)
 
 
 @pytest.mark.parametrize("form", ["folder", "folder of splits", "jsonl", "parquet"])

@@ -76,6 +76,15 @@ def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: f
     assert comparison.excludes_zero == ("excludes" in said)
 
 
+def test_policies_without_a_rate_are_compared_on_what_their_episodes_were_worth() -> None:
+    def played(*outcomes: float) -> GameResults:
+        records = (GameRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
+        return GameResults(records=tuple(records))
+
+    (comparison,) = compare({"a": played(1.0, 0.5), "b": played(0.5, 0.0)}, "a", "b")
+    assert (comparison.metric, comparison.interval.mean) == ("reward", 0.5)
+
+
 def test_policies_are_compared_on_what_the_game_has() -> None:
     (comparison,) = compare({"a": results([1.0, 1.0, 0.0]), "b": results([0.0, 1.0, 0.0])}, "a", "b")
     assert (comparison.of, comparison.minus, comparison.metric) == ("a", "b", "success")

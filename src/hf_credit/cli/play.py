@@ -52,8 +52,8 @@ def _refuse_collaboration(name: str) -> None:
 
     if name in COLLABORATIONS:
         raise ValueError(
-            f"a person plays a game, got the collaboration {name!r}, whose roles are a policy's; choose a game, or let "
-            "a policy play with hf-credit evaluate."
+            f"a person plays a game, got the collaboration {name!r}, whose roles are a policy's; choose a game, or "
+            "let a policy play with hf-credit evaluate."
         )
 
 

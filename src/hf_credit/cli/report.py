@@ -10,6 +10,10 @@ import typer
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.", show_default=False)],
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN_DIR", help="Another run to compare it with; give it several times."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="The folder to write; `report` in the run's folder if left out.")
     ] = None,
@@ -17,12 +21,13 @@ def report(
     """Writes a report of a run: learning curves, settings, versions, and evaluations where there are any.
 
     Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Two of
-    them on the same tasks are compared.
+    them on the same tasks are compared, those of other runs too.
 
     \b
     Examples:
       hf-credit report runs/sudoku_vpr
       hf-credit report runs/sudoku_vpr --output reports/sudoku_vpr
+      hf-credit report runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
     """
     from itertools import combinations
 
@@ -30,16 +35,25 @@ def report(
     from hf_credit.evaluation.report import Report, compare, write_report
     from hf_credit.evaluation.runs import read_run
 
-    read = read_run(run)
-    results = {path.stem: GameResults.load(path) for path in sorted(run.glob("evaluation*.json"))}
+    folders = [run, *(beside or [])]
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        raise ValueError(f"runs must be different folders, got {', '.join(names)}; name each once.")
+    results = {
+        path.stem if beside is None else f"{name}, {path.stem}": GameResults.load(path)
+        for name, folder in zip(names, folders, strict=True)
+        for path in sorted(folder.glob("evaluation*.json"))
+    }
     same = [
         (a, b)
         for a, b in combinations(results, 2)
         if {one.seed for one in results[a].records} == {one.seed for one in results[b].records}
     ]
     told = Report(
-        title=f"Run {read.name}",
-        runs=[read],
+        title=f"Run {names[0]}" if beside is None else f"Runs {', '.join(names)}",
+        runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
         results=results,
         comparisons=[one for a, b in same for one in compare(results, a, b)],
     )

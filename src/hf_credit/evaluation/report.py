@@ -12,14 +12,21 @@ from typing import Any
 import yaml
 
 from hf_credit.evaluation.games import LABELS, SHARES, GameResults, difference
+from hf_credit.evaluation.ledger import ledger_table, read_ledger
 from hf_credit.evaluation.plots import learning_curves
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
+from hf_credit.rollouts import Ledger
 
 REPORT_FILE, RESULTS_FILE, CURVES_FILE = "report.md", "results.json", "learning_curves.png"
 
 HEADLINES = ("success", "completion", "return_first", "return_second")
 """What policies are compared on, where the game has it (paper VPR, Table 1)."""
+
+_LEDGER_WORDS = (
+    "Over the whole training: terminal scoring events (TSE), tokens given and generated (TT), tokens generated, and "
+    "agent decision samples (ADS). A message that several episodes share is counted once."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +85,8 @@ class Report:
 
 
 def compare(results: Mapping[str, GameResults], of: str, minus: str) -> list[Comparison]:
-    """The differences between two evaluated policies in every number of `HEADLINES` that both have.
+    """The differences between two evaluated policies in every number of `HEADLINES` that both have, or else in what
+    their episodes were worth.
 
     Raises:
         ValueError: they met different tasks.
@@ -86,7 +94,9 @@ def compare(results: Mapping[str, GameResults], of: str, minus: str) -> list[Com
     """
     a, b = results[of], results[minus]
     shared = [name for name in HEADLINES if len(a.values(name).keys() & b.values(name).keys()) > 1]
-    return [Comparison(of=of, minus=minus, metric=name, interval=difference(a, b, name)) for name in shared]
+    return [
+        Comparison(of=of, minus=minus, metric=name, interval=difference(a, b, name)) for name in shared or ["reward"]
+    ]
 
 
 def write_report(report: Report, folder: str | Path) -> Path:
@@ -136,6 +146,7 @@ def numbers(report: Report) -> dict[str, Any]:
             for comparison in report.comparisons
         ],
         "budgets": {run.name: budget(run) for run in report.runs},
+        "ledgers": {name: ledger.to_dict() for name, ledger in _ledgers(report.runs).items()},
         "runs": {run.name: {"config": dict(run.config), **run.facts} for run in report.runs},
     }
 
@@ -172,6 +183,9 @@ def markdown(report: Report) -> str:
         parts.append("\n\n".join(report.notes))
     if report.runs:
         parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})"]
+        ledgers = _ledgers(report.runs)
+        if ledgers:
+            parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_WORDS]
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
     facts = [run for run in report.runs if run.facts.get("versions")]
@@ -223,6 +237,12 @@ def _budget_table(runs: Sequence[Run]) -> str:
     names = list(dict.fromkeys(name for used in budgets.values() for name in used))
     rows = [[name, *(_count(used.get(one)) for one in names)] for name, used in budgets.items()]
     return table(["run", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _ledgers(runs: Sequence[Run]) -> dict[str, Ledger]:
+    """What each run cost, of those that counted it."""
+    read = {run.name: read_ledger(run) for run in runs}
+    return {name: ledger for name, ledger in read.items() if ledger is not None}
 
 
 def _last_table(runs: Sequence[Run]) -> str:

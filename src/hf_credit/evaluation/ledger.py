@@ -1,0 +1,60 @@
+"""What runs cost, side by side, in the units of the paper C3 (Appendix M, Table 16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hf_credit.evaluation.runs import Run
+from hf_credit.rollouts import Ledger
+
+_ROLE = "budget/decisions/"
+
+
+def read_ledger(run: Run) -> Ledger | None:
+    """What a run had cost when it last logged it, `None` where it never did."""
+    entry = next((entry for entry in reversed(run.log) if "budget/scoring_events" in entry), None)
+    if entry is None:
+        return None
+    produced = round(entry["budget/completion_tokens"])
+    return Ledger(
+        scoring_events=round(entry["budget/scoring_events"]),
+        prompt_tokens=round(entry["budget/tokens"]) - produced,
+        completion_tokens=produced,
+        decisions={name.removeprefix(_ROLE): round(n) for name, n in entry.items() if name.startswith(_ROLE)},
+    )
+
+
+def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str], list[list[str]]]:
+    """The header and a row a run: terminal scoring events (TSE), all tokens (TT), the tokens that were generated, and
+    agent decision samples (ADS), of each role too.
+
+    Behind each number of another run stands how many times that of `against` it is.
+
+    Args:
+        ledgers: by the run's name.
+        against: one of these.
+
+    Raises:
+        ValueError: there is no such run.
+    """
+    if against not in ledgers:
+        raise ValueError(
+            f"runs must be compared with one of {', '.join(ledgers)}, got {against!r}; name one of these."
+        )
+    roles = list(dict.fromkeys(role for ledger in ledgers.values() for role in ledger.decisions))
+    header = ["run", "TSE", "TT", "generated", "ADS", *(f"ADS {role}" for role in roles)]
+    reference = _numbers(ledgers[against], roles)
+    rows = [
+        [name, *(_cell(n, None if name == against else base) for n, base in zip(own, reference, strict=True))]
+        for name, own in ((name, _numbers(ledger, roles)) for name, ledger in ledgers.items())
+    ]
+    return header, rows
+
+
+def _numbers(ledger: Ledger, roles: Sequence[str]) -> list[int]:
+    decisions = [ledger.decisions.get(role, 0) for role in roles]
+    return [ledger.scoring_events, ledger.tokens, ledger.completion_tokens, sum(ledger.decisions.values()), *decisions]
+
+
+def _cell(number: int, reference: int | None) -> str:
+    return f"{number:,} ({number / reference:.2f}x)" if reference else f"{number:,}"
