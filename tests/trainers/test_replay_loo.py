@@ -373,3 +373,25 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
     assert whole.ledger == resumed.ledger
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_alternatives_can_be_continued_with_the_same_random_numbers(train: Callable[..., Any]) -> None:
+    class Deaf(type(relay())):  # type: ignore[misc]
+        """The actor does not hear the reasoner, so both plans lead to the same context of the actor."""
+
+        def pending(self, state: Any) -> Any:
+            requests = super().pending(state)
+            for request in requests:
+                request.messages[-1]["content"] = request.messages[-1]["content"].partition("Context:")[0]
+            return requests
+
+    interaction = relay(size=4)
+    interaction.__class__ = Deaf
+    trainer = train(interaction=interaction, common_random_numbers=True, temperature=3.0, reuse_prefixes=True)
+    ((episodes, _),) = trainer.played
+    answers = [episode.decisions[1].action_ids for episode in episodes]
+    assert answers[:4] == answers[4:8]
+    assert len(set(answers[:4])) > 1
+    assert trainer.state.log_history[0]["common_random_numbers"] == 1
+    without = train(interaction=interaction, common_random_numbers=True, reuse_prefixes=False)
+    assert without.state.log_history[0]["common_random_numbers"] == 0

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation import GenerationMode
 
 from hf_credit.policies.prefix_cache import PrefixCache
+from hf_credit.policies.seeded_draws import seeded
 from hf_credit.rollouts import GenerateFn, Generation
 
 
@@ -54,14 +55,24 @@ def sampler(
         **(draw if temperature > 0 else {"do_sample": False}),
     )
 
-    continuing = PrefixSampler(model, config)
+    return _StandAlone(model, config)
 
-    def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        model.eval()
+
+class _StandAlone:
+    """Replies of a model that nobody is training."""
+
+    def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
+        self._continuing = PrefixSampler(model, config)
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        self._continuing.model.eval()
         with torch.inference_mode():
-            return continuing(contexts)
+            return self._continuing(contexts)
 
-    return generate
+    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        self._continuing.model.eval()
+        with torch.inference_mode():
+            return self._continuing.seeded(contexts, seeds)
 
 
 class PrefixSampler:
@@ -85,15 +96,21 @@ class PrefixSampler:
         self._memory = PrefixCache(model, cast(int, config.pad_token_id))
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        with evaluating(self.model):
-            return self._replies(contexts)
+        return self._replies(contexts, self.config, LogitsProcessorList())
 
-    def _replies(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
-        inputs = self._memory.inputs(contexts)
-        output = cast(Any, self.model).generate(**inputs, generation_config=self.config)
-        width = inputs["input_ids"].shape[1]
-        replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
-        self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        """Replies each drawn with the random numbers that its seed names; `None` draws from torch's stream."""
+        return self._replies(contexts, *seeded(self.config, seeds, self.model.device))
+
+    def _replies(
+        self, contexts: Sequence[Sequence[int]], config: GenerationConfig, processors: LogitsProcessorList
+    ) -> list[Generation]:
+        with evaluating(self.model):
+            inputs = self._memory.inputs(contexts)
+            output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
+            width = inputs["input_ids"].shape[1]
+            replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
+            self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
         return [Generation(ids=reply) for reply in replies]
 
 

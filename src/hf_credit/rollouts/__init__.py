@@ -2,7 +2,7 @@
 
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, Start
+from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, SeededGenerateFn, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
@@ -28,6 +28,7 @@ __all__ = [
     "Ledger",
     "Request",
     "Row",
+    "SeededGenerateFn",
     "Start",
     "Verdict",
     "alternatives",

@@ -13,6 +13,7 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.samplers import honours_seeds, refuse_missing, sample
 
 S = TypeVar("S")
 
@@ -32,6 +33,9 @@ class Generation:
 
 GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
 """Replies to contexts, in their order. The contexts differ from each other and are not grouped."""
+
+SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
+"""The same where each context comes with a seed: replies of one seed are drawn with the same random numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,19 +138,19 @@ class Engine(Generic[S]):
     Args:
         interaction: what is played.
         chat: renders messages to tokens.
-        generate: the sampler. Where it has a method `seeded(contexts, seeds)`, it honours seeds.
+        generate: the sampler, one for all or one for each role. With a method `seeded(contexts, seeds)` it honours seeds.
         max_concurrent: the most episodes under way at once, which bounds the batch of a generation call.
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
 
     Raises:
-        ValueError: a limit is less than 1.
+        ValueError: a limit is less than 1, or one of the Interaction's `roles` has no sampler.
     """
 
     def __init__(
         self,
         interaction: Interaction[S],
         chat: Chat,
-        generate: GenerateFn,
+        generate: GenerateFn | Mapping[str, GenerateFn],
         *,
         max_concurrent: int = 256,
         max_context_tokens: int | None = None,
@@ -154,6 +158,7 @@ class Engine(Generic[S]):
         for name, limit in (("max_concurrent", max_concurrent), ("max_context_tokens", max_context_tokens)):
             if limit is not None and limit < 1:
                 raise ValueError(f"{name} must be at least 1, got {limit}; raise it.")
+        refuse_missing(generate, getattr(interaction, "roles", ()))
         self.interaction = interaction
         self.chat = chat
         self.generate = generate
@@ -163,7 +168,7 @@ class Engine(Generic[S]):
     @property
     def honours_seeds(self) -> bool:
         """Whether episodes of one stream draw the same random numbers."""
-        return hasattr(self.generate, "seeded")
+        return honours_seeds(self.generate)
 
     def run(self, starts: Iterable[Start[S]]) -> list[Episode]:
         """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
@@ -288,13 +293,9 @@ class Engine(Generic[S]):
         replies = [walk.forced.pop(request.event, None) for walk, request, _ in going]
         wanted = [place for place, reply in enumerate(replies) if reply is None]
         if wanted:
-            contexts = [going[place][2] for place in wanted]
-            seeds = [going[place][0].draw_seed(going[place][1].event) for place in wanted]
-            sampled = (
-                self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
-                if self.honours_seeds and any(seed is not None for seed in seeds)
-                else self.generate(contexts)
-            )
+            walks, requests, contexts = zip(*[going[place] for place in wanted], strict=True)
+            seeds = [walk.draw_seed(request.event) for walk, request in zip(walks, requests, strict=True)]
+            sampled = sample(self.generate, [request.role for request in requests], contexts, seeds)
             for place, reply in zip(wanted, sampled, strict=True):
                 replies[place] = reply
         return [reply for reply in replies if reply is not None]

@@ -105,7 +105,9 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
-        self.ranks = InStep(through_vllm(self._generate_replies, self.vllm, args), self.accelerator, self._idle)
+        generate = through_vllm(self._generate_replies, self.vllm, args)
+        seeded = self._continuing and self._continuing.seeded
+        self.ranks = InStep(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
 
     # What a subclass says ---------------------------------------------------------------------------------------

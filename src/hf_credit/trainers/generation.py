@@ -27,10 +27,20 @@ class ContinuingReplies:
         self.sampler: PrefixSampler | None = None
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        with self._open_sampler() as sampler:
+            return sampler(contexts)
+
+    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        """Replies each drawn with the random numbers that its seed names."""
+        with self._open_sampler() as sampler:
+            return sampler.seeded(contexts, seeds)
+
+    @contextmanager
+    def _open_sampler(self) -> Iterator[PrefixSampler]:
         with self.open_policy() as model, torch.no_grad():
             if self.sampler is None or self.sampler.model is not model:
                 self.sampler = PrefixSampler(model, self.config)
-            return self.sampler(contexts)
+            yield self.sampler
 
     @contextmanager
     def forgotten(self) -> Iterator[None]:

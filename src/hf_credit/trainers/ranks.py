@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts import GenerateFn, Generation, SeededGenerateFn
 
 
 class InStep:
@@ -23,16 +24,30 @@ class InStep:
         generate: the sampler of this process.
         accelerator: knows the other processes.
         idle_context: what to ask for when there is nothing to ask.
+        seeded: the sampler where each context comes with a seed, or `None` if it honours none.
     """
 
-    def __init__(self, generate: GenerateFn, accelerator: Accelerator, idle_context: Sequence[int]) -> None:
+    def __init__(
+        self,
+        generate: GenerateFn,
+        accelerator: Accelerator,
+        idle_context: Sequence[int],
+        seeded: SeededGenerateFn | None = None,
+    ) -> None:
         self.generate = generate
         self.accelerator = accelerator
         self.idle_context = idle_context
+        self.seeded = None if seeded is None else functools.partial(self._seeded, seeded)
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         missing = self.most(len(contexts)) - len(contexts)
         return self.generate([*contexts, *[self.idle_context] * missing])[: len(contexts)]
+
+    def _seeded(
+        self, generate: SeededGenerateFn, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
+    ) -> Sequence[Generation]:
+        missing = self.most(len(contexts)) - len(contexts)
+        return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
 
     def finish(self) -> None:
         """Waits, idly generating, for the processes whose episodes still go on."""

@@ -70,6 +70,7 @@ class ReplayLOOTrainer(CreditTrainer):
         if train_dataset is None:
             raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
         super().__init__(model, interaction, args or ReplayLOOConfig(), train_dataset, **kwargs)
+        self.batches = 0  # of instances, so far
         self.critic = self._make_critic(critic) if self.args.estimator == "critic" else None
         self._judge = self.critic and CentralCritic(
             self.critic, self.args.gamma, self.args.lam, self._room_for_context()
@@ -79,6 +80,7 @@ class ReplayLOOTrainer(CreditTrainer):
         """The episodes of each task row: one in evaluation, else as many as the budget pays for."""
         if not self.model.training:
             return super().collect(rows)
+        self.batches += 1
         if self.args.estimator == "replay" and self.args.replay and self.args.reference_rollouts:
             starts, instances = self._replays(rows)
         else:
@@ -110,10 +112,11 @@ class ReplayLOOTrainer(CreditTrainer):
 
     def checkpoint_state(self) -> dict[str, Any]:
         critic = {} if self.critic is None else {"critic": self.critic.state()}
-        return {**super().checkpoint_state(), **critic}
+        return {**super().checkpoint_state(), "batches": self.batches, **critic}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         super().load_checkpoint_state(state)
+        self.batches = state["batches"]
         if self.critic is not None:
             self.critic.load_state(state["critic"])
 
@@ -150,8 +153,7 @@ class ReplayLOOTrainer(CreditTrainer):
     def _stream(self, *parts: int | str) -> str | None:
         if not self.args.common_random_numbers or not self.engine.honours_seeds:
             return None
-        rank = self.accelerator.process_index
-        return " ".join(map(str, (self.args.seed, self.state.global_step, self._step, rank, *parts)))
+        return " ".join(map(str, (self.args.seed, self.batches, self.accelerator.process_index, *parts)))
 
     def _replays(self, rows: list[dict[str, Any]]) -> tuple[list[Start[Any]], list[int]]:
         """Reference rollouts, and a start at each drawn context; the instance of each (Algorithm 1, lines 2 to 5)."""
@@ -162,7 +164,7 @@ class ReplayLOOTrainer(CreditTrainer):
         starts, instances = [], []
         for instance in range(len(rows)):
             visited = _contexts(references[instance * count : (instance + 1) * count])
-            draws = stream(self.args.seed, "contexts", self._step, self.accelerator.process_index, instance)
+            draws = stream(self.args.seed, "contexts", self.batches, self.accelerator.process_index, instance)
             for number, (episode, turn) in enumerate(draws.sample(visited, min(self.args.contexts, len(visited)))):
                 named = self._stream("context", instance, number)
                 starts.append(replay_from(self.interaction, self.chat, episode, turn, fanout=fanout, stream=named))
