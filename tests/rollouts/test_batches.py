@@ -216,3 +216,46 @@ def test_numbers_computed_a_few_rows_at_a_time_stand_at_their_tokens(some, size,
     assert [
         values[mask.bool()].tolist() for values, mask in zip(found, batch["completion_mask"], strict=True)
     ] == expected
+
+
+# Roles with policies of their own
+
+ROLES = ("reasoner", "actor", "judge")
+
+
+@given(rows(), st.data(), st.integers(1, 5))
+def test_roles_never_meet_and_as_many_rows_make_as_many_parts(some, data, size):
+    drawn = data.draw(st.lists(st.sampled_from(ROLES), min_size=len(some), max_size=len(some)))
+    batch = pad_rows([replace(row, role=role) for row, role in zip(some, drawn, strict=True)], PAD, roles=ROLES)
+    parts = micro_batches(batch, size, len(ROLES))
+    assert all(len(part["role"].unique()) == 1 and len(part["role"]) <= size for part in parts)
+    assert Counter(row for part in parts for row in without_padding(part)) == Counter(some)
+    # Another process has as many rows, of other roles; both meet in every part.
+    other = pad_rows([replace(row, role="actor") for row in some], PAD, roles=ROLES)
+    assert len(micro_batches(other, size, len(ROLES))) == len(parts)
+
+
+def test_rows_of_a_role_are_known_by_its_index_and_idle_rows_go_to_the_first():
+    some = [replace(row([1], [2]), role="judge"), idle_row([7]), replace(row([1], [3]), role="actor")]
+    assert pad_rows(some, PAD, roles=ROLES)["role"].tolist() == [2, 0, 1]
+    assert "role" not in pad_rows(some, PAD)
+
+
+def test_rows_of_one_prompt_and_two_roles_are_apart():
+    some = [replace(row([1], [number]), role=ROLES[number % 2]) for number in range(4)]
+    parts = micro_batches(pad_rows(some, PAD, roles=ROLES[:2]), 4)
+    assert [part["completion_ids"].flatten().tolist() for part in parts] == [[0, 2], [1, 3]]
+
+
+def test_each_part_is_announced_before_it_is_computed():
+    some = [replace(row([1], [number]), role=ROLES[number % 2]) for number in range(4)]
+    announced = []
+
+    def role_of_last(ids, mask, completion_tokens):
+        return torch.full((len(ids), completion_tokens), announced[-1])
+
+    def before(part):
+        announced.append(part["role"][0].item())
+
+    found = in_parts(pad_rows(some, PAD, roles=ROLES[:2]), 3, role_of_last, before)
+    assert found.flatten().tolist() == [0.0, 1.0, 0.0, 1.0]

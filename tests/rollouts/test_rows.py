@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,13 +22,14 @@ def decision(context, action, role="agent", logprobs=None):
     )
 
 
-def row(prompt, completion, mask, advantages, logprobs=None):
+def row(prompt, completion, mask, advantages, logprobs=None, role="agent"):
     return Row(
         prompt_ids=tuple(prompt),
         completion_ids=tuple(completion),
         loss_mask=tuple(mask),
         advantages=tuple(advantages),
         logprobs=None if logprobs is None else tuple(logprobs),
+        role=role,
     )
 
 
@@ -88,9 +91,14 @@ def test_roles_have_rows_of_their_own():
         decision([1, 3, 6], [7], role="actor"),
     ]
     assert decision_rows(turns, [1.0, 2.0, 3.0, 4.0]) == [
-        row([1], [2, 4, 5], [1, 0, 1], [1.0, 0, 3.0]),
-        row([1], [3, 6, 7], [1, 0, 1], [2.0, 0, 4.0]),
+        row([1], [2, 4, 5], [1, 0, 1], [1.0, 0, 3.0], role="reasoner"),
+        row([1], [3, 6, 7], [1, 0, 1], [2.0, 0, 4.0], role="actor"),
     ]
+
+
+def test_an_event_that_changes_hands_opens_a_row():
+    turns = [replace(decision([1], [2], role="a"), event="e"), replace(decision([1, 2], [3], role="b"), event="e")]
+    assert [(row.role, row.prompt_ids) for row in decision_rows(turns, [1.0, 1.0])] == [("a", (1,)), ("b", (1, 2))]
 
 
 def test_the_samplers_log_probabilities_lie_on_their_tokens():
@@ -167,6 +175,7 @@ def brute_force(decisions, credit):
                     mask[start:],
                     advantages[start:],
                     None if first.logprobs is None else logprobs[start:],
+                    first.role,
                 )
             )
     return rows

@@ -10,10 +10,12 @@ from torch import Tensor
 from hf_credit.rollouts.rows import Row
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
-_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask")
+_FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "role")
 
 
-def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = None) -> dict[str, Tensor]:
+def pad_rows(
+    rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = None, roles: Sequence[str] = ()
+) -> dict[str, Tensor]:
     """Rows as tensors: prompts padded on the left, completions on the right.
 
     Padding is known by the masks alone; a padding token may well be a token of the text.
@@ -22,11 +24,13 @@ def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = N
         rows: at least one.
         pad_token_id: fills the gaps.
         multiple_of: both lengths are rounded up to a multiple of this.
+        roles: those with a policy of their own. A row of nobody's, which carries no loss, goes to the first.
 
     Returns:
         `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (1 on every
         token that is there), `tool_mask` (1 on the tokens in the loss), `advantages`, and, where every row has them,
-        `sampling_per_token_logps`, of shape (rows, completion tokens).
+        `sampling_per_token_logps`, of shape (rows, completion tokens); and, with `roles`, `role`, the index of each
+        row's, of shape (rows,).
     """
     prompts = [row.prompt_ids for row in rows]
     completions = [row.completion_ids for row in rows]
@@ -41,6 +45,8 @@ def pad_rows(rows: Sequence[Row], pad_token_id: int, multiple_of: int | None = N
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     if len(logprobs) == len(rows):
         batch["sampling_per_token_logps"] = _pad(logprobs, 0.0, torch.float, multiple_of)
+    if roles:
+        batch["role"] = torch.tensor([roles.index(row.role or roles[0]) for row in rows])
     return batch
 
 
@@ -61,18 +67,31 @@ def idle_row(ids: Sequence[int], logprobs: bool = False) -> Row:
     )
 
 
-def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]]:
+def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[dict[str, Tensor]]:
     """Splits a batch into batches of at most `size` rows, as few as can be, each without needless padding.
 
     The rows of a batch are independent, so their order is free. Rows with one prompt stay together where they fit,
     so that a forward pass can compute the prompt once. Prompts with equally many rows are neighbours, and among those
     the longest come first, because alike they waste the least.
 
+    Where rows have a `role`, those of different roles never meet. Processes meet in every part, while each has other
+    numbers of rows of each role; so the number of parts is one that any mixture of as many rows can be split into.
+
     Args:
         batch: tensors whose first dimension is the row; those without dimensions go to every part.
         size: at least 1.
+        roles: how many roles there are, in the batches of all processes.
     """
-    parts = _together(_rows_by_prompt(batch), size)
+    role_of = batch["role"].tolist() if "role" in batch else [0] * len(batch["prompt_ids"])
+    by_role: dict[int, list[list[int]]] = {}
+    for group in _rows_by_prompt(batch):
+        for role in sorted({role_of[row] for row in group}):
+            by_role.setdefault(role, []).append([row for row in group if role_of[row] == role])
+    parts = [part for _, groups in sorted(by_role.items()) for part in _together(groups, size)]
+    while len(parts) < min(len(role_of), -(-len(role_of) // size) + roles - 1):
+        widest = max(range(len(parts)), key=lambda index: len(parts[index]))
+        half = len(parts[widest]) // 2
+        parts[widest : widest + 1] = [parts[widest][:half], parts[widest][half:]]
     device = batch["prompt_ids"].device
     return [
         _trim({k: v[part] if v.ndim else v for k, v in batch.items()})
@@ -80,18 +99,26 @@ def micro_batches(batch: dict[str, Tensor], size: int) -> list[dict[str, Tensor]
     ]
 
 
-def in_parts(batch: dict[str, Tensor], size: int, compute: Callable[[Tensor, Tensor, int], Tensor]) -> Tensor:
+def in_parts(
+    batch: dict[str, Tensor],
+    size: int,
+    compute: Callable[[Tensor, Tensor, int], Tensor],
+    before: Callable[[dict[str, Tensor]], None] | None = None,
+) -> Tensor:
     """A number for each completion token of a batch, computed a few rows at a time; 0 on padding.
 
     Args:
-        batch: with prompts and completions and their masks.
+        batch: with prompts and completions and their masks, and perhaps roles.
         size: the most rows at a time.
         compute: from token ids and their mask, both of shape (rows, columns), and how many of the columns are the
             completion's, to numbers of shape (rows, completion tokens).
+        before: called with each part before it is computed.
     """
     rows = torch.arange(len(batch["prompt_ids"]), device=batch["prompt_ids"].device)
     result = torch.zeros(batch["completion_ids"].shape, device=rows.device)
-    for part in micro_batches({**{name: batch[name] for name in _FORWARD_KEYS}, "row": rows}, size):
+    for part in micro_batches({**{name: batch[name] for name in _FORWARD_KEYS if name in batch}, "row": rows}, size):
+        if before is not None:
+            before(part)
         ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
         mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
         width = part["completion_ids"].shape[1]

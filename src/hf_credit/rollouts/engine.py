@@ -138,7 +138,8 @@ class Engine(Generic[S]):
     Args:
         interaction: what is played.
         chat: renders messages to tokens.
-        generate: the sampler, one for all or one for each role. With a method `seeded(contexts, seeds)` it honours seeds.
+        generate: the sampler, one for all or one for each role; with a method `seeded(contexts, seeds)` it honours
+            seeds.
         max_concurrent: the most episodes under way at once, which bounds the batch of a generation call.
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
 

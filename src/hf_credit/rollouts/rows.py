@@ -18,6 +18,7 @@ class Row:
         loss_mask: 1 on action tokens whose decision has credit, 0 on everything else.
         advantages: the advantage of the decision a token belongs to, 0 off the mask.
         logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
+        role: who made the decisions; empty on a row of nobody's.
     """
 
     prompt_ids: tuple[int, ...]
@@ -25,14 +26,15 @@ class Row:
     loss_mask: tuple[int, ...]
     advantages: tuple[float, ...]
     logprobs: tuple[float, ...] | None
+    role: str = ""
 
 
 def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | None]) -> list[Row]:
     """The rows of one episode's decisions.
 
-    A decision whose context extends the context and reply of the last decision of its event type continues that
-    decision's row; any other opens a row of its own. So an episode whose history grows by appending costs one
-    forward pass over its tokens, however many turns it had.
+    A decision whose context extends the context and reply of the last decision of its event type, by the same role,
+    continues that decision's row; any other opens a row of its own. So an episode whose history grows by appending
+    costs one forward pass over its tokens, however many turns it had.
 
     Args:
         decisions: in the order they were made.
@@ -52,6 +54,7 @@ def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | No
 
 class _OpenRow:
     def __init__(self, decision: Decision) -> None:
+        self.role = decision.role
         self.prompt = decision.context_ids
         self.ids = list(decision.context_ids)
         self.loss_mask: list[int] = []
@@ -59,7 +62,7 @@ class _OpenRow:
         self.logprobs: list[float] | None = None if decision.logprobs is None else []
 
     def continued_by(self, decision: Decision) -> bool:
-        same_sampler = (self.logprobs is None) == (decision.logprobs is None)
+        same_sampler = self.role == decision.role and (self.logprobs is None) == (decision.logprobs is None)
         return same_sampler and decision.context_ids[: len(self.ids)] == tuple(self.ids)
 
     def append(self, decision: Decision, advantage: float | None) -> None:
@@ -82,4 +85,5 @@ class _OpenRow:
             loss_mask=tuple(self.loss_mask),
             advantages=tuple(self.advantages),
             logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            role=self.role,
         )

@@ -1,0 +1,67 @@
+"""Who replies: one policy for all roles, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hf_credit.rollouts.engine import GenerateFn, Generation
+
+
+def sample(
+    generate: GenerateFn | Mapping[str, GenerateFn],
+    roles: Sequence[str],
+    contexts: Sequence[Sequence[int]],
+    seeds: Sequence[int | None],
+) -> list[Generation]:
+    """The reply to each context, by the sampler of its role, which is asked once.
+
+    Args:
+        generate: the sampler of all roles, or that of each, asked in the order of the mapping.
+        roles: who replies to each context.
+        contexts: at least one.
+        seeds: one for each context; `None` names no random numbers.
+
+    Raises:
+        ValueError: a role has no sampler, or a sampler does not answer every context.
+    """
+    seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
+    replies: dict[int, Generation] = {}
+    for sampler, places in _shares(generate, roles):
+        asked = [contexts[place] for place in places]
+        answers = sampler.seeded(asked, [seeds[place] for place in places]) if seeded else sampler(asked)
+        replies.update(zip(places, answers, strict=True))
+    return [replies[place] for place in range(len(contexts))]
+
+
+def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn]) -> bool:
+    """Whether every sampler takes seeds, and draws replies of one seed with the same random numbers."""
+    samplers = generate.values() if isinstance(generate, Mapping) else [generate]
+    return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
+
+
+def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn], roles: Iterable[str]) -> None:
+    """Refuses roles that nobody replies for.
+
+    Raises:
+        ValueError: a role has no sampler.
+    """
+    if isinstance(generate, Mapping):
+        for role in roles:
+            if role not in generate:
+                raise ValueError(
+                    f"every role must have a sampler, got none for {role!r} beside those of "
+                    f"{', '.join(generate) or 'nobody'}; add one."
+                )
+
+
+def _shares(generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]) -> Iterator[tuple[Any, list[int]]]:
+    """Each sampler that is wanted, and the places it is wanted at."""
+    if not isinstance(generate, Mapping):
+        yield generate, list(range(len(roles)))
+        return
+    refuse_missing(generate, roles)
+    for role, sampler in generate.items():
+        if places := [place for place, name in enumerate(roles) if name == role]:
+            yield sampler, places
