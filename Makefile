@@ -37,8 +37,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) install --editable ".[dev]" --constraint constraints.txt
 	@touch $@
 
+# One thread for each process that runs tests: more would spin against each other.
 test: lint ## run the linter, the type checker and the whole test suite
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
 
 test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
