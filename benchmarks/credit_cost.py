@@ -111,9 +111,9 @@ def main(arguments_given: list[str] | None = None) -> None:
         torch.manual_seed(0)
         rows = compare(options)
     text = (
-        f"What one terminal score costs at a budget of {BUDGET} scores a problem, messages of {options.message} tokens "
-        f"and problems of {options.problem} words; medians over interleaved repeats, CPU seconds of one thread. The aim "
-        "is 0.6 of the generated tokens of whole episodes."
+        f"What one terminal score costs at a budget of {BUDGET} scores a problem, messages of {options.message} "
+        f"tokens and problems of {options.problem} words; medians over repeats in turns, CPU seconds of one thread. "
+        "The aim is 0.6 of the generated tokens of whole episodes."
     )
     report(options, "credit_cost", text, rows)
 

@@ -169,3 +169,11 @@ def test_a_table_is_printed_and_written_only_where_asked(capsys: pytest.CaptureF
     common.report(argparse.Namespace(output=None, repeats=3), "name", "What it shows.", rows)
     assert table(capsys.readouterr().out) == [["case", "ms"], ["first", "1234"], ["second", "0.0123"]]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_credit_cost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--message=3", "--problem=4", "--tasks=2", "--hidden-size=32", "--layers=1", "--repeats=1")
+    rows = run("credit_cost", capsys, tmp_path, *sizes)
+    # Two roles: 2 + 8 messages in place of 16. Three: 2 + 4 + 8 in place of 24. Every message has 3 tokens.
+    assert [float(row["generated, ratio"]) for row in rows] == pytest.approx([10 / 16, 1, 14 / 24, 1], abs=1e-3)
+    assert [float(row["generated tokens a score"]) for row in rows] == pytest.approx([3.75, 6, 5.25, 9], abs=0.01)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hf_credit.cli.evaluating import evaluate_model, load_policy
+from hf_credit.cli.evaluating import evaluate_model, load_policy, load_sampler
+from hf_credit.cli.training import build_trainer, read_job
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import make as make_oracle
 
@@ -47,3 +49,16 @@ def test_an_oracle_of_another_game_is_refused_before_the_games(micro_policy: Pat
 def test_a_model_that_is_nowhere_is_named(model: str) -> None:
     with pytest.raises(ValueError, match=f"must be a folder with a saved policy or an id on the Hub, got '{model}'"):
         load_policy(model)
+
+
+def test_a_run_with_an_adapter_for_each_role_is_trained_and_evaluated(
+    together: Callable[..., Path], tmp_path: Path
+) -> None:
+    recipe = together(role_adapters=["reasoner", "actor"], use_peft=True, lora_target_modules="all-linear")
+    trainer, setup = build_trainer(read_job(["--config", str(recipe)]))
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    results = evaluate_model(str(tmp_path / "saved"), setup, 4)
+    assert len(results.records) == 4
+    network, _, generate = load_sampler(str(tmp_path / "saved"), setup.sampling)
+    assert set(network.peft_config) == set(generate) == {"reasoner", "actor"}

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_tasks
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, alternatives
 
 
 def uneven(task: Any, text: str) -> float:
@@ -125,6 +125,26 @@ def test_a_message_is_credited_against_the_others_at_its_context(train: Callable
         -third.expected,
         1,
     ]
+
+
+def test_a_critic_of_messages_gives_a_share_of_the_baseline(train: Callable[..., Any]) -> None:
+    trainer = train(build_only=True, value_assistance=0.5)
+    compared = [one for one in alternatives(TREE) if one.decision.event == "reasoner"]
+    assert [one.mean_outcome for one in compared] == [0.75, 0.25]
+    # Half of what the other returned, half of what the critic expects of it: 0.75 - (0.25 + 0.25) / 2, and
+    # 0.25 - (0.75 + 0.5) / 2.
+    assert trainer._bucket_credit(compared, [0.5, 0.25]) == pytest.approx([0.5, -0.375])
+
+
+def test_a_new_critic_of_messages_expects_nothing_and_learns_what_they_return(train: Callable[..., Any]) -> None:
+    fast = {"critic_learning_rate": 1e-2, "critic_passes": 50, "critic_clip": None}
+    trainer = train(build_only=True, value_assistance=1.0, **fast)
+    credits = trainer.credit(TREE)
+    assert [credits[0][0], credits[4][0]] == [0.75, 0.25]
+    assert [values[1] for values in credits] == [1, 1, 1, 0, 0, 0, 0, 1]
+    values = trainer._expected(TREE, alternatives(TREE))
+    assert values is not None
+    assert sum(values) / len(values) == pytest.approx(0.5, abs=0.2)  # the mean return of the ten messages
 
 
 def test_the_full_mean_is_what_the_ablation_subtracts(train: Callable[..., Any]) -> None:

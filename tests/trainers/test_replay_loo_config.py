@@ -43,6 +43,11 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
         ({"reference_rollouts": 1, "alternatives": [3]}, r"2 \* 3 \* 1 = 6 for a budget of 8"),
         ({"budget": 1}, "budget must be at least 2, got 1"),
         ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ({"value_assistance": 2.0}, r"value_assistance must be in \[0, 1\], got 2.0"),
+        (
+            {"value_assistance": 0.5, "estimator": "group"},
+            "must go with estimator='replay' and baseline='leave_one_out', got 'group'",
+        ),
         ({"critic_clip": 0.0}, "clip of a critic must be a number above 0, got 0.0"),
         ({"return_clip": 0.0}, "return_clip must be above 0, got 0.0"),
     ],

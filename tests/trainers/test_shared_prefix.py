@@ -242,9 +242,10 @@ def count_columns(seen: list[int]) -> Callable[[Any], None]:
     [
         {},
         {"gradient_checkpointing": True, "beta": 0.1},
+        {"rows_per_forward": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
         {"trainer_kwargs": {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, "beta": 0.1},
     ],
-    ids=["plain", "with checkpointing and a reference", "with an adapter"],
+    ids=["plain", "with checkpointing and a reference", "more rows a pass than tasks", "with an adapter"],
 )
 def test_an_update_is_the_same_with_prompts_shared_and_not(
     one_update: Callable[..., Any], micro_policy: Path, changed: dict[str, Any]
@@ -255,7 +256,7 @@ def test_an_update_is_the_same_with_prompts_shared_and_not(
         trained[share] = one_update(
             micro_policy, share_prompts=share, on_built=count_columns(seen[share]), **SHARING, **changed
         )
-    assert sum(seen[True]) < 0.8 * sum(seen[False])
+    assert sum(seen[True]) < 0.9 * sum(seen[False])
     before = AutoModelForCausalLM.from_pretrained(micro_policy).state_dict()
     shared = trained[True].model.state_dict()
     for name, value in trained[False].model.state_dict().items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,10 +10,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from hf_credit.cli.tasks import evaluation_starts, most_replies, open_task
 from hf_credit.evaluation.games import GameResults, evaluate_policy
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import Chat, EnvironmentInteraction
+from hf_credit.policies.role_policies import load_role_policies, role_folders
+from hf_credit.rollouts import Chat, EnvironmentInteraction, GenerateFn
 
 
 def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
@@ -36,6 +37,33 @@ def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
             f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
         ) from error
     return network.to(device), tokenizer
+
+
+def load_sampler(
+    model: str, sampling: Sampling, device: str | None = None
+) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
+    """A network, its tokenizer, and what draws replies from it: of each role by itself, where roles have adapters.
+
+    Args:
+        model: as in `load_policy`, or the folder of a run with `role_adapters`.
+        sampling: how replies are drawn.
+        device: as in `load_policy`.
+
+    Raises:
+        ValueError: there is no such model, or a sampling parameter is not possible.
+    """
+    drawn = {
+        "max_new_tokens": sampling.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+    }
+    if role_folders(model):
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        network, generate = load_role_policies(model, device=device, **drawn)
+        return network, AutoTokenizer.from_pretrained(model, padding_side="left"), generate
+    network, tokenizer = load_policy(model, device)
+    return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
 
 
 def evaluate_model(
@@ -78,18 +106,10 @@ def evaluate_model(
     elif oracle is not None:
         raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
     starts = evaluation_starts(setup, interaction, episodes, first_task, dataset, split)
-    network, tokenizer = load_policy(model, device)
+    sampling = setup.sampling
+    network, tokenizer, generate = load_sampler(model, sampling, device)
     if on_begin is not None:
         on_begin(len(starts) * most_replies(interaction))
-    sampling = setup.sampling
-    generate = sampler(
-        network,
-        tokenizer,
-        max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-    )
     set_seed(seed)
     about = {"model": model, "setup": setup.to_dict(), "first_task": first_task, "seed": seed}
     positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)

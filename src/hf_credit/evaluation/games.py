@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -166,7 +167,7 @@ def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
 
 
 def evaluate_policy(
-    generate: GenerateFn,
+    generate: GenerateFn | Mapping[str, GenerateFn],
     chat: Chat,
     interaction: Interaction[Any],
     starts: Sequence[Start[Any]],
@@ -180,7 +181,7 @@ def evaluate_policy(
     """Plays one episode from each start and keeps a record of it.
 
     Args:
-        generate: the policy.
+        generate: the policy, or that of each role.
         chat: its tokenizer and template.
         interaction: what is played, shown as in training.
         starts: each with a task and a seed of its own; see `held_out_starts`.
@@ -196,13 +197,18 @@ def evaluate_policy(
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
 
-    def counted(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        replies = generate(contexts)
+    def counted(policy: GenerateFn, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        replies = policy(contexts)
         if on_replies is not None:
             on_replies(len(replies))
         return replies
 
-    engine = Engine(interaction, chat, counted, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
+    policies: GenerateFn | dict[str, GenerateFn]
+    if isinstance(generate, Mapping):
+        policies = {role: functools.partial(counted, policy) for role, policy in generate.items()}
+    else:
+        policies = functools.partial(counted, generate)
+    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
         episodes = verify(episodes, oracle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -50,7 +51,8 @@ class SeededDraws(LogitsProcessor):
         if self._fresh:
             numbers.extend(torch.rand(self._fresh, width, dtype=torch.float64))
         noise = -(-torch.stack(numbers).log()).log()
-        logprobs = self.warpers(input_ids, scores).double().log_softmax(dim=-1)
+        warped = self.warpers(cast(torch.LongTensor, input_ids), cast(torch.FloatTensor, scores))
+        logprobs = warped.double().log_softmax(dim=-1)
         return logprobs + noise.to(scores.device)[self._rows]
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -26,7 +25,7 @@ from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, L
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
-from hf_credit.trainers.generation import ContinuingReplies
+from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
@@ -39,8 +38,8 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
 
     Of TRL's data path it overrides `_generate_and_score_completions` and nothing else: collect episodes, ask the
     subclass for credit, lay out rows. Generation backends, adapters, quantisation, sharding, logging and the Hub are
-    TRL's own. `compute_loss` runs TRL's loss over a slice in parts of `per_device_train_batch_size` rows, because a
-    slice can hold more rows than it has episodes.
+    TRL's own. `compute_loss` runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because a slice can
+    hold more rows than it has episodes.
 
     A subclass says what a decision deserves, in `credit`, and may add to `collect` and `start`.
 
@@ -65,6 +64,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
+    roles: Sequence[str] = ()  # those with a policy of their own
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
         generate = through_vllm(self._generate_replies, self.vllm, args)
-        seeded = self._continuing and self._continuing.seeded
+        seeded = self._continuing.seeded if self._continuing else None
         self.ranks = InStep(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
 
@@ -139,6 +139,13 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             max_context_tokens=self.args.max_context_tokens or self._room_for_context(),
         )
 
+    def use_policy_of(self, part: dict[str, Tensor]) -> None:
+        """Called before each forward pass over rows; the policy that they train stays in use for the backward pass."""
+
+    def forgetting(self) -> AbstractContextManager[None]:
+        """At its end, and after an error, generation holds no keys and values."""
+        return self._continuing.forgotten() if self._continuing else nullcontext()
+
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, already the same on every process."""
         self._metrics["train" if self.model.training else "eval"][name].append(value)
@@ -151,7 +158,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     # The seam ---------------------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
-        with self._continuing.forgotten() if self._continuing else nullcontext():
+        with self.forgetting():
             with self._timed("time/rollouts"):
                 episodes = self.collect(inputs)
             with self._timed("time/credit"):
@@ -180,16 +187,18 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     ) -> Tensor:
         """TRL's loss of a slice, a few rows at a time; the loss is a sum over rows, so the gradient is the same."""
         training = torch.is_grad_enabled()
-        size = self.args.per_device_train_batch_size if training else self.args.per_device_eval_batch_size
-        *first, last = micro_batches(inputs, size)
+        size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
+        *first, last = micro_batches(inputs, size, len(self.roles) or 1)
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in first:
+            self.use_policy_of(part)
             with accumulating(model, self.accelerator):
                 loss = super().compute_loss(model, part, return_outputs, num_items_in_batch)
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
+        self.use_policy_of(last)
         return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
 
     def _continuing_replies(self) -> ContinuingReplies | None:
@@ -213,19 +222,15 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             return self._continuing(contexts)
         # One completion for each context: vLLM's server would answer a group from its first context alone.
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
-        if logprobs is None:
-            return [Generation(ids=reply) for reply in ids]
-        known = [[math.nan if value is None else value for value in reply] for reply in logprobs]
-        return [Generation(ids=reply, logprobs=values) for reply, values in zip(ids, known, strict=True)]
+        return generations(ids, logprobs)
 
     def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
         """The rows as a batch, with rows that carry no loss where slices and processes need them."""
         slices = self.args.steps_per_generation if self.model.training else 1
         needed = -(-max(self.ranks.most(len(rows)), 1) // slices) * slices
         idle = idle_row(self._idle, logprobs=self.use_vllm)
-        batch = pad_rows(
-            [*rows, *[idle] * (needed - len(rows))], self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of
-        )
+        rows = [*rows, *[idle] * (needed - len(rows))]
+        batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
         batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
         return batch
@@ -265,7 +270,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         def logprobs(ids: Tensor, mask: Tensor, completion_tokens: int) -> Tensor:
             return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
 
-        return in_parts(batch, self.args.per_device_train_batch_size, logprobs)
+        return in_parts(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
 
     def _get_per_token_logps_and_entropies(
         self,

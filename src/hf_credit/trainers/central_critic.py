@@ -9,6 +9,7 @@ from torch import Tensor
 
 from hf_credit.credit import generalized_advantages
 from hf_credit.rollouts import Episode
+from hf_credit.rollouts.buckets import Alternative
 from hf_credit.rollouts.episode import Ending
 from hf_credit.trainers.critic import Critic
 
@@ -101,6 +102,26 @@ class CentralCritic:
             for row, episode in enumerate(episodes)
         ]
         return credits, metrics
+
+    def message_values(
+        self, episodes: Sequence[Episode], compared: Sequence[Alternative], returns: Sequence[float]
+    ) -> tuple[list[float], dict[str, float]]:
+        """What the critic expects of each message, having read it, and what came of teaching it the returns.
+
+        Every process must call it at the same time, also one without messages.
+
+        Args:
+            episodes: of this process.
+            compared: messages of these episodes.
+            returns: of each message, in the unit of the reward.
+        """
+        read = []
+        for alternative in compared:
+            row, turn = alternative.place
+            read.append(self._read(joint_histories(episodes[row])[turn] + alternative.decision.action_ids))
+        old = self.critic.context_values(read) if read else torch.zeros(0)
+        metrics = self.critic.fit_contexts(read, _tensor(returns, old), old)
+        return old.tolist(), metrics
 
     def _read(self, history: tuple[int, ...]) -> tuple[int, ...]:
         return history if self.max_tokens is None else history[-self.max_tokens :]

@@ -33,8 +33,9 @@ class CreditConfig(GRPOConfig):
             in evaluation mode, with parameters that are not sharded and torch's own attention. Otherwise, and with
             `False`, TRL's call reads every context from its start.
         share_prompts: the training forward computes a prompt once for all rows of a micro-batch that begin with it,
-            where that is exact and costs less. Rows with one prompt are put into one micro-batch, which holds
-            `per_device_train_batch_size` rows.
+            where that is exact and costs less. Rows with one prompt are put into one forward pass.
+        rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
+            takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
@@ -60,6 +61,9 @@ class CreditConfig(GRPOConfig):
         default=True,
         metadata={"help": "Whether the training forward computes a prompt once for all rows that begin with it."},
     )
+    rows_per_forward: int | None = field(
+        default=None, metadata={"help": "Rows of one forward pass; as per_device_train_batch_size if left out."}
+    )
     resume_with_changed: list[str] | None = field(
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
@@ -77,7 +81,7 @@ class CreditConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
-        for name in ("num_generations", "max_concurrent_episodes", "max_context_tokens"):
+        for name in ("num_generations", "max_concurrent_episodes", "max_context_tokens", "rows_per_forward"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
@@ -94,6 +98,11 @@ class CreditConfig(GRPOConfig):
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
+
+    @property
+    def micro_batch_rows(self) -> int:
+        """Rows of a forward and backward pass at most."""
+        return self.rows_per_forward or self.per_device_train_batch_size
 
     def _derive_accumulation(self) -> None:
         if self.trajectories_per_update is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -11,6 +12,14 @@ from transformers import GenerationConfig
 
 from hf_credit.policies.generation import PrefixSampler
 from hf_credit.rollouts import Generation
+
+
+def generations(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float | None]] | None) -> list[Generation]:
+    """Replies with their log-probabilities, where the sampler reports any; one that it does not know is NaN."""
+    if logprobs is None:
+        return [Generation(ids=reply) for reply in ids]
+    known = [[math.nan if value is None else value for value in reply] for reply in logprobs]
+    return [Generation(ids=reply, logprobs=values) for reply, values in zip(ids, known, strict=True)]
 
 
 class ContinuingReplies:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset, IterableDataset
@@ -17,15 +17,15 @@ from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import ContextKeys, Episode, Interaction, Ledger, Start, alternatives, replay_from
 from hf_credit.rollouts.buckets import Alternative
 from hf_credit.rollouts.episode import Ending
-from hf_credit.trainers.base import CreditTrainer
 from hf_credit.trainers.central_critic import CentralCritic
 from hf_credit.trainers.critic import Critic
 from hf_credit.trainers.replay_loo_config import ReplayLOOConfig
+from hf_credit.trainers.role_adapters import RoleAdapterTrainer
 
 __all__ = ["ReplayLOOConfig", "ReplayLOOTrainer"]
 
 
-class ReplayLOOTrainer(CreditTrainer):
+class ReplayLOOTrainer(RoleAdapterTrainer):
     """Trains collaborating agents on the credit of single messages.
 
     At a frozen context several messages are sampled; each is continued to the end from the recorded state; a message's
@@ -40,9 +40,9 @@ class ReplayLOOTrainer(CreditTrainer):
         interaction: who speaks when and who scores, such as a `Collaboration`; a game will do.
         args: the settings; the paper's if `None`.
         train_dataset: task rows.
-        critic: for `estimator="critic"`, the backbone of the critic in place of `args.critic_model`: a model, or the
-            adapter to put beside the policy's.
-        **kwargs: as in [`CreditTrainer`].
+        critic: for `estimator="critic"` and `value_assistance`, the backbone of the critic in place of
+            `args.critic_model`: a model, or the adapter to put beside the policy's.
+        **kwargs: as in [`RoleAdapterTrainer`] and [`CreditTrainer`].
 
     Raises:
         ValueError: a setting is out of range, or the layout cannot meet the budget.
@@ -71,10 +71,11 @@ class ReplayLOOTrainer(CreditTrainer):
             raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
         super().__init__(model, interaction, args or ReplayLOOConfig(), train_dataset, **kwargs)
         self.batches = 0  # of instances, so far
-        self.critic = self._make_critic(critic) if self.args.estimator == "critic" else None
-        self._judge = self.critic and CentralCritic(
-            self.critic, self.args.gamma, self.args.lam, self._room_for_context()
-        )
+        judged = self.args.estimator == "critic" or self.args.value_assistance > 0
+        self.critic = self._make_critic(critic) if judged else None
+        self._judge: CentralCritic | None = None
+        if self.critic is not None:
+            self._judge = CentralCritic(self.critic, self.args.gamma, self.args.lam, self._room_for_context())
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
         """The episodes of each task row: one in evaluation, else as many as the budget pays for."""
@@ -96,14 +97,15 @@ class ReplayLOOTrainer(CreditTrainer):
             return advantages
         if self.args.estimator == "group":
             return self._group_credit(episodes, advantages)
-        if self._judge is not None:
-            credits, taught = self._judge.credit(episodes, [self._clipped(episode.outcome) for episode in episodes])
-            for name, value in taught.items():
-                self.log_metric(f"critic/{name}", value)
-            return credits
+        if self.args.estimator == "critic":
+            assert self._judge is not None
+            outcomes = [self._clipped(episode.outcome) for episode in episodes]
+            advantages, taught = self._judge.credit(episodes, outcomes)
+            self._log_critic(taught)
+            return advantages
         compared = alternatives(episodes, match_contexts=self.args.replay)
         self._refuse_collisions(compared)
-        credits = self._bucket_credit(compared)
+        credits = self._bucket_credit(compared, self._expected(episodes, compared))
         for alternative, credit in zip(compared, credits, strict=True):
             row, turn = alternative.place
             advantages[row][turn] = credit
@@ -135,7 +137,7 @@ class ReplayLOOTrainer(CreditTrainer):
         if backbone is None:
             backbone = self.args.critic_model
         if backbone is None and isinstance(policy, PeftModel):
-            backbone = policy.peft_config[policy.active_adapter]
+            backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
         return Critic(
             policy.config._name_or_path if backbone is None else backbone,
             policy,
@@ -188,17 +190,30 @@ class ReplayLOOTrainer(CreditTrainer):
 
     # What they deserve ------------------------------------------------------------------------------------------
 
-    def _bucket_credit(self, compared: Sequence[Alternative]) -> list[float | None]:
+    def _expected(self, episodes: Sequence[Episode], compared: Sequence[Alternative]) -> list[float] | None:
+        """What the critic expects of each alternative, if it has a say in their baselines."""
+        if self._judge is None:
+            return None
+        returns = [self._clipped(alternative.mean_outcome) for alternative in compared]
+        values, taught = self._judge.message_values(episodes, compared, returns)
+        self._log_critic(taught)
+        return values
+
+    def _bucket_credit(self, compared: Sequence[Alternative], expected: list[float] | None) -> list[float | None]:
         """The credit of each alternative; `None` for those that had no other beside them."""
         if not compared:
             return []
         buckets = torch.tensor([alternative.bucket for alternative in compared])
+        counts = torch.tensor([len(alternative.outcomes) for alternative in compared])
+        returns = [self._clipped(alternative.mean_outcome) for alternative in compared]
+        returned = torch.tensor(returns, dtype=torch.float64)
         estimate = leave_one_out if self.args.baseline == "leave_one_out" else full_mean
-        credits = estimate(
-            torch.tensor([self._clipped(alternative.mean_outcome) for alternative in compared], dtype=torch.float64),
-            buckets,
-            torch.tensor([len(alternative.outcomes) for alternative in compared]),
-        )
+        credits = estimate(returned, buckets, counts)
+        if expected is not None:
+            # The mean of the others' values is a value less its own leave-one-out credit.
+            values = torch.tensor(expected, dtype=torch.float64)
+            assisted = returned - values + leave_one_out(values, buckets, counts)
+            credits = credits + self.args.value_assistance * (assisted - credits)
         sizes = torch.bincount(buckets)[buckets]
         if self.args.normalise_credit:
             credits = credits / (_spread(credits, buckets) + 1e-8)
@@ -227,6 +242,10 @@ class ReplayLOOTrainer(CreditTrainer):
         keys = ContextKeys()
         for context in {alternative.decision.context_ids for alternative in compared}:
             keys.key(str(self.chat.tokenizer.decode(list(context))))
+
+    def _log_critic(self, taught: Mapping[str, float]) -> None:
+        for name, value in taught.items():
+            self.log_metric(f"critic/{name}", value)
 
     def _log_buckets(self, compared: Sequence[Alternative], credits: Sequence[float | None]) -> None:
         sizes: dict[int, int] = {}

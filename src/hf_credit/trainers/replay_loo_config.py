@@ -37,14 +37,20 @@ class ReplayLOOConfig(CreditConfig):
             (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
         normalise_credit: whether the credits of a context are divided by their standard deviation, as the public code
             does. Leave-one-out and full-mean credit are then the same.
+        value_assistance: how much of a message's baseline comes from a critic that reads messages, in [0, 1]: the mean
+            of what it expects of the others, in place of what they returned. Public code has such a critic; the paper
+            has none.
         return_clip: returns are clipped to [-return_clip, return_clip].
         gamma: for `"critic"`, the discount from one decision to the next.
         lam: for `"critic"`, the decay of the trace.
-        critic_model: for `"critic"`, the model id of its backbone. `None` puts an adapter of its own beside the
-            policy's adapter, or, where the policy is trained as a whole, takes the model that the policy started from.
+        critic_model: for `"critic"` and `value_assistance`, the model id of its backbone. `None` puts an adapter of
+            its own beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the
+            policy started from.
         critic_learning_rate: of the critic's own AdamW.
         critic_clip: how far one update may move a value; `None` for no limit.
         critic_passes: how often an update goes over its decisions.
+        role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
+            trainer's `peft_config`. `None`: all roles share one policy.
     """
 
     estimator: str = field(default="replay", metadata={"help": "replay (C3), group (MAGRPO), critic (MAPPO)."})
@@ -59,6 +65,7 @@ class ReplayLOOConfig(CreditConfig):
     baseline: str = field(default="leave_one_out", metadata={"help": "leave_one_out or full_mean."})
     common_random_numbers: bool = field(default=False, metadata={"help": "Same random numbers for alternatives."})
     normalise_credit: bool = field(default=False, metadata={"help": "Divide credits by their standard deviation."})
+    value_assistance: float = field(default=0.0, metadata={"help": "Share of the baseline that a critic gives."})
     return_clip: float = field(default=10.0, metadata={"help": "Returns are clipped to this, both ways."})
     gamma: float = field(default=1.0, metadata={"help": "Discount between decisions, for critic."})
     lam: float = field(default=1.0, metadata={"help": "Decay of the trace, for critic."})
@@ -66,6 +73,7 @@ class ReplayLOOConfig(CreditConfig):
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
     critic_passes: int = field(default=1, metadata={"help": "How often an update goes over its decisions."})
+    role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
 
     beta: float = 0.001
     num_train_epochs: float = 5
@@ -89,9 +97,14 @@ class ReplayLOOConfig(CreditConfig):
         for name, least in (("budget", 2), ("contexts", 1), ("replays", 1), ("reference_rollouts", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}; raise it.")
-        for name in ("gamma", "lam"):
+        for name, papers in (("gamma", 1), ("lam", 1), ("value_assistance", 0)):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is 1.")
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is {papers}.")
+        if self.value_assistance and (self.estimator != "replay" or self.baseline != "leave_one_out"):
+            raise ValueError(
+                "value_assistance must go with estimator='replay' and baseline='leave_one_out', got "
+                f"{self.estimator!r} and {self.baseline!r}; leave it at 0."
+            )
         self.critic_config()  # refuses its own settings
         if self.estimator == "replay" and self.replay:
             self._refuse_impossible_layout()
@@ -105,7 +118,7 @@ class ReplayLOOConfig(CreditConfig):
             max_grad_norm=self.max_grad_norm,
             clip=self.critic_clip,
             passes=self.critic_passes,
-            micro_batch_rows=self.per_device_train_batch_size,
+            micro_batch_rows=self.micro_batch_rows,
             gradient_checkpointing=self.gradient_checkpointing,
             seed=self.seed,
         )

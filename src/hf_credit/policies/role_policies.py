@@ -1,0 +1,113 @@
+"""Policies that share one base model: every role has an adapter of its own on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from peft import PeftConfig, PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit.policies.generation import sampler
+from hf_credit.rollouts import GenerateFn, Generation
+
+_ADAPTER_CONFIG = "adapter_config.json"
+_CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is nobody's policy
+
+
+def use_adapter(model: PeftModel, name: str) -> None:
+    """Makes an adapter the one that a model reads and writes with.
+
+    What is trained of the model stays as it is, while PEFT's own `set_adapter` would freeze every other adapter.
+
+    Args:
+        model: has the adapter.
+        name: of the adapter.
+    """
+    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    model.set_adapter(name)
+    for parameter, flag in trained:
+        parameter.requires_grad_(flag)
+
+
+@contextmanager
+def using(model: PeftModel, name: str) -> Iterator[None]:
+    """`use_adapter` within, and the adapter of before afterwards, after an error as well."""
+    before = model.active_adapter
+    use_adapter(model, name)
+    try:
+        yield
+    finally:
+        use_adapter(model, before)
+
+
+class RoleSampler:
+    """A `GenerateFn` of one role: another one, called while the role's adapter is in use.
+
+    Args:
+        generate: samples from the model, for this role alone if it remembers keys and values. Where it has a method
+            `seeded`, so has this one.
+        model: has the adapter.
+        role: the name of the role and of its adapter.
+    """
+
+    def __init__(self, generate: GenerateFn, model: PeftModel, role: str) -> None:
+        self.generate = generate
+        self.model = model
+        self.role = role
+        self.seeded = self._seeded if getattr(generate, "seeded", None) is not None else None
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        with using(self.model, self.role):
+            return self.generate(contexts)
+
+    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        with using(self.model, self.role):
+            return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
+
+
+def role_folders(folder: str | Path) -> list[Path]:
+    """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
+    return sorted(path.parent for path in Path(folder).glob(f"*/{_ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
+
+
+def load_role_policies(
+    folder: str | Path, model: str | Any | None = None, device: str | None = None, **sampling: Any
+) -> tuple[PeftModel, dict[str, GenerateFn]]:
+    """The policies of a run with `role_adapters`, as its `save_model` or a checkpoint of it left them.
+
+    Args:
+        folder: holds a folder for each role, with its adapter, and the tokenizer.
+        model: the base model, or its id or folder; the one that the adapters name if `None`.
+        device: where the model goes; it stays where it was loaded if `None`.
+        **sampling: as in `hf_credit.policies.generation.sampler`.
+
+    Returns:
+        The model with all adapters, and the sampler of each role, which an `Engine` takes as they are.
+
+    Raises:
+        ValueError: the folder holds no adapters of roles.
+    """
+    found = role_folders(folder)
+    if not found:
+        raise ValueError(
+            f"a folder of role policies must hold a folder with {_ADAPTER_CONFIG} for each role, got {folder} without "
+            "any; name one that a trainer with role_adapters saved."
+        )
+    if model is None:
+        model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
+    base = AutoModelForCausalLM.from_pretrained(model, dtype="auto") if isinstance(model, str | Path) else model
+    policies = PeftModel.from_pretrained(base, str(found[0]), adapter_name=found[0].name)
+    for path in found[1:]:
+        policies.load_adapter(str(path), path.name)
+    if device is not None:
+        policies.to(device)
+    policies.eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+    replies: dict[str, GenerateFn] = {
+        path.name: RoleSampler(sampler(policies, tokenizer, **sampling), policies, path.name)  # type: ignore[arg-type]
+        for path in found
+    }
+    return policies, replies

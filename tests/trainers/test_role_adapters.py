@@ -1,0 +1,306 @@
+"""Each role's adapter learns from the role's messages, and from nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoHaConfig, LoraConfig, PeftModel
+from transformers import AutoModelForCausalLM
+
+from hf_credit import ReplayLOOConfig
+from hf_credit.policies.role_policies import load_role_policies
+from hf_credit.rollouts import Start
+from hf_credit.trainers.role_adapters import refuse_adapters, refuse_roles, refuse_settings
+
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
+SCRIPT = Path(__file__).with_name("role_update.py")
+ROLES = ["reasoner", "actor"]
+TEMPERATURE = 5.0  # as in the script
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("role_update", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def build(script: Any, micro_policy: Path, tmp_path: Path) -> Callable[..., Any]:
+    return lambda policy=None, output=tmp_path, **changed: script.build(policy or micro_policy, output, **changed)
+
+
+@pytest.fixture
+def update(build: Callable[..., Any]) -> Callable[..., Any]:
+    """`update(**settings)`: a trainer after its updates."""
+
+    def run(**changed: Any) -> Any:
+        trainer = build(**changed)
+        trainer.train()
+        return trainer
+
+    return run
+
+
+def weights(model: Any, role: str) -> dict[str, torch.Tensor]:
+    """The weights of a role's adapter, by the name that they have in any adapter."""
+    found = {name: value for name, value in model.state_dict().items() if f".{role}." in name}
+    return {name.replace(f".{role}.", ".*."): value.clone() for name, value in found.items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def by_hand(trainer: Any, start: dict[str, torch.Tensor], decisions: list[Any]) -> dict[str, torch.Tensor]:
+    """The gradient of -sum A log pi / tokens, one decision at a time, each under PEFT's own active adapter."""
+    model = trainer.model
+    model.load_state_dict(start)
+    total: dict[str, torch.Tensor] = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    tokens = sum(len(action) for _, _, action, _ in decisions)
+    for role, context, action, advantage in decisions:
+        model.set_adapter(role)
+        model.zero_grad()
+        ids = torch.tensor([[*context, *action]])
+        logits = model.get_base_model().model(input_ids=ids).last_hidden_state @ model.get_output_embeddings().weight.T
+        logits = logits[0, len(context) - 1 : -1] / TEMPERATURE
+        logprobs = logits.log_softmax(-1).gather(1, ids[0, len(context) :, None])
+        (-advantage * logprobs.sum() / tokens).backward()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                total[name] += parameter.grad
+    return total
+
+
+def credited(trainer: Any) -> list[Any]:
+    """Every credited decision of what a trainer played: role, context, action, advantage."""
+    return [
+        (decision.role, decision.context_ids, decision.action_ids, advantage)
+        for episodes, advantages in trainer.played
+        for episode, credits in zip(episodes, advantages, strict=True)
+        for decision, advantage in zip(episode.decisions, credits, strict=True)
+        if advantage is not None
+    ]
+
+
+def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    for role in ROLES:
+        assert max(value.abs().max() for name, value in found.items() if f".{role}." in name) > 1e-4
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name], **TOLERANCE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
+def test_each_adapter_has_the_gradient_of_its_roles_messages(
+    build: Callable[..., Any], size: int, checkpointing: bool
+) -> None:
+    trainer = build(gradient_checkpointing=checkpointing, per_device_train_batch_size=size)
+    start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    (gradient,) = trainer.kept
+    assert {name.split(".")[-2] for name in gradient} == set(ROLES)
+    assert {role for role, *_ in credited(trainer)} == set(ROLES)
+    assert_same_gradient(gradient, by_hand(trainer, start, credited(trainer)))
+
+
+def test_two_adapters_start_and_end_apart_and_the_base_stays(build: Callable[..., Any], micro_policy: Path) -> None:
+    trainer = build()
+    assert not same(*(weights(trainer.model, role) for role in ROLES))
+    assert list(trainer.model.peft_config) == ROLES
+    trainer.train()
+    assert not same(*(weights(trainer.model, role) for role in ROLES))
+    base = AutoModelForCausalLM.from_pretrained(micro_policy).state_dict()
+    after = trainer.model.base_model.model.state_dict()
+    found = {name.replace(".base_layer", ""): value for name, value in after.items()}
+    assert all(torch.equal(value, found[name]) for name, value in base.items())
+
+
+def test_a_role_without_credit_keeps_its_adapter(build: Callable[..., Any]) -> None:
+    trainer = build(max_steps=2)
+    credit = trainer.credit
+
+    def only_the_actors(episodes: Any) -> Any:
+        return [
+            [None if d.role == "reasoner" else value for d, value in zip(episode.decisions, values, strict=True)]
+            for episode, values in zip(episodes, credit(episodes), strict=True)
+        ]
+
+    trainer.credit = only_the_actors
+    before = {role: weights(trainer.model, role) for role in ROLES}
+    trainer.train()
+    assert same(before["reasoner"], weights(trainer.model, "reasoner"))
+    assert not same(before["actor"], weights(trainer.model, "actor"))
+
+
+def test_the_reference_of_the_penalty_is_the_base_model(build: Callable[..., Any], micro_policy: Path) -> None:
+    trainer = build(beta=0.1)
+    batches = []
+    reference = trainer._reference_logprobs
+    trainer._reference_logprobs = lambda batch: batches.append((batch, reference(batch))) or batches[-1][1]
+    trainer.train()
+    base = AutoModelForCausalLM.from_pretrained(micro_policy)
+    ((batch, found),) = batches
+    assert set(batch["role"].tolist()) == {0, 1}
+    for row in range(len(found)):
+        ids = torch.cat([batch["prompt_ids"][row], batch["completion_ids"][row]])
+        mask = torch.cat([batch["prompt_mask"][row], batch["completion_mask"][row]]).bool()
+        logits = base(input_ids=ids[mask][None]).logits[0, :-1] / TEMPERATURE
+        expected = logits.log_softmax(-1).gather(1, ids[mask][1:, None])[:, 0]
+        own = batch["completion_mask"][row].bool()
+        torch.testing.assert_close(found[row][own], expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
+    # The base has no gradient, and both adapters are still trained.
+    assert {name.split(".")[-2] for name in trainer.kept[0]} == set(ROLES)
+
+
+def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any]) -> None:
+    trainer = build(estimator="critic")
+    before = {role: weights(trainer.model, role) for role in ROLES}
+    trainer.train()
+    assert all(not same(before[role], weights(trainer.model, role)) for role in ROLES)
+    assert "critic/loss" in trainer.state.log_history[0] or any(
+        "critic/" in key for key in trainer.state.log_history[0]
+    )
+
+
+def test_two_processes_have_the_gradient_of_all_their_messages(
+    build: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*launch, str(micro_policy), str(tmp_path), json.dumps({})],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    left = [torch.load(tmp_path / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
+    decisions = [decision for found in left for decision in found["played"]]
+    assert all(found["played"] for found in left)
+    alone = build()  # the adapters of the same seed
+    expected = by_hand(alone, alone.model.state_dict(), decisions)
+    for found in left:
+        assert_same_gradient(found["gradient"][0], expected)
+
+
+def test_each_role_is_saved_in_a_folder_of_its_own_and_loads_again(build: Callable[..., Any], tmp_path: Path) -> None:
+    trainer = build()
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    model, generate = load_role_policies(tmp_path / "saved", max_new_tokens=2, temperature=0.0, top_p=1.0, top_k=0)
+    assert set(generate) == set(ROLES)
+    for role in ROLES:
+        assert (tmp_path / "saved" / role / "adapter_config.json").is_file()
+        assert same(weights(model, role), weights(trainer.model, role))
+
+
+def test_a_folder_without_adapters_of_roles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must hold a folder with adapter_config\.json for each role, got"):
+        load_role_policies(tmp_path)
+
+
+def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_stopped(
+    build: Callable[..., Any], tmp_path: Path
+) -> None:
+    settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "linear"}
+    whole = build(output=tmp_path / "whole", **settings)
+    whole.train()
+    again = build(output=tmp_path / "again", **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
+    for role in ROLES:
+        assert same(weights(whole.model, role), weights(again.model, role))
+
+
+def test_adapters_that_were_made_before_are_trained_on(build: Callable[..., Any], micro_policy: Path) -> None:
+    model = PeftModel(AutoModelForCausalLM.from_pretrained(micro_policy), LoraConfig(r=2), adapter_name=ROLES[0])
+    model.add_adapter(ROLES[1], LoraConfig(r=2))
+    before = {role: weights(model, role) for role in ROLES}
+    trainer = build(model, peft_config=False)
+    assert trainer.model is model
+    trainer.train()
+    assert all(not same(before[role], weights(model, role)) for role in ROLES)
+
+
+@pytest.mark.parametrize(
+    ("roles", "played", "message"),
+    [
+        ([], None, "must name each role once, got"),
+        (["a", "a"], None, "must name each role once, got"),
+        (["../a"], None, "must have a name of letters, digits, spaces, - and _"),
+        (["default"], None, "but PEFT saves it as the only one"),
+        (["a", "b"], ["a", "c"], "must be the roles of the interaction, got"),
+    ],
+)
+def test_roles_that_cannot_each_have_an_adapter_are_refused(
+    roles: list[str], played: list[str] | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        refuse_roles(roles, played)
+
+
+def test_a_role_named_like_a_part_of_the_model_is_refused(build: Callable[..., Any]) -> None:
+    from hf_credit.collaborations import Collaboration, Event
+
+    interaction = Collaboration(
+        roles={"layers": "plan", "actor": "answer"},
+        events=[Event("plan", role="layers"), Event("answer", role="actor", after="plan")],
+        final="answer",
+        scorer=lambda task, text: 0.5,
+    )
+    with pytest.raises(ValueError, match="must not be that of a part of the model, got 'layers'"):
+        build(interaction=interaction, role_adapters=["layers", "actor"])
+
+
+def test_what_makes_no_adapters_is_refused(micro_policy: Path) -> None:
+    with pytest.raises(ValueError, match="must have a peft_config, or a PEFT model with the adapters"):
+        refuse_adapters(ROLES, str(micro_policy), None)
+    with pytest.raises(ValueError, match="must be LoRA adapters, got a LoHaConfig"):
+        refuse_adapters(ROLES, str(micro_policy), LoHaConfig())
+    with pytest.raises(ValueError, match="must leave the base model as it is, got init_lora_weights='pissa'"):
+        refuse_adapters(ROLES, str(micro_policy), LoraConfig(init_lora_weights="pissa"))
+
+
+def test_settings_that_generate_as_one_policy_are_refused(tmp_path: Path) -> None:
+    args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none", use_vllm=True)
+    with pytest.raises(ValueError, match="role_adapters must go with use_vllm=False, got True"):
+        refuse_settings(args)
+
+
+@pytest.mark.parametrize("reuse", [True, False], ids=["continuing", "plain"])
+def test_each_role_speaks_through_its_own_adapter(build: Callable[..., Any], reuse: bool) -> None:
+    trainer = build(reuse_prefixes=reuse)
+    shout(trainer.model, "actor", trainer.chat.tokenizer.convert_tokens_to_ids("3"))
+    tasks = [dict(row) for row in trainer.train_dataset]
+    with trainer.forgetting():
+        episodes = trainer.engine.run([Start(task=row) for row in tasks for _ in range(4)])
+    said = {role: [d.action_text for e in episodes for d in e.decisions if d.role == role] for role in ROLES}
+    assert {text.strip() for text in said["actor"]} == {"33"}
+    assert "33" not in {text.strip() for text in said["reasoner"]}
+    assert trainer.model.active_adapter == "reasoner"
+    assert all(memory is None or memory.sampler is None for memory in trainer._memories)
+
+
+def shout(model: Any, role: str, token: int) -> None:
+    """Makes a role say one token only: its adapter turns every hidden state into that token's direction."""
+    direction = model.get_output_embeddings().weight[token].detach()
+
+    def louder(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        # A delta of rank 2 cannot say this by itself, so the adapter switches it on.
+        return output + 1e3 * direction if model.base_model.active_adapters == [role] else output
+
+    model.base_model.model.model.norm.register_forward_hook(louder)
