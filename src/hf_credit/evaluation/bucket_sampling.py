@@ -1,0 +1,342 @@
+"""Diagnostic buckets of a policy: decisions of an evaluation split, and what else could have been said there."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hf_credit.environments.randomness import derive, stream
+from hf_credit.evaluation.buckets import Action, Bucket
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts import (
+    ContextKeys,
+    Decision,
+    Ending,
+    Engine,
+    Episode,
+    Generation,
+    Ledger,
+    Start,
+    replay_from,
+    verify,
+)
+from hf_credit.rollouts.samplers import sample
+
+ValueFunction = Callable[[Sequence[Episode]], Sequence[Sequence[float]]]
+"""What each decision of each episode was worth beforehand, to a critic: a value for the text before the decision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketPlan:
+    """How dense buckets are (paper C3, Table 13).
+
+    Attributes:
+        buckets: S, how many to draw, at most.
+        candidates: J, different actions to compare at a context, at most; the real one is the first.
+        replays: c, of each action.
+        value_actions: J_V, actions for the baseline alone. Without any there is no estimated target advantage.
+        events: the event types to draw from; all if empty.
+        draws: how often to draw for the candidates of one context, at most. A policy that is sure of itself says the
+            same again and again, so a bucket may hold fewer than `candidates`.
+        common_random_numbers: whether replay t of every action of a bucket meets the same randomness (Appendix L): the
+            world's, and that of replies where the sampler honours seeds.
+        seed: of the choice of decisions and, where the sampler honours seeds, of all replies.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    buckets: int = 100
+    candidates: int = 8
+    replays: int = 4
+    value_actions: int = 8
+    events: Collection[str] = ()
+    draws: int = 64
+    common_random_numbers: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("buckets", 1), ("candidates", 1), ("replays", 1), ("value_actions", 0), ("draws", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"{name} of a bucket plan must be at least {least}, got {value}; raise it.")
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """A bucket in the making."""
+
+    episode: Episode
+    index: int
+    key: int
+    context: str
+    replies: dict[str, Generation]
+    counts: dict[str, int]
+    value_only: list[tuple[str, Generation]] = field(default_factory=list)
+    drawn: int = 0
+
+    @property
+    def decision(self) -> Decision:
+        return self.episode.decisions[self.index]
+
+    def actions(self) -> list[Generation]:
+        """Those that are replayed: the candidates, then the value-only ones."""
+        return [*self.replies.values(), *(reply for _, reply in self.value_only)]
+
+
+def diagnostic_buckets(
+    engine: Engine[Any],
+    starts: Sequence[Start[Any]],
+    plan: BucketPlan | None = None,
+    *,
+    oracle: Oracle[Any] | None = None,
+    value_function: ValueFunction | None = None,
+) -> tuple[list[Bucket], Ledger]:
+    """Buckets at decisions drawn uniformly from those of one episode for each start (paper C3, Appendix I).
+
+    The policy plays each start once, unscored. Of the decisions in these episodes (of those that did not fail),
+    `plan.buckets` are drawn uniformly, one for each event type and context. At each, replies are drawn from the policy
+    until there are `plan.candidates` different texts, the real one included, and `plan.value_actions` more with
+    repetition; and each is replayed `plan.replays` times from the recorded state: it is forced there, and the policy
+    goes on to the end, where the outcome is asked for.
+
+    Replays start at the recorded state, so nothing before the decision is said again. They can be as many as
+    (J + J_V) c for each bucket; the engine's `max_concurrent` bounds what is under way at once.
+
+    Args:
+        engine: plays, with the policy that is diagnosed. The same plan gives the same buckets where its sampler
+            honours seeds; of another sampler, seed what it draws from.
+        starts: the tasks of the evaluation split, one each, without `fanout`.
+        plan: how dense; Table 13 leaves the numbers open, the defaults are ours.
+        oracle: judges every candidate of a game.
+        value_function: a critic; see `ValueFunction`.
+
+    Returns:
+        The buckets, in the order in which they were drawn, and what all this cost. There are fewer than
+        `plan.buckets` where the episodes hold fewer different contexts.
+
+    Raises:
+        ValueError: a start has alternatives of its own, or an event type never came up.
+        ContextCollisionError: two contexts have one key.
+    """
+    plan = plan or BucketPlan()
+    references, cost = _references(engine, starts, plan)
+    drafts = list(_drafts(engine, references, plan))
+    cost += _draw_actions(engine, drafts, plan)
+    replays, replay_cost = _replay(engine, drafts, plan)
+    values = _values(drafts, value_function)
+    buckets = []
+    for draft, value in zip(drafts, values, strict=True):
+        buckets.append(_bucket(draft, [next(replays) for _ in draft.actions()], value, oracle))
+    return buckets, cost + replay_cost
+
+
+def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketPlan) -> tuple[list[Episode], Ledger]:
+    if any(start.fanout for start in starts):
+        raise ValueError("a start of a diagnosis must have no fanout, got one with alternatives; leave fanout out.")
+    named = [
+        replace(start, scored=False, stream=_stream(engine, plan, "reference", place) or start.stream)
+        for place, start in enumerate(starts)
+    ]
+    references = engine.run(named)
+    return references, Ledger.of(references)
+
+
+def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan) -> Iterator[_Draft]:
+    """The drawn decisions, no two of one event type and context."""
+    visited = [
+        (episode, index)
+        for episode in references
+        if episode.ending != Ending.ERROR
+        for index, decision in enumerate(episode.decisions)
+        if not plan.events or decision.event in plan.events
+    ]
+    if plan.events and not visited:
+        seen = dict.fromkeys(decision.event for episode in references for decision in episode.decisions)
+        raise ValueError(
+            f"an event of a diagnosis must come up in the episodes, got {', '.join(plan.events)} where there are "
+            f"{', '.join(seen) or 'no decisions'}; name one of these."
+        )
+    keys, found = ContextKeys(), set()
+    for episode, index in stream(plan.seed, "diagnostic buckets").sample(visited, len(visited)):
+        decision = episode.decisions[index]
+        if (decision.event, decision.context_ids) in found:
+            continue
+        found.add((decision.event, decision.context_ids))
+        text = str(engine.chat.tokenizer.decode(list(decision.context_ids)))
+        real = Generation(ids=decision.action_ids, logprobs=decision.logprobs)
+        yield _Draft(
+            episode=episode,
+            index=index,
+            key=keys.key(text),
+            context=text,
+            replies={decision.action_text: real},
+            counts={decision.action_text: 1},
+        )
+        if len(found) == plan.buckets:
+            return
+
+
+def _draw_actions(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
+    """Fills every draft with candidates, deduplicated by exact match, and with value-only actions."""
+    cost = Ledger()
+    drawn, own_cost = _drawn(engine, drafts, [plan.value_actions] * len(drafts), plan, "value")
+    cost += own_cost
+    for draft, replies in zip(drafts, drawn, strict=True):
+        draft.value_only = replies
+    while True:
+        missing = [draft for draft in drafts if len(draft.replies) < plan.candidates and draft.drawn < plan.draws]
+        if not missing:
+            return cost
+        wanted = [min(plan.candidates, plan.draws - draft.drawn) for draft in missing]
+        drawn, own_cost = _drawn(engine, missing, wanted, plan, "candidate")
+        cost += own_cost
+        for draft, replies in zip(missing, drawn, strict=True):
+            draft.drawn += len(replies)
+            for text, reply in replies:
+                draft.counts[text] = draft.counts.get(text, 0) + 1
+                if len(draft.replies) < plan.candidates:
+                    draft.replies.setdefault(text, reply)
+
+
+def _drawn(
+    engine: Engine[Any], drafts: Sequence[_Draft], wanted: Sequence[int], plan: BucketPlan, purpose: str
+) -> tuple[list[list[tuple[str, Generation]]], Ledger]:
+    """As many fresh replies at the context of each draft as are wanted."""
+    asked = [
+        (draft.decision, _seed(engine, plan, purpose, draft, draft.drawn + number))
+        for draft, count in zip(drafts, wanted, strict=True)
+        for number in range(count)
+    ]
+    replies: list[Generation] = []
+    for first in range(0, len(asked), engine.max_concurrent):
+        part = asked[first : first + engine.max_concurrent]
+        roles, contexts = [decision.role for decision, _ in part], [decision.context_ids for decision, _ in part]
+        replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
+    texts = engine.chat.texts([reply.ids for reply in replies]) if replies else []
+    cost = Ledger(
+        prompt_tokens=sum(len(decision.context_ids) for decision, _ in asked),
+        completion_tokens=sum(len(reply.ids) for reply in replies),
+        decisions=Counter(decision.role for decision, _ in asked),
+    )
+    rest = iter(zip(texts, replies, strict=True))
+    return [[next(rest) for _ in range(count)] for count in wanted], cost
+
+
+def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> tuple[Iterator[list[Episode]], Ledger]:
+    """The replays of each action of each draft, and what they cost beyond the actions themselves."""
+    starts: list[Start[Any]] = []
+    for draft in drafts:
+        before = replay_from(engine.interaction, engine.chat, draft.episode, draft.index)
+        for place, reply in enumerate(draft.actions()):
+            for number in range(plan.replays):
+                apart = () if plan.common_random_numbers else (place,)
+                starts.append(
+                    replace(
+                        before,
+                        forced={draft.decision.event: reply},
+                        seed=derive(plan.seed, "replay", number, *apart),
+                        stream=_stream(engine, plan, "replay", draft.decision.event, draft.key, number, *apart),
+                    )
+                )
+    episodes = engine.run(starts)
+    events = (draft.decision.event for draft in drafts for _ in range(len(draft.actions()) * plan.replays))
+    cost = Ledger.of(
+        replace(episode, decisions=_sampled(episode, event)) for episode, event in zip(episodes, events, strict=True)
+    )
+    groups = (episodes[first : first + plan.replays] for first in range(0, len(episodes), plan.replays))
+    return groups, cost
+
+
+def _sampled(episode: Episode, event: str) -> tuple[Decision, ...]:
+    """The decisions of a replay but the forced one, which is the first step's of its event."""
+    forced = _forced(episode, event)
+    return tuple(decision for decision in episode.decisions if decision is not forced)
+
+
+def _forced(episode: Episode, event: str) -> Decision | None:
+    return next((decision for decision in episode.decisions if decision.event == event), None)
+
+
+def _bucket(
+    draft: _Draft, replays: Sequence[Sequence[Episode]], value: float | None, oracle: Oracle[Any] | None
+) -> Bucket:
+    decision = draft.decision
+    texts = [*draft.replies, *(text for text, _ in draft.value_only)]
+    actions = []
+    for place, (text, episodes) in enumerate(zip(texts, replays, strict=True)):
+        is_candidate = place < len(draft.replies)
+        actions.append(
+            _action(
+                text,
+                decision.event,
+                episodes,
+                draws=draft.counts[text] if is_candidate else 1,
+                verdict=_verdict(episodes, decision.event, oracle) if is_candidate else None,
+            )
+        )
+    return Bucket(
+        event=decision.event,
+        role=decision.role,
+        key=draft.key,
+        context=draft.context,
+        task=draft.episode.start,
+        turn=draft.index,
+        candidates=tuple(actions[: len(draft.replies)]),
+        value_only=tuple(actions[len(draft.replies) :]),
+        critic=value,
+        state=decision.state,
+    )
+
+
+def _action(text: str, event: str, episodes: Sequence[Episode], draws: int, verdict: float | None) -> Action:
+    # An outcome that is no number can be compared with nothing, like none.
+    sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
+    return Action(
+        text=text,
+        returns=tuple(episode.outcome for episode in sound),
+        responses=tuple(_response(episode, event) for episode in sound),
+        failed=len(episodes) - len(sound),
+        draws=draws,
+        verdict=verdict,
+    )
+
+
+def _response(episode: Episode, event: str) -> str | None:
+    """The first message of another event type that came after the first step."""
+    first = episode.decisions[0].state if episode.decisions else None
+    later = (one.action_text for one in episode.decisions if one.state is not first and one.event != event)
+    return next(later, None)
+
+
+def _verdict(episodes: Sequence[Episode], event: str, oracle: Oracle[Any] | None) -> float | None:
+    """What the oracle says of the forced decision."""
+    found = ((episode, _forced(episode, event)) for episode in episodes)
+    known = next(((episode, forced) for episode, forced in found if forced is not None), None)
+    if oracle is None or known is None:
+        return None
+    (judged,) = verify([replace(known[0], decisions=(known[1],))], oracle)
+    verdict = judged.decisions[0].verdict
+    return None if verdict is None else verdict.score
+
+
+def _values(drafts: Sequence[_Draft], value_function: ValueFunction | None) -> list[float | None]:
+    if value_function is None or not drafts:
+        return [None] * len(drafts)
+    until = [replace(draft.episode, decisions=draft.episode.decisions[: draft.index + 1]) for draft in drafts]
+    return [float(values[-1]) for values in value_function(until)]
+
+
+def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | None:
+    return " ".join(map(str, ("diagnosis", plan.seed, *parts))) if engine.honours_seeds else None
+
+
+def _seed(engine: Engine[Any], plan: BucketPlan, purpose: str, draft: _Draft, number: int) -> int | None:
+    return (
+        derive(plan.seed, "diagnosis", purpose, draft.decision.event, draft.key, number)
+        if engine.honours_seeds
+        else None
+    )

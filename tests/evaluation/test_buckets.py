@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.evaluation.buckets import Action, Bucket, load_buckets, save_buckets
+from hf_credit.evaluation.diagnostics import Failure
+
+BUCKET = Bucket(
+    event="reasoner",
+    role="reasoner",
+    key=2**62,
+    context="<|user|>secret 3\u2028",
+    task=4,
+    turn=0,
+    candidates=(
+        Action(text="3", returns=(0.0, 0.0), responses=("5", None), draws=2, verdict=1.0, exact=0.25),
+        Action(text="7 \ud83d", returns=(1.0,), responses=("5",), failed=1),
+        Action(text="9", failed=2),
+    ),
+    value_only=(Action(text="3", returns=(0.0, 1.0)), Action(text="8", returns=(1.0,)), Action(text="4", failed=2)),
+    critic=0.125,
+    exact=0.5,
+    state=("anything", "hashable"),
+)
+
+
+def test_what_is_read_of_a_bucket() -> None:
+    assert BUCKET.real.text == "3"
+    assert [action.text for action in BUCKET.replayed] == ["3", "7 \ud83d"]
+    assert BUCKET.best is BUCKET.candidates[1]
+    assert BUCKET.value == pytest.approx(2 / 3)  # over returns, not over actions
+    assert BUCKET.failure == Failure.CREDIT_SHIFT
+
+
+def test_a_bucket_in_which_everything_failed() -> None:
+    failed = replace(BUCKET, candidates=(Action(text="3", failed=2),), value_only=())
+    assert (failed.best, failed.value, failed.replayed, failed.failure) == (None, None, (), Failure.UNKNOWN)
+
+
+def test_of_equally_good_candidates_the_first_is_the_best() -> None:
+    same = replace(BUCKET, candidates=(Action(text="a", returns=(1.0,)), Action(text="b", returns=(1.0,))))
+    assert same.best is same.candidates[0]
+
+
+def test_a_file_gives_equal_buckets_back_without_their_states(tmp_path) -> None:
+    other = replace(BUCKET, key=3, critic=None, exact=None, value_only=())
+    path = save_buckets([BUCKET, other], tmp_path / "buckets.jsonl")
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 2
+    read = load_buckets(path)
+    assert read == [BUCKET, other]
+    assert [bucket.state for bucket in read] == [None, None]
+    assert load_buckets(save_buckets([], path)) == []
+
+
+@given(st.text(), st.lists(st.floats(allow_nan=False, allow_infinity=False)), st.integers(0, 2**63 - 1))
+def test_json_keeps_every_text_and_number(text, returns, key) -> None:
+    responses = tuple(None if place % 2 else text for place in range(len(returns)))
+    bucket = replace(
+        BUCKET, key=key, context=text, candidates=(Action(text=text, returns=tuple(returns), responses=responses),)
+    )
+    assert Bucket.from_json(bucket.to_json()) == bucket
+    assert "\n" not in bucket.to_json()
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", "null", '{"event": "a"}', BUCKET.to_json().replace('"text"', '"texts"')]
+)
+def test_another_file_is_refused_with_the_line(tmp_path, line) -> None:
+    path = tmp_path / "buckets.jsonl"
+    path.write_text(f"{BUCKET.to_json()}\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"buckets.jsonl, line 2: a bucket must be what Bucket.to_json writes, got "):
+        load_buckets(path)
+
+
+def test_a_bucket_without_a_candidate_is_refused() -> None:
+    empty = replace(BUCKET, candidates=())
+    with pytest.raises(ValueError, match="no candidate"):
+        Bucket.from_json(empty.to_json())
