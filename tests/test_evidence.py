@@ -13,15 +13,16 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("cells", "experiment", "figures", "horizon", "oracle_error", "run", "table")
+_SCRIPTS = ("cells", "experiment", "figures", "horizon", "oracle_error", "run", "running", "table")
 
 
 @pytest.fixture(scope="module")
 def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
     """The modules of `evaluation/vpr`, which import each other by their bare names as scripts do."""
-    sys.path.insert(0, str(root / "evaluation" / "vpr"))
+    before = list(sys.path)
+    sys.path[:0] = [str(root / "evaluation" / "vpr"), str(root / "evaluation")]
     yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path.remove(str(root / "evaluation" / "vpr"))
+    sys.path[:] = before
     for name in _SCRIPTS:
         sys.modules.pop(name)
 

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import logging
-import multiprocessing
 import os
 import sys
 import time
-import traceback
-import warnings
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import horizon
@@ -27,6 +23,7 @@ import oracle_error
 import table
 from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
+from running import in_parallel, prepare_process, require_same_settings, write_whole
 
 from hf_credit import oracles
 from hf_credit.evaluation.runs import versions
@@ -66,12 +63,13 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         RuntimeError: a cell failed.
     """
     (work / "cells").mkdir(parents=True, exist_ok=True)
-    _require_same_settings(experiment, work / "settings.json")
+    require_same_settings(experiment.settings(), work / "settings.json")
     bases = [(game, BASE, seed) for seed in experiment.seeds for game in experiment.games]
     arms = [(game, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for game in experiment.games]
     for cells in (bases, [cell for cell in arms if cell[1] in cell[0].arms]):
         waiting = [cell for cell in cells if not cell_file(work, cell[0].name, *cell[1:]).is_file()]
-        _in_parallel([(*cell, experiment.held_out_episodes, work) for cell in waiting], workers)
+        held_out = experiment.held_out_episodes
+        in_parallel(run_cell, {_told(*cell): (*cell, held_out, work) for cell in waiting}, workers)
 
 
 def cell_file(work: Path, game: str, arm: str, seed: int) -> Path:
@@ -95,10 +93,7 @@ def run_cell(game: Game, arm: str, seed: int, held_out_episodes: int, work: Path
         "made_with": {"device": "processor, one thread", **versions()},
         "cpu_seconds": {"training": trained - begun, "evaluation": time.process_time() - trained},
     }
-    path = cell_file(work, game.name, arm, seed)
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(cell), encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(cell_file(work, game.name, arm, seed), cell)
 
 
 def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
@@ -188,59 +183,12 @@ def evaluate(game: Game, seed: int, folder: Path, episodes: int) -> dict[str, li
     return {name: [None if s not in v else round(v[s], 6) for s in seeds] for name, v in values.items()}
 
 
-def prepare_process() -> None:
-    """One thread, and no word from libraries about themselves."""
-    import datasets
-    import torch
-    import transformers
-
-    torch.set_num_threads(1)
-    datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-
-
-def _require_same_settings(experiment: Experiment, path: Path) -> None:
-    """Keeps cells of different settings out of one table."""
-    settings = json.loads(json.dumps(experiment.settings()))
-    if not path.is_file():
-        path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    elif json.loads(path.read_text(encoding="utf-8")) != settings:
-        raise ValueError(
-            f"all cells of a folder must have the same settings, got {str(path)!r} of others; choose another --work."
-        )
+def _told(game: Game, arm: str, seed: int) -> str:
+    return f"{game.name} {arm} seed {seed}"
 
 
 def _arms(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(arm for game in experiment.games for arm in game.arms))
-
-
-def _in_parallel(cells: list[tuple[Any, ...]], workers: int) -> None:
-    failed: list[str] = []
-    if workers == 1:
-        for cell in cells:
-            _finish(cell, None, failed)
-    else:
-        # A fresh interpreter for each worker: threads of the parent do not survive a fork.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            futures = {pool.submit(run_cell, *cell): cell for cell in cells}
-            for future in as_completed(futures):
-                _finish(futures[future], future, failed)
-    if failed:
-        raise RuntimeError(f"every cell must finish, got failures in {', '.join(failed)}; see above and run again.")
-
-
-def _finish(cell: tuple[Any, ...], future: Future[None] | None, failed: list[str]) -> None:
-    name = f"{cell[0].name} {cell[1]} seed {cell[2]}"
-    try:
-        run_cell(*cell) if future is None else future.result()
-    except Exception:
-        failed.append(name)
-        traceback.print_exc()
-    else:
-        logging.info("finished %s", name)
 
 
 if __name__ == "__main__":

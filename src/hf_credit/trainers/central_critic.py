@@ -103,6 +103,13 @@ class CentralCritic:
         ]
         return credits, metrics
 
+    def values(self, episodes: Sequence[Episode]) -> list[list[float]]:
+        """What the critic expects before each decision of each episode, in the unit of the reward."""
+        histories = [[self._read(history) for history in joint_histories(episode)] for episode in episodes]
+        contexts = [history for own in histories for history in own]
+        found = iter(self.critic.context_values(contexts).tolist() if contexts else [])
+        return [[next(found) for _ in own] for own in histories]
+
     def message_values(
         self, episodes: Sequence[Episode], compared: Sequence[Alternative], returns: Sequence[float]
     ) -> tuple[list[float], dict[str, float]]:

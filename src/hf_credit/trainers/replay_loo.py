@@ -73,9 +73,9 @@ class ReplayLOOTrainer(RoleAdapterTrainer):
         self.batches = 0  # of instances, so far
         judged = self.args.estimator == "critic" or self.args.value_assistance > 0
         self.critic = self._make_critic(critic) if judged else None
-        self._judge: CentralCritic | None = None
+        self.judge: CentralCritic | None = None
         if self.critic is not None:
-            self._judge = CentralCritic(self.critic, self.args.gamma, self.args.lam, self._room_for_context())
+            self.judge = CentralCritic(self.critic, self.args.gamma, self.args.lam, self._room_for_context())
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
         """The episodes of each task row: one in evaluation, else as many as the budget pays for."""
@@ -98,9 +98,9 @@ class ReplayLOOTrainer(RoleAdapterTrainer):
         if self.args.estimator == "group":
             return self._group_credit(episodes, advantages)
         if self.args.estimator == "critic":
-            assert self._judge is not None
+            assert self.judge is not None
             outcomes = [self._clipped(episode.outcome) for episode in episodes]
-            advantages, taught = self._judge.credit(episodes, outcomes)
+            advantages, taught = self.judge.credit(episodes, outcomes)
             self._log_critic(taught)
             return advantages
         compared = alternatives(episodes, match_contexts=self.args.replay)
@@ -192,10 +192,10 @@ class ReplayLOOTrainer(RoleAdapterTrainer):
 
     def _expected(self, episodes: Sequence[Episode], compared: Sequence[Alternative]) -> list[float] | None:
         """What the critic expects of each alternative, if it has a say in their baselines."""
-        if self._judge is None:
+        if self.judge is None:
             return None
         returns = [self._clipped(alternative.mean_outcome) for alternative in compared]
-        values, taught = self._judge.message_values(episodes, compared, returns)
+        values, taught = self.judge.message_values(episodes, compared, returns)
         self._log_critic(taught)
         return values
 

@@ -1,0 +1,311 @@
+"""Trains and measures every policy of the evidence, then writes the tables and plots. Finished cells are skipped.
+
+python evaluation/c3/run.py --work runs/c3
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import table
+from experiment import BASE, ESTIMATOR_OF, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
+from running import in_parallel, prepare_process, require_same_settings, write_whole
+
+from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
+from hf_credit.evaluation.runs import versions
+
+SAMPLING = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+LEDGER = ("budget/scoring_events", "budget/tokens", "budget/completion_tokens")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--work", type=Path, default=Path("runs/c3"), help="policies and finished cells")
+    parser.add_argument("--results", type=Path, default=here / "results", help="tables and plots")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
+    parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
+    options = parser.parse_args(arguments)
+    experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
+    run(experiment, options.work, options.workers)
+    table.write(table.read_cells((options.work / "cells").glob("*.json")), options.results)
+
+
+def run(experiment: Experiment, work: Path, workers: int) -> None:
+    """Runs every cell that is not finished: first the starting policies, then what is trained from them.
+
+    Args:
+        experiment: what to run.
+        work: holds the policies and a JSON file for each finished cell.
+        workers: processes of one thread each.
+
+    Raises:
+        ValueError: what is finished in `work` was run with other settings.
+        RuntimeError: a cell failed.
+    """
+    (work / "cells").mkdir(parents=True, exist_ok=True)
+    require_same_settings(experiment.settings(), work / "settings.json")
+    for arms in ((BASE,), tuple(METHODS)):
+        cells = [(arm, seed) for seed in experiment.seeds for arm in arms]
+        waiting = [cell for cell in cells if not cell_file(work, *cell).is_file()]
+        in_parallel(run_cell, {f"{arm} seed {seed}": (experiment, arm, seed, work) for arm, seed in waiting}, workers)
+
+
+def cell_file(work: Path, arm: str, seed: int) -> Path:
+    """Where a finished cell is kept."""
+    return work / "cells" / f"{_slug(arm)}-{seed}.json"
+
+
+def policy_folder(work: Path, arm: str, seed: int) -> Path:
+    """Where a policy is kept."""
+    return work / "policies" / f"{_slug(arm)}-{seed}"
+
+
+def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
+    """Builds or trains one policy, measures it, and writes its cell."""
+    prepare_process()
+    begun = time.process_time()
+    trainer = None
+    if arm == BASE:
+        build(experiment, seed, policy_folder(work, arm, seed))
+        log: dict[str, Any] = {}
+    else:
+        trainer, log = train(experiment, arm, seed, work)
+    trained = time.process_time()
+    cell = {
+        "arm": arm,
+        "seed": seed,
+        **log,
+        **measure(experiment, arm, seed, policy_folder(work, arm, seed), trainer),
+        "made_with": {"device": "processor, one thread", **versions()},
+        "cpu_seconds": {"training": trained - begun, "measuring": time.process_time() - trained},
+    }
+    write_whole(cell_file(work, arm, seed), cell)
+
+
+def build(experiment: Experiment, seed: int, folder: Path) -> None:
+    """The starting policy of a seed, shared by all arms."""
+    from hf_credit.environments.tasks import task_seed
+    from hf_credit.policies.micro import init_collaboration_policy
+    from hf_credit.rollouts import Start
+
+    config = dataclasses.replace(experiment.policy, seed=seed)
+    rows = relay_tasks("train", rows=config.episodes, size=experiment.size)
+    starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+
+    def player(quality: float) -> Any:
+        return relay_player(quality, experiment.size)
+
+    init_collaboration_policy(relay(experiment.size), player, starts, folder, config)
+
+
+def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any, dict[str, Any]]:
+    """Trains from the starting policy; the trainer, its curves, its ledger, and its credit beside the truth."""
+    from transformers import PrinterCallback
+
+    from hf_credit import ReplayLOOConfig, ReplayLOOTrainer
+
+    folder = policy_folder(work, arm, seed)
+    args = ReplayLOOConfig(
+        **{
+            "output_dir": str(folder),
+            "seed": seed,
+            "temperature": SAMPLING["temperature"],
+            "top_p": SAMPLING["top_p"],
+            "top_k": SAMPLING["top_k"],
+            "max_completion_length": REPLY_TOKENS,
+            "gradient_checkpointing": False,
+            "bf16": False,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+            **experiment.training,
+            **METHODS[arm],
+        }
+    )
+    first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
+    rows = relay_tasks("train", rows=args.max_steps * args.generation_batch_size, size=experiment.size, start=first)
+    trainer = ReplayLOOTrainer(str(policy_folder(work, BASE, seed)), relay(experiment.size), args, rows)
+    trainer.remove_callback(PrinterCallback)
+    looked_at = _look_at_credit(trainer, experiment)
+    trainer.train()
+    trainer.save_model(str(folder))
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    ledger = trainer.ledger
+    return trainer, {
+        "curves": {name: [round(entry[name], 6) for entry in entries] for name in ("reward", *LEDGER)},
+        "ledger": {
+            "scoring_events": ledger.scoring_events,
+            "prompt_tokens": ledger.prompt_tokens,
+            "completion_tokens": ledger.completion_tokens,
+            "decisions": dict(ledger.decisions),
+        },
+        "training_credit": looked_at,
+    }
+
+
+def _look_at_credit(trainer: Any, experiment: Experiment) -> list[dict[str, Any]]:
+    """Has some updates note how their credit compares with the exact advantages under the weights of then."""
+    found: list[dict[str, Any]] = []
+    credit, updates = trainer.credit, iter(range(10**9))
+
+    def looked(episodes: Any) -> Any:
+        credits = credit(episodes)
+        update = next(updates)
+        if update in experiment.looked_at:
+            found.append({"update": update, **_compared(trainer, experiment, episodes, credits)})
+        return credits
+
+    trainer.credit = looked
+    return found
+
+
+def _compared(trainer: Any, experiment: Experiment, episodes: Any, credits: Any) -> dict[str, Any]:
+    """Credit against exact advantages (eq. 20), by event and over all, and its variance within contexts."""
+    from hf_credit.collaborations.exact_values import exact_values
+    from hf_credit.evaluation.diagnostics import context_variance, credit_fidelity
+
+    decisions = [
+        (decision, value)
+        for episode, values in zip(episodes, credits, strict=True)
+        for decision, value in zip(episode.decisions, values, strict=True)
+        if value is not None
+    ]
+    states = list(dict.fromkeys(decision.state for decision, _ in decisions))
+    truth = dict(
+        zip(
+            states,
+            exact_values(
+                trainer.interaction,
+                trainer.chat,
+                trainer.accelerator.unwrap_model(trainer.model),
+                states,
+                max_new_tokens=REPLY_TOKENS,
+                temperature=SAMPLING["temperature"],
+                floor=experiment.floor,
+            ),
+            strict=True,
+        )
+    )
+    trainer.model.train()  # enumeration left it in evaluation mode
+    told: dict[str, Any] = {}
+    for event in (None, "reasoner", "actor"):
+        pairs = [
+            (value, truth[decision.state].advantage(decision.action_text), decision.context_ids)
+            for decision, value in decisions
+            if event in (None, decision.event) and decision.action_text in truth[decision.state].values
+        ]
+        assigned, exact = [value for value, _, _ in pairs], [advantage for _, advantage, _ in pairs]
+        by_context: dict[Any, list[float]] = {}
+        for value, _, context in pairs:
+            by_context.setdefault(context, []).append(value)
+        told[event or "all"] = {
+            "messages": len(pairs),
+            # One pool of all messages: "buckets" would leave those out that stand alone at their context.
+            "fidelity": _number(credit_fidelity([assigned], [exact]).rho),
+            "squared_error": sum((a - b) ** 2 for a, b in zip(assigned, exact, strict=True)) / max(1, len(pairs)),
+            "within_context_variance": _number(context_variance(list(by_context.values())).within),
+        }
+    return told
+
+
+def measure(experiment: Experiment, arm: str, seed: int, folder: Path, trainer: Any) -> dict[str, Any]:
+    """Scores on held-out tasks, and the diagnostics of Appendices I and J on buckets drawn there."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+    from hf_credit.collaborations.exact_values import exact_values
+    from hf_credit.evaluation.games import evaluate_policy
+    from hf_credit.policies.generation import sampler
+    from hf_credit.rollouts import Chat, Start
+
+    interaction = relay(experiment.size)
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    chat = Chat(tokenizer)
+    exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
+    rows = {
+        split: [relay_task(*pair, experiment.size) for pair in relay_pairs(split, experiment.size)]
+        for split in ("held_out", "train")
+    }
+    scores: dict[str, Any] = {}
+    for split, tasks in rows.items():
+        values = exact_values(interaction, chat, model, [interaction.start(row, 0) for row in tasks], **exactly)
+        scores[f"exact/{split}"] = [round(value.value, 6) for value in values]
+    set_seed(seed)
+    for name, attempts, sampling in (("greedy", 1, {**SAMPLING, "temperature": 0.0}), ("drawn", None, SAMPLING)):
+        drawn = experiment.attempts if attempts is None else attempts
+        starts = [Start[Any](task=row, seed=index) for index, row in enumerate(rows["held_out"] * drawn)]
+        played = evaluate_policy(sampler(model, tokenizer, **sampling), chat, interaction, starts).values("reward")
+        many = len(rows["held_out"])
+        scores[name] = [[played[task + many * attempt] for attempt in range(drawn)] for task in range(many)]
+    return {"scores": scores, "diagnostics": diagnose(experiment, arm, seed, model, chat, rows["held_out"], trainer)}
+
+
+def diagnose(
+    experiment: Experiment, arm: str, seed: int, model: Any, chat: Any, rows: Sequence[Mapping[str, Any]], trainer: Any
+) -> dict[str, Any]:
+    """Fidelity, variance and influence on buckets of the snapshot, with each method's credit for the candidates."""
+    from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_fidelity, with_exact_values
+    from hf_credit.evaluation.bucket_sampling import diagnostic_buckets
+    from hf_credit.evaluation.diagnostics import context_variance, influence, influence_by_chance
+    from hf_credit.policies.generation import sampler
+    from hf_credit.rollouts import Engine, Start
+
+    interaction = relay(experiment.size)
+    engine = Engine(interaction, chat, sampler(model, chat.tokenizer, **SAMPLING))
+    plan = dataclasses.replace(experiment.buckets, seed=seed)
+    starts = [Start[Any](task=row, seed=index) for index, row in enumerate([*rows] * 4)]
+    judge = None if trainer is None or trainer.judge is None else trainer.judge
+    buckets, cost = diagnostic_buckets(engine, starts, plan, value_function=None if judge is None else judge.values)
+    exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
+    buckets = with_exact_values(buckets, interaction, chat, model, **exactly)
+    told: dict[str, Any] = {
+        "buckets": len(buckets),
+        "alone": sum(len(bucket.replayed) < 2 for bucket in buckets),
+        "scoring_events": cost.scoring_events,
+        "failures": [bucket.failure.value for bucket in buckets],
+        "own": ESTIMATOR_OF.get(arm, "C3"),
+        "credit": {},
+    }
+    for estimator in ("C3", "MAGRPO", *(["MAPPO"] if judge is not None else [])):
+        credits = [[value for value in own if not math.isnan(value)] for own in assigned_credit(buckets, estimator)]
+        told["credit"][estimator] = {
+            "fidelity/estimated": _number(bucket_fidelity(buckets, estimator, "estimated").rho),
+            "fidelity/estimated, fresh replays": _number(bucket_fidelity(buckets, estimator, replays=1).rho),
+            "fidelity/exact": _number(bucket_fidelity(buckets, estimator, "exact").rho),
+            "fidelity/exact, one replay": _number(bucket_fidelity(buckets, estimator, "exact", replays=1).rho),
+            "variance/within": _number(context_variance(credits).within),
+            "variance/between": _number(context_variance(credits).between),
+        }
+    told_to = [[action.responses for action in b.replayed] for b in buckets if b.event == "reasoner"]
+    told["influence"] = _number(influence(told_to).mean)
+    told["influence_by_chance"] = _number(influence_by_chance(told_to))
+    return told
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(float(value), 6)
+
+
+def _slug(arm: str) -> str:
+    return arm.lower().replace(" ", "_")
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"  # threads beyond the cores spin against each other
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    main()
