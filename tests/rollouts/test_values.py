@@ -85,7 +85,7 @@ def test_the_episodes_are_not_changed_and_may_be_empty(chat):
     values, _ = rollout_values([none, episode, none], engine, rollouts=2)
     assert [len(own) for own in values] == [0, 3, 0]
     assert rollout_values([none], engine, rollouts=2) == ([[]], Ledger())
-    assert rollout_values([], engine, rollouts=2) == ([], 0)
+    assert rollout_values([], engine, rollouts=2) == ([], Ledger())
     assert episode == engine.run([Start(seed=5)])[0]
 
 
