@@ -11,6 +11,7 @@ import typer
 
 from hf_credit._version import __version__
 from hf_credit.cli.demo import demo
+from hf_credit.cli.diagnose import diagnose
 from hf_credit.cli.envs import envs
 from hf_credit.cli.evaluate import evaluate
 from hf_credit.cli.init_policy import init_policy
@@ -54,6 +55,7 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
+app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 

@@ -1,0 +1,193 @@
+"""`hf-credit diagnose`: is the credit of a policy's decisions any good?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hf_credit.cli.evaluate import setup_for
+from hf_credit.cli.options import EnvironmentOptions, parse_options
+from hf_credit.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from hf_credit.evaluation.diagnosis import Diagnosis
+
+
+def diagnose(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")],
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Another policy to set beside it; give it several times."),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "--environment",
+            metavar="TASK",
+            help="The game or the collaboration; as noted beside the model if left out.",
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None,
+        typer.Option(help="Tasks to draw decisions from; 256, or all of a dataset, if left out.", min=1),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test",
+    option: EnvironmentOptions = None,
+    buckets: Annotated[int, typer.Option(help="Decisions to look at (S).", min=1)] = 100,
+    candidates: Annotated[int, typer.Option(help="Different replies to compare at each (J).", min=1)] = 8,
+    replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4,
+    value_actions: Annotated[
+        int, typer.Option(help="Further replies for the baseline alone (J_V); 0: no estimated fidelity.", min=0)
+    ] = 8,
+    event: Annotated[
+        list[str] | None, typer.Option(help="Look at this event type only; give it several times.")
+    ] = None,
+    credit_replays: Annotated[
+        int, typer.Option(help="Replays that credit is made of where the others make the target.", min=1)
+    ] = 1,
+    common_random_numbers: Annotated[
+        bool, typer.Option(help="Whether replays of different replies meet the same randomness.")
+    ] = True,
+    exact: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FLOOR",
+            help="True values too, by enumeration of all replies at least this probable; for tiny policies.",
+        ),
+    ] = None,
+    attempts: Annotated[
+        int, typer.Option(help="Episodes at each task for pass@k, and a greedy one; 0 plays none.", min=0)
+    ] = 10,
+    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None,
+    oracle_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")
+    ] = None,
+    history: Annotated[str | None, typer.Option(help="append or current; as in training if left out.")] = None,
+    instructions: Annotated[
+        bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
+    ] = None,
+    max_turns: Annotated[int | None, typer.Option(help="Most actions of an episode.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the sampling. As in training.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None,
+    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the choice of decisions and of the sampling.", min=0)] = 0,
+    batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256,
+    device: Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")] = None,
+    examples: Annotated[int, typer.Option(help="Decisions to write out in full.", min=0)] = 12,
+    output: Annotated[
+        Path | None, typer.Option(help="The folder to write; `diagnosis` in the model's folder if left out.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")] = False,
+) -> None:
+    """Tries other replies at decisions of a policy, and tells how good credit for them would be.
+
+    At each decision several replies are replayed to the end. What they lead to says what each was worth; the table
+    says how well the credit of C3, MAGRPO, outcome reward and, where there is a critic or an oracle, MAPPO and VPR
+    agrees with that, how much it varies, how far messages influence their answers, and what went wrong. Tables, plots,
+    numbers, example decisions and all replays are written to a folder.
+
+    \b
+    Examples:
+      hf-credit diagnose runs/relay_micro --exact 1e-4
+      hf-credit diagnose runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
+      hf-credit diagnose runs/sudoku_vpr --buckets 50 --replays 8 --attempts 0
+      hf-credit diagnose runs/math_c3 --dataset math500.jsonl --event reasoner --buckets 64 --episodes 200
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()  # before the libraries that have something to say when they are imported
+    from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
+    from hf_credit.cli.tasks import most_replies, open_task, require_trusted
+    from hf_credit.evaluation.bucket_sampling import BucketPlan
+    from hf_credit.evaluation.diagnosis import mean_with_interval
+    from hf_credit.evaluation.diagnosis_report import write_diagnosis
+    from hf_credit.evaluation.plots import require_matplotlib
+    from hf_credit.oracles import make as make_oracle
+
+    models = [model, *(beside or [])]
+    if len(set(models)) < len(models):
+        raise ValueError(f"policies must be different, got {', '.join(models)}; name each once.")
+    if oracle_option and not oracle:
+        raise ValueError(f"--oracle-option needs --oracle, got {oracle_option} without; name the oracle.")
+    if output is None and not Path(model).is_dir():
+        raise ValueError(f"a diagnosis of a policy from the Hub needs --output, got {model!r} without; name a folder.")
+    options = parse_options(option)
+    shown = _given(history=history, instructions=instructions, max_turns=max_turns)
+    drawn = _given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
+    setups = []
+    for one in models:
+        setup = setup_for(one, task, options)
+        require_trusted(setup, one, options)
+        setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
+    plan = BucketPlan(
+        buckets=buckets,
+        candidates=candidates,
+        replays=replays,
+        value_actions=value_actions,
+        events=tuple(event or ()),
+        draws=8 * candidates,
+        common_random_numbers=common_random_numbers,
+        seed=seed,
+    )
+    judge = make_oracle(oracle, **parse_options(oracle_option)) if oracle else None
+    require_matplotlib()  # what is missing is told before the work, not after it
+    mean_with_interval([0.0, 1.0])
+    found: list[Diagnosis] = []
+    with Progress() as progress:
+        for one, setup in zip(models, setups, strict=True):
+            most = most_replies(open_task(setup))
+            bar = progress.task(f"replies of {one}", replies_at_most(episodes or 256, most, plan, attempts))
+            found.append(
+                diagnose_model(
+                    one,
+                    setup,
+                    plan,
+                    tasks=Tasks(episodes=episodes, first_task=first_task, dataset=dataset, split=split),
+                    attempts=attempts,
+                    credit_replays=credit_replays,
+                    exact_floor=exact,
+                    oracle=judge,
+                    max_concurrent=batch_size,
+                    device=device,
+                    on_replies=bar.advance,
+                )
+            )
+            bar.finish()
+    path = write_diagnosis(found, output or Path(model) / "diagnosis", examples)
+    (_print_json if as_json else _print_table)(found)
+    typer.echo(f"Wrote {path}", err=as_json)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _print_json(found: list[Diagnosis]) -> None:
+    from hf_credit.evaluation.diagnosis_report import numbers
+
+    typer.echo(json.dumps(numbers(found), indent=2))
+
+
+def _print_table(found: list[Diagnosis]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from hf_credit.evaluation.diagnosis_report import tables
+
+    for title, (header, rows) in tables(found).items():
+        table = Table(*map(escape, header), title=title, box=box.SIMPLE_HEAD, title_justify="left")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        Console().print(table)

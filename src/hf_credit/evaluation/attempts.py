@@ -1,0 +1,47 @@
+"""Several attempts at each task, for pass@k (paper C3, Appendix G, Table 11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hf_credit.rollouts import Ending, Engine, Ledger, Start
+
+
+def attempt(
+    engine: Engine[Any], starts: Sequence[Start[Any]], samples: int = 1, seed: int = 0
+) -> tuple[list[list[float | None]], Ledger]:
+    """The score of each of several episodes of each task, as `mean_pass_at_k` takes them.
+
+    All attempts at a task meet the same world: only the replies differ, so a greedy policy needs one attempt. Replies
+    are functions of the seed, the task's place and the attempt where the sampler honours seeds.
+
+    Args:
+        engine: plays, with the policy.
+        starts: one for each task, without `fanout`.
+        samples: attempts at each task, at least 1.
+        seed: of the replies.
+
+    Returns:
+        Of each task the outcome of each attempt, `None` where it ended in an error, and what they cost.
+
+    Raises:
+        ValueError: a number is out of range, or a start has alternatives.
+    """
+    if samples < 1:
+        raise ValueError(f"samples of a task must be at least 1, got {samples}; raise it.")
+    if any(start.fanout for start in starts):
+        raise ValueError("an attempt at a task must be one episode, got a start with alternatives; leave fanout out.")
+    named = [
+        replace(start, stream=f"attempt {seed} {place} {number}" if engine.honours_seeds else start.stream)
+        for place, start in enumerate(starts)
+        for number in range(samples)
+    ]
+    episodes = engine.run(named)
+    scores = [
+        episode.outcome if episode.ending != Ending.ERROR and math.isfinite(episode.outcome) else None
+        for episode in episodes
+    ]
+    return [scores[first : first + samples] for first in range(0, len(scores), samples)], Ledger.of(episodes)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit.cli.critics import saved_critic
+from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.policies.generation import sampler
+from hf_credit.rollouts import Chat, Engine, Start
+
+
+@pytest.fixture(scope="module")
+def mappo_run(tmp_path_factory, relay_policy):
+    """A run of an update of MAPPO, whose critic's head is made to say something else than 0."""
+    from hf_credit.cli import main
+
+    from .conftest import relay_recipe
+
+    folder = tmp_path_factory.mktemp("mappo")
+    recipe = relay_recipe(relay_policy, folder / "run", estimator="critic", max_steps=1)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(folder / "recipe.yaml")])
+    assert ended.value.code == 0
+    path = folder / "run" / "critic" / "critic.safetensors"
+    weights = load_file(path)
+    head = torch.randn(weights["head.weight"].shape, generator=torch.Generator().manual_seed(0))
+    save_file({**weights, "head.weight": head, "head.bias": torch.ones(1)}, path)
+    return folder / "run"
+
+
+def loaded(folder):
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
+    policy, tokenizer = loaded(mappo_run)
+    engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
+    episodes = engine.run([Start(task=row) for row in relay_tasks("held_out", 3, 4)])
+    critic = saved_critic(mappo_run, policy, tokenizer, "cpu")
+    assert critic is not None
+    values = critic(episodes)
+    assert [len(own) for own in values] == [2, 2, 2]
+
+    # The same by hand: the saved backbone on everything said so far, and the saved head at its last token.
+    weights = load_file(mappo_run / "critic" / "critic.safetensors")
+    bare = AutoModelForCausalLM.from_pretrained(mappo_run).model
+    bare.load_state_dict({k.removeprefix("backbone."): v for k, v in weights.items() if k.startswith("backbone.")})
+    for episode, (first, second) in zip(episodes, values, strict=True):
+        plan, act = episode.decisions
+        for history, value in (
+            (plan.context_ids, first),
+            (plan.context_ids + plan.action_ids + act.context_ids, second),
+        ):
+            with torch.no_grad():
+                hidden = bare(torch.tensor([history])).last_hidden_state[0, -1]
+            assert value == pytest.approx((weights["head.weight"] @ hidden + weights["head.bias"]).item(), abs=1e-5)
+    assert len({value for own in values for value in own}) > 1
+
+
+def test_a_folder_without_a_critic_of_contexts_has_none(mappo_run, relay_policy, tmp_path) -> None:
+    policy, tokenizer = loaded(relay_policy)
+    assert saved_critic(relay_policy, policy, tokenizer) is None
+    assert saved_critic("someone/something", policy, tokenizer) is None
+    assisted = tmp_path / "assisted"  # a critic that reads messages says nothing of contexts
+    shutil.copytree(mappo_run, assisted)
+    settings = yaml.safe_load((assisted / "config.yaml").read_text())
+    (assisted / "config.yaml").write_text(yaml.safe_dump({**settings, "estimator": "replay"}))
+    assert saved_critic(assisted, policy, tokenizer) is None
+
+
+def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_path) -> None:
+    policy, tokenizer = loaded(mappo_run)
+    other = tmp_path / "other"
+    shutil.copytree(mappo_run, other)
+    weights = load_file(other / "critic" / "critic.safetensors")
+    save_file({**weights, "head.weight": torch.zeros(1, 3)}, other / "critic" / "critic.safetensors")
+    engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
+    critic = saved_critic(other, policy, tokenizer, "cpu")
+    with pytest.raises(ValueError, match=r"a critic must be loaded from one of the same backbone, got .*head.weight"):
+        critic(engine.run([Start(task=row) for row in relay_tasks("held_out", 1, 4)]))
+
+
+def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy, tmp_path) -> None:
+    from accelerate import Accelerator
+    from peft import LoraConfig, get_peft_model
+
+    from hf_credit.trainers.central_critic import joint_histories
+    from hf_credit.trainers.critic import Critic
+
+    base, tokenizer = loaded(relay_policy)
+    config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj"])
+    policy = get_peft_model(base, config)
+    critic = Critic(config, policy, tokenizer, Accelerator(cpu=True))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in critic.weights.parameters.values():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    folder = tmp_path / "lora"
+    policy.save_pretrained(folder, selected_adapters=["default"])
+    tokenizer.save_pretrained(folder)
+    critic.save(folder)
+    episodes = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3)).run(
+        [Start(task=row) for row in relay_tasks("held_out", 2, 4)]
+    )
+    expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
+
+    again, _ = loaded(folder)  # as the command loads it: transformers with an adapter in it
+    values = saved_critic(folder, again, tokenizer, "cpu")(episodes)
+    assert values == [pytest.approx(own, abs=1e-5) for own in expected]
+    assert any(abs(value) > 1e-3 for own in values for value in own)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hf_credit.evaluation.buckets import load_buckets
+
+SMALL = ("--episodes", 6, "--buckets", 4, "--candidates", 3, "--replays", 2, "--value-actions", 2)
+
+
+def test_a_policy_is_diagnosed_and_the_folder_written(command, relay_policy, tmp_path) -> None:
+    code, out, err = command(
+        "diagnose", relay_policy, *SMALL, "--attempts", 2, "--output", tmp_path / "d", "--event", "reasoner"
+    )
+    assert (code, err.count("Error")) == (0, 0)
+    for word in ("Policies", "greedy", "pass@2", "Decisions", "reasoner", "Credit", "MAGRPO", "Failures"):
+        assert word in out
+    assert f"Wrote {tmp_path / 'd' / 'diagnosis.md'}" in out.replace("\n", "")
+    names = {path.name.partition("_")[0] for path in (tmp_path / "d").iterdir()}
+    assert names == {"diagnosis.md", "diagnosis.json", "diagnosis.png", "examples.md", "buckets"}
+    (buckets,) = (tmp_path / "d").glob("buckets_*")
+    assert {bucket.event for bucket in load_buckets(buckets)} == {"reasoner"}
+
+
+def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy, tmp_path) -> None:
+    code, out, err = command(
+        "diagnose",
+        trained_run,
+        "--beside",
+        trained_run / "checkpoint-1",
+        "--environment",
+        "sudoku",
+        *SMALL,
+        "--attempts",
+        0,
+        "--json",
+        "--output",
+        tmp_path,
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert [one["name"] for one in found] == [str(trained_run), str(trained_run / "checkpoint-1")]
+    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == ["C3", "MAGRPO", "VPR", "outcome"]
+    assert "Wrote" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--event", "critic", *SMALL), "an event of a diagnosis must come up in the episodes, got critic"),
+        (("--beside", "{model}"), "policies must be different"),
+        (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
+        (("--oracle", "sudoku_constraints"), "an oracle judges a game"),
+        (("--exact", "0.1", "--top-k", 3), "exact values need draws from the whole vocabulary"),
+        (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "exact values need max_new_tokens >= 1"),
+        (("--history", "current"), "history, instructions and max_turns are of a game"),
+        (("--temperature", "-1"), "sampling needs"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(
+    command, relay_policy, tmp_path, arguments, complaint
+) -> None:
+    filled = [str(one).replace("{model}", str(relay_policy)) for one in arguments]
+    code, out, err = command("diagnose", relay_policy, *filled, "--output", tmp_path / "d")
+    assert (code, out) == (1, "")
+    assert complaint in err
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_policy_of_the_hub_needs_a_folder_to_write_to(command) -> None:
+    code, _, err = command("diagnose", "someone/something", "--task", "relay")
+    assert code == 1
+    assert "a diagnosis of a policy from the Hub needs --output, got 'someone/something' without" in err

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
+from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.evaluation.setup import GameSetup
+from hf_credit.oracles import make as make_oracle
+
+PLAN = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2, draws=6)
+TASKS = Tasks(episodes=6)
+
+
+def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
+    told: list[int] = []
+    setup = GameSetup.load(relay_policy)
+    found = diagnose_model(
+        str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", on_replies=told.append
+    )
+    assert len(found.buckets) == PLAN.buckets
+    assert set(found.success) == {"greedy", "pass@1", "pass@2"}
+    assert found.success["pass@1"].mean <= found.success["pass@2"].mean
+    assert {interval.n for interval in found.success.values()} == {6}
+    assert sum(told) == sum(found.cost.decisions.values()) <= replies_at_most(6, 2, PLAN, 2)
+    assert found.cost.scoring_events == 6 * 3 + sum(2 * (len(one.candidates) + 2) for one in found.buckets)
+    assert found.about["plan"]["buckets"] == PLAN.buckets
+    again = diagnose_model(str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", name="p")
+    assert replace(again, name=found.name) == found  # NaN is in no success and no bucket
+
+
+def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
+    setup = GameSetup.load(relay_policy)
+    short = replace(setup, sampling=replace(setup.sampling, max_new_tokens=2))
+    found = diagnose_model(str(relay_policy), short, PLAN, tasks=TASKS, exact_floor=1e-2, device="cpu")
+    assert all(bucket.exact is not None for bucket in found.buckets)
+    assert "exact" in found.events[0].credits[0].fidelity
+    assert not math.isnan(found.events[0].mean_return.mean)
+
+
+def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
+    found = diagnose_model(str(trained_run), GameSetup.load(trained_run), PLAN, tasks=TASKS, device="cpu")
+    assert [credit.estimator for credit in found.events[0].credits] == ["C3", "MAGRPO", "VPR", "outcome"]
+    assert found.events[0].influence is None
+    assert found.success == {}
+
+
+def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
+    relay, sudoku = GameSetup.load(relay_policy), GameSetup.load(trained_run)
+    with pytest.raises(ValueError, match=r"exact values are of collaborations .*, got the game 'sudoku'"):
+        diagnose_model(str(trained_run), sudoku, PLAN, exact_floor=0.1)
+    greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
+    with pytest.raises(ValueError, match=r"exact values need draws from the whole vocabulary, got temperature 0"):
+        diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
+    with pytest.raises(ValueError, match="an oracle judges a game, got one for the collaboration 'relay'"):
+        diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))
