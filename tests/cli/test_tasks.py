@@ -10,6 +10,7 @@ import pytest
 from datasets import Dataset
 
 from hf_credit.cli.tasks import (
+    OWN_SCORERS,
     OWN_TASKS,
     PLAYERS,
     evaluation_starts,
@@ -114,6 +115,15 @@ def test_more_tasks_than_rows_are_refused(rows: Callable[..., str]) -> None:
         evaluation_starts(MATH, MATH.interaction(), 2, 1, dataset=rows("1", "2"))
 
 
+def test_an_evaluation_plays_the_rows_of_a_set_of_problems(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"question": "1 + 1", "answer": "It is 2.\n#### 2"}) + "\n")
+    (start,) = evaluation_starts(MATH, MATH.interaction(), dataset=f"gsm8k/test={path}")
+    assert (start.task["problem"], start.task["answer"], start.task["source"]) == ("1 + 1", "2", "gsm8k")
+    with pytest.raises(ValueError, match=r"a file of problems must end in \.json"):
+        evaluation_starts(MATH, MATH.interaction(), dataset="gsm8k/test=rows.txt")
+
+
 # Scorers
 
 
@@ -134,3 +144,10 @@ def test_a_policy_from_the_hub_cannot_choose_what_is_imported(tmp_path: Path) ->
     require_trusted(RELAY, "someone/policy", {})
     with pytest.raises(ValueError, match="cannot choose it, got 'operator:eq' from 'someone/policy'; add --option"):
         require_trusted(MATH, "someone/policy", {})
+
+
+def test_a_policy_from_the_hub_may_name_the_scorers_of_this_library() -> None:
+    for scorer in OWN_SCORERS:
+        setup = GameSetup.of("reasoner_actor", {"domain": "math", "scorer": scorer})
+        require_trusted(setup, "someone/policy", {})
+        setup.interaction()

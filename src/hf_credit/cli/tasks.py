@@ -13,6 +13,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
 
 from hf_credit.collaborations import Collaboration
+from hf_credit.data import is_problem_set, load_problems
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import Split, require_task_columns, task_seed, tasks
 from hf_credit.evaluation.games import held_out_starts
@@ -24,6 +25,9 @@ OWN_TASKS = {"relay": "hf_credit.collaborations.relay:relay_tasks"}
 
 PLAYERS = {"relay": "hf_credit.collaborations.relay:relay_player"}
 """Who plays a collaboration from a script: a function of the quality, and of the collaboration's options."""
+
+OWN_SCORERS = ("hf_credit.verifiers.math:score_task", "hf_credit.verifiers.code:score")
+"""Scorers of this library, which a policy from the Hub may name: they are no code of others."""
 
 _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -46,9 +50,10 @@ def require_trusted(setup: GameSetup, model: str, given: Mapping[str, Any]) -> N
     Raises:
         ValueError: the scorer was not named by the user.
     """
-    if "scorer" in setup.options and "scorer" not in given and not Path(model).is_dir():
+    scorer = setup.options.get("scorer", OWN_SCORERS[0])
+    if scorer not in OWN_SCORERS and "scorer" not in given and not Path(model).is_dir():
         raise ValueError(
-            f"a scorer runs as code, so a policy from the Hub cannot choose it, got {setup.options['scorer']!r} from "
+            f"a scorer runs as code, so a policy from the Hub cannot choose it, got {scorer!r} from "
             f"{model!r}; add --option scorer=... with a scorer that you trust."
         )
 
@@ -162,8 +167,9 @@ def evaluation_starts(
         setup, interaction: what is played.
         episodes: how many tasks; 256 of the task's own, or the rest of the dataset, if `None`.
         first: the first task's place.
-        dataset: whose rows are the tasks, as in `load_splits`; held-out tasks of the task's own if `None`.
-        split: of the dataset.
+        dataset: whose rows are the tasks, as in `load_splits`, or a set of problems, as in `load_problems`; held-out
+            tasks of the task's own if `None`.
+        split: of the dataset; a set of problems is one split.
 
     Raises:
         ValueError: there are not so many tasks, or they do not fit.
@@ -174,7 +180,10 @@ def evaluation_starts(
             return held_out_starts(count, first)
         rows = own_rows(setup, interaction, "held_out", count, first)
         return [Start(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
-    found = require_split(load_splits(dataset, only=split), split, "name one of these with --split")
+    if is_problem_set(dataset):
+        found = load_problems(dataset).rows
+    else:
+        found = require_split(load_splits(dataset, only=split), split, "name one of these with --split")
     require_columns(interaction, found)
     last = len(found) if episodes is None else first + episodes
     if not first < last <= len(found):

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
-from datasets import Dataset, IterableDataset
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback
 from trl import ModelConfig, ScriptArguments, TrlParser, get_peft_config, get_quantization_config
 
 from hf_credit import oracles
+from hf_credit.cli.checks import ReportChecks
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware
-from hf_credit.cli.tasks import load_splits, open_task, own_rows, require_columns, require_split
+from hf_credit.cli.rows import TaskRows, load_rows
+from hf_credit.cli.tasks import open_task
 from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
-from hf_credit.rollouts import Interaction
 from hf_credit.trainers.checkpoints import told_in_one_sentence
-from hf_credit.trainers.config import tasks_per_update
 
 
 class Method(NamedTuple):
@@ -69,6 +68,11 @@ class GameArguments(ScriptArguments):
         oracle_options: the oracle's options, a mapping.
         training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
         held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
+        problem_sets: problems that are trained on, in place of a dataset, each as for `hf_credit.data.load_problems`.
+        evaluation_problem_sets: problems that must not be trained on, near copies included; an evaluation during
+            training draws its tasks from them.
+        on_overlap: `refuse` or `drop` training problems that an evaluation set has too.
+        on_missing: `refuse` or `drop` problems without a gold answer or tests.
     """
 
     method: str = field(default="verifiable_process", metadata={"help": f"One of {', '.join(METHODS)}."})
@@ -80,6 +84,10 @@ class GameArguments(ScriptArguments):
     oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
     training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
     held_out_tasks: int = field(default=256, metadata={"help": "Tasks of an evaluation during training."})
+    problem_sets: list[str] = field(default_factory=list, metadata={"help": "NAME, NAME@REVISION or NAME=FILE."})
+    evaluation_problem_sets: list[str] = field(default_factory=list, metadata={"help": "Never trained on; the same."})
+    on_overlap: str = field(default="refuse", metadata={"help": "Refuse or drop problems of an evaluation set."})
+    on_missing: str = field(default="refuse", metadata={"help": "Refuse or drop problems without an answer or tests."})
 
     def __post_init__(self) -> None:
         for name in ("environment_options", "collaboration_options", "oracle_options"):
@@ -105,6 +113,11 @@ class GameArguments(ScriptArguments):
             )
         if self.oracle and free:
             raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
+        if self.problem_sets and (self.dataset_name or self.environment):
+            raise ValueError(
+                f"problem_sets take the place of a dataset and are for collaborations, got {self.problem_sets} beside "
+                f"{self.dataset_name or self.environment!r}; leave one of them out."
+            )
 
 
 @dataclass
@@ -200,8 +213,10 @@ def run_job(job: Job) -> None:
         OSError: the disk is full, or fails.
     """
     config = job.config()
-    trainer, setup = build_trainer(job)
-    trainer.add_callback(RunRecorder(config, _facts(job, trainer), setup))
+    rows = load_rows(job)
+    trainer, setup = build_trainer(job, rows)
+    trainer.add_callback(ReportChecks())
+    trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}, setup))
     for shown in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(shown)
     with Progress() as progress:
@@ -220,8 +235,12 @@ def run_job(job: Job) -> None:
         trainer.end()
 
 
-def build_trainer(job: Job) -> tuple[Any, GameSetup]:
+def build_trainer(job: Job, rows: TaskRows | None = None) -> tuple[Any, GameSetup]:
     """The trainer of a job, and the setup of its task. The task and its rows are checked before a model is loaded.
+
+    Args:
+        job: the recipe.
+        rows: what `load_rows` gave for it; loaded here if `None`.
 
     Raises:
         ValueError: something of the job is not possible, in one sentence.
@@ -229,7 +248,7 @@ def build_trainer(job: Job) -> tuple[Any, GameSetup]:
     game, args, model = job.game, job.args, job.model
     setup = job.setup()
     interaction = open_task(setup)
-    rows, held_out = _rows(job, setup, interaction)
+    rows = rows or load_rows(job)
     played: Any = interaction
     judge = {}
     if not METHODS[game.method].collaborations:
@@ -252,34 +271,14 @@ def build_trainer(job: Job) -> tuple[Any, GameSetup]:
         model.model_name_or_path,
         played,
         args,
-        train_dataset=rows,
-        eval_dataset=held_out,
+        train_dataset=rows.train,
+        eval_dataset=rows.held_out,
         processing_class=tokenizer,
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
         **judge,
     )
     return trainer, setup
-
-
-def _rows(
-    job: Job, setup: GameSetup, interaction: Interaction[Any]
-) -> tuple[Dataset | IterableDataset, Dataset | IterableDataset | None]:
-    """Task rows to train on, and to evaluate on, `None` where nobody does."""
-    game, args = job.game, job.args
-    evaluated = args.eval_strategy != "no"
-    if game.dataset_name is None:
-        at_once = tasks_per_update(args)
-        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
-        rows = own_rows(setup, interaction, "train", size)
-        return rows, own_rows(setup, interaction, "held_out", game.held_out_tasks) if evaluated else None
-    train = game.dataset_train_split
-    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
-    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
-    found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
-    for rows in found:
-        require_columns(interaction, rows)
-    return found[0], found[1] if evaluated else None
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:

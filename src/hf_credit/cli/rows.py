@@ -1,0 +1,154 @@
+"""The task rows of a run: what is trained on, what is evaluated on, and that these are not the same problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from datasets import Dataset, IterableDataset, concatenate_datasets
+
+from hf_credit.cli.tasks import load_splits, open_task, own_rows, require_columns, require_split
+from hf_credit.data import Problems, drop_overlap, fingerprint, load_problems, refuse_overlap
+from hf_credit.evaluation.setup import GameSetup
+from hf_credit.rollouts import Interaction
+from hf_credit.trainers.config import tasks_per_update
+
+if TYPE_CHECKING:
+    from hf_credit.cli.training import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRows:
+    """Task rows of a run.
+
+    Attributes:
+        train: what is trained on.
+        held_out: what is evaluated during training, `None` where nothing is.
+        facts: what a run should remember of them, as plain values.
+    """
+
+    train: Dataset | IterableDataset
+    held_out: Dataset | IterableDataset | None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def load_rows(job: Job) -> TaskRows:
+    """The task rows of a job, checked.
+
+    Raises:
+        ValueError: they do not fit the task, lack what it takes to score a reply, or overlap with an evaluation set.
+        OSError: they cannot be read.
+    """
+    game, args, setup = job.game, job.args, job.setup()
+    interaction = open_task(setup)
+    evaluated = args.eval_strategy != "no"
+    if evaluated and game.problem_sets and not game.evaluation_problem_sets:
+        raise ValueError(
+            "an evaluation during training draws its tasks from evaluation_problem_sets, got none; name a set, or set "
+            "eval_strategy to 'no'."
+        )
+    if game.problem_sets:
+        held_out_tasks = game.held_out_tasks if evaluated else 0
+        wanted = (game.problem_sets, game.evaluation_problem_sets)
+        rows = problem_rows(*wanted, game.on_overlap, game.on_missing, held_out_tasks)
+        require_columns(interaction, rows.train)
+        return rows if evaluated else replace(rows, held_out=None)
+    train, held_out = _dataset_rows(job, setup, interaction)
+    kept_out = [load_problems(name, game.on_missing) for name in game.evaluation_problem_sets]
+    column = str(setup.options.get("column", "problem"))
+    return replace(without_evaluation(train, kept_out, game.on_overlap, column), held_out=held_out)
+
+
+def _dataset_rows(job: Job, setup: GameSetup, interaction: Interaction[Any]) -> tuple[Any, Any]:
+    """Rows of a dataset, or of the task's own, to train on, and to evaluate on, `None` where nobody does."""
+    game, args = job.game, job.args
+    evaluated = args.eval_strategy != "no"
+    if game.dataset_name is None:
+        at_once = tasks_per_update(args)
+        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
+        rows = own_rows(setup, interaction, "train", size)
+        return rows, own_rows(setup, interaction, "held_out", game.held_out_tasks) if evaluated else None
+    train = game.dataset_train_split
+    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
+    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
+    found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
+    for rows in found:
+        require_columns(interaction, rows)
+    return found[0], found[1] if evaluated else None
+
+
+def problem_rows(
+    names: Sequence[str], evaluation_names: Sequence[str], on_overlap: str, on_missing: str, held_out_tasks: int
+) -> TaskRows:
+    """The rows of sets of problems, one set after the other, none of them in an evaluation set.
+
+    Args:
+        names, evaluation_names: as for `load_problems`.
+        on_overlap, on_missing: `refuse` or `drop` rows that an evaluation set has too, or that have no gold answer.
+        held_out_tasks: how many of the evaluation sets' rows are evaluated during training, drawn from all of them.
+
+    Raises:
+        ValueError: a set or a row is not possible, or the sets overlap.
+        OSError: a file or a repository cannot be read.
+    """
+    sets = [load_problems(name, on_missing) for name in names]
+    return without_evaluation(
+        concatenate_datasets([one.rows for one in sets]),
+        [load_problems(name, on_missing) for name in evaluation_names],
+        on_overlap,
+        "problem",
+        held_out_tasks,
+        sets,
+    )
+
+
+def without_evaluation(
+    train: Dataset | IterableDataset,
+    evaluation: Sequence[Problems],
+    on_overlap: str,
+    column: str,
+    held_out_tasks: int = 0,
+    sets: Sequence[Problems] = (),
+) -> TaskRows:
+    """Training rows, none of which is a problem of an evaluation set.
+
+    Args:
+        train: rows with the column.
+        evaluation: sets that must not be trained on.
+        on_overlap, held_out_tasks: as for `problem_rows`.
+        column: of the problem in `train`.
+        sets: where the training rows are from, if they are sets of problems.
+
+    Raises:
+        ValueError: the sets overlap, or nobody can tell.
+    """
+    if not evaluation and not sets:
+        return TaskRows(train=train, held_out=None)
+    if on_overlap not in ("refuse", "drop"):
+        raise ValueError(f"on_overlap must be 'refuse' or 'drop', got {on_overlap!r}; pick one of these.")
+    if not isinstance(train, Dataset) or column not in train.column_names:
+        found = f"the columns {', '.join(train.column_names)}" if isinstance(train, Dataset) else "a stream"
+        raise ValueError(
+            f"training rows must have the column {column!r} and be no stream to be compared with "
+            f"evaluation_problem_sets, got {found}; leave evaluation_problem_sets out, or take another dataset."
+        )
+    others = {one.name: list(one.rows["problem"]) for one in evaluation}
+    dropped: dict[str, int] = {}
+    if on_overlap == "drop":
+        train, dropped = drop_overlap(train, others, column)
+    else:
+        refuse_overlap(train, others, column)
+    held_out = None
+    if evaluation:
+        everything = concatenate_datasets([one.rows for one in evaluation])
+        held_out = everything.shuffle(seed=0).select(range(min(held_out_tasks, len(everything))))
+    problems = {
+        "train": [one.facts() for one in sets],
+        "evaluation": [one.facts() for one in evaluation],
+        "overlap_dropped": dropped,
+        "rows": len(train),
+    }
+    if sets:
+        problems["fingerprint"] = fingerprint(train["uid_sha"])
+    return TaskRows(train=train, held_out=held_out, facts={"problems": problems})

@@ -1,0 +1,200 @@
+"""Sets of problems by name, from the Hub at a fixed revision, or from a file with the same rows.
+
+A set is written `NAME`, `NAME@REVISION` or `NAME=FILE`, as in `math500/test`, `cmath/test@<commit>` and
+`math/train=data/math_train.json`. Names are `SOURCE/SPLIT`; a file may have any name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datasets import Dataset, load_dataset
+from huggingface_hub import HfApi
+
+from hf_credit.data.identity import fingerprint
+from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
+
+_SUBJECTS = (
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
+    "precalculus",
+)  # fmt: skip
+_MBPP_TASKS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train": (601, 974)}
+"""First and last task_id of each split of MBPP (Austin et al. 2021)."""
+
+
+class HubSource(NamedTuple):
+    """Where a set lies on the Hub.
+
+    Attributes:
+        repository: of datasets.
+        revision: a commit; `None` where no commit is known here, so that the latest is looked up and recorded.
+        configs: which subsets, one after the other.
+        split: its name there.
+    """
+
+    repository: str
+    revision: str | None
+    configs: tuple[str | None, ...]
+    split: str
+
+
+def _known() -> dict[str, HubSource]:
+    math = ("EleutherAI/hendrycks_math", "21a5633873b6a120296cce3e2df9d5550074f4a3", _SUBJECTS)
+    math500 = ("HuggingFaceH4/MATH-500", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", (None,))
+    gsm8k = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866", ("main",))
+    cmath = ("weitianwen/cmath", None, (None,))
+    mbpp = ("google-research-datasets/mbpp", "4bb6404fdc6cacfda99d4ac4205087b89d32030c", ("full",))
+    humaneval = ("openai/openai_humaneval", "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544", (None,))
+    return {
+        "math/train": HubSource(*math, "train"),
+        "math/test": HubSource(*math, "test"),
+        "math500/test": HubSource(*math500, "test"),
+        "gsm8k/train": HubSource(*gsm8k, "train"),
+        "gsm8k/test": HubSource(*gsm8k, "test"),
+        "cmath/dev": HubSource(*cmath, "validation"),
+        "cmath/test": HubSource(*cmath, "test"),
+        **{f"mbpp/{split}": HubSource(*mbpp, split) for split in _MBPP_TASKS},
+        "humaneval/test": HubSource(*humaneval, "test"),
+    }
+
+
+PROBLEM_SETS = _known()
+"""The sets with a place on the Hub. CMATH has no training split: for the paper's CMATH-train take its dev."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problems:
+    """A set of problems.
+
+    Attributes:
+        name: as it was asked for.
+        rows: in the one form, see `hf_credit.data.rows`.
+        origin: `repository@commit`, or the file's name.
+        dropped: rows that lacked what it takes to score a reply.
+        fingerprint: of the rows, see `hf_credit.data.fingerprint`.
+    """
+
+    name: str
+    rows: Dataset
+    origin: str
+    dropped: int
+    fingerprint: str
+
+    def facts(self) -> dict[str, Any]:
+        """What a run should remember of the set, as plain values."""
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "rows": len(self.rows),
+            "dropped": self.dropped,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def is_problem_set(name: str) -> bool:
+    """Whether a dataset's name is that of a set of problems: `NAME`, `NAME@REVISION` or `NAME=FILE`."""
+    return "=" in name or name.partition("@")[0] in PROBLEM_SETS
+
+
+def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False) -> Problems:
+    """A set of problems in the one form.
+
+    Args:
+        wanted: `NAME`, `NAME@REVISION` or `NAME=FILE`; the file is JSON, JSON lines or Parquet (.json, .jsonl, both
+            also as .gz, or .parquet).
+        on_missing: `refuse` or `drop` rows without a gold answer, or without tests.
+        example: whether the prompts of MBPP show the first test.
+
+    Raises:
+        ValueError: there is no such set, a row lacks what it takes to score a reply, or a file is of another kind.
+        OSError: the file or the repository cannot be read.
+    """
+    if on_missing not in ("refuse", "drop"):
+        raise ValueError(f"on_missing must be 'refuse' or 'drop', got {on_missing!r}; pick one of these.")
+    name, origin, rows = _open(wanted)
+    source, _, split = name.partition("/")
+    made: list[dict[str, Any]] = []
+    dropped = 0
+    kind = ""
+    for place, row in enumerate(rows):
+        kind = kind or kind_of(set(row), origin)
+        if kind == "mbpp" and not _in_split(row, split):
+            continue
+        try:
+            made.append(to_problem(row, kind, source, split, place, example))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            if on_missing == "drop" and isinstance(error, RowError):
+                dropped += 1
+                continue
+            lacking = error if isinstance(error, ValueError) else f"must be complete, got {error!r}"
+            raise ValueError(
+                f"a row of {origin} {lacking} in row {place} (from 0); mend it, or leave out such rows with "
+                "on_missing: drop."
+            ) from error
+    if not made:
+        raise ValueError(f"a set must have problems, got none for {wanted!r} in {origin}; look at the split's name.")
+    table = Dataset.from_list(made, features=FEATURES)
+    return Problems(name=name, rows=table, origin=origin, dropped=dropped, fingerprint=fingerprint(table["uid_sha"]))
+
+
+def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
+    """The name, the origin and the raw rows."""
+    name, is_file, file = wanted.partition("=")
+    if is_file:
+        return name, Path(file).name, _read(Path(file))
+    name, _, revision = name.partition("@")
+    if name not in PROBLEM_SETS:
+        raise ValueError(
+            f"a set of problems must be one of {', '.join(PROBLEM_SETS)}, got {name!r}; pick one of these, or write "
+            "NAME=FILE for a file."
+        )
+    place = PROBLEM_SETS[name]
+    commit = revision or place.revision or HfApi().dataset_info(place.repository).sha or ""
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        raise ValueError(f"a revision must be a commit of 40 hexadecimal digits, got {commit!r} for {name}; pin one.")
+    return name, f"{place.repository}@{commit}", _download(place, commit)
+
+
+def _download(place: HubSource, commit: str) -> Iterator[Mapping[str, Any]]:
+    for config in place.configs:
+        yield from load_dataset(place.repository, config, split=place.split, revision=commit)
+
+
+def _in_split(row: Mapping[str, Any], split: str) -> bool:
+    first, last = _MBPP_TASKS.get(split, (0, float("inf")))
+    return first <= int(row["task_id"]) <= last
+
+
+def _read(path: Path) -> Iterator[Mapping[str, Any]]:
+    name = path.name.removesuffix(".gz")
+    packed = name != path.name
+    if name.endswith(".parquet") and not packed:
+        import pyarrow.parquet
+
+        return iter(pyarrow.parquet.read_table(path).to_pylist())
+    if not name.endswith((".json", ".jsonl")):
+        raise ValueError(
+            "a file of problems must end in .json, .jsonl, .json.gz, .jsonl.gz or .parquet, "
+            f"got {path.name!r}; convert it."
+        )
+    opened: Callable[..., Any] = gzip.open if packed else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            text = file.read()
+        values = json.loads(text) if name.endswith(".json") else _json_lines(text)
+    except (json.JSONDecodeError, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"a file of problems must be JSON in UTF-8, got {error} in {path.name!r}; mend it.") from None
+    if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
+        raise ValueError(f"a file of problems must be a list of rows with names, got another form in {path.name!r}.")
+    return iter(values)
+
+
+def _json_lines(text: str) -> list[Any]:
+    # Not splitlines: a problem may hold other line ends than \n, such as U+2028.
+    return [json.loads(line) for line in text.split("\n") if line.strip()]

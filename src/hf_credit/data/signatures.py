@@ -1,0 +1,92 @@
+"""What a prompt for code must say beside the task: the signature, and what is given. Never the solution.
+
+The text of MBPP does not name the function that its tests call, so that hardly any answer can pass; the name, its
+arguments and their defaults are read from the reference solution's `def` line.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hf_credit.data.overlap import SIGNATURE
+
+
+def mbpp_problem(row: Mapping[str, Any], example: bool = False) -> dict[str, Any]:
+    """The columns problem, tests, setup and entry_point of a row of MBPP.
+
+    The prompt is the text, the signature, and the classes that the tests use, which are given. A class is taken from
+    the reference solution, since the tests speak of it: without `Node` there is no tree to test with.
+
+    Args:
+        row: with text (or prompt), code, test_list and test_setup_code (or test_imports).
+        example: whether the prompt shows the first test.
+
+    Raises:
+        ValueError: the reference solution cannot be read, or has no function that the tests call.
+    """
+    text = str(row.get("text") or row.get("prompt") or "")
+    tests = [_lines(test) for test in row.get("test_list") or []]
+    own_setup = _lines(row.get("test_setup_code") or "\n".join(row.get("test_imports") or []))
+    if not tests:
+        return {"problem": text, "tests": [], "setup": own_setup, "entry_point": ""}
+    solution = _parse(_lines(row["code"]))
+    used = _names([*tests, own_setup])
+    functions = [node for node in solution.body if isinstance(node, ast.FunctionDef) and node.name in used]
+    classes = [node for node in solution.body if isinstance(node, ast.ClassDef) and node.name in used]
+    if not functions:
+        raise ValueError("must have a reference solution with a function that the tests call, got none")
+    given = [ast.unparse(node) for node in classes]
+    parts = [text.strip() + SIGNATURE + "\n".join(signature(node) for node in functions)]
+    if given:
+        parts.append("Given is:\n\n" + "\n\n".join(given))
+    if example:
+        parts.append(f"For example:\n\n{tests[0].strip()}")
+    return {
+        "problem": "\n\n".join(parts),
+        "tests": tests,
+        "setup": "\n\n".join([*given, own_setup]).strip(),
+        "entry_point": functions[0].name,
+    }
+
+
+def humaneval_setup(prompt: str, entry_point: str) -> str:
+    """What stands in a prompt of HumanEval above the function that is asked for: its imports and helpers.
+
+    Args:
+        prompt: ends with the function's signature and docstring.
+        entry_point: the function's name.
+
+    Raises:
+        ValueError: the prompt has no such function, or is no Python.
+    """
+    lines = prompt.splitlines(keepends=True)
+    for node in reversed(_parse(prompt + "\n    pass\n").body):
+        if isinstance(node, ast.FunctionDef) and node.name == entry_point:
+            return "".join(lines[: node.lineno - 1]).strip()
+    raise ValueError(f"must have the function {entry_point} in its prompt, got none")
+
+
+def signature(function: ast.FunctionDef) -> str:
+    """A function's `def` line: its name, its arguments with their defaults, and types where it says them."""
+    returned = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    return f"def {function.name}({ast.unparse(function.args)}){returned}:"
+
+
+def _names(programs: Sequence[str]) -> set[str]:
+    return {node.id for program in programs for node in ast.walk(_parse(program)) if isinstance(node, ast.Name)}
+
+
+def _parse(program: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of escapes that are none, in what others wrote
+            return ast.parse(textwrap.dedent(program))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"must have a program that can be read, got {error}") from None
+
+
+def _lines(program: Any) -> str:
+    return str(program).replace("\r\n", "\n").replace("\r", "\n")

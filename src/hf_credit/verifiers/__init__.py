@@ -1,0 +1,1 @@
+"""Who judges a final answer: mathematics, and code in a sandbox."""

@@ -1,0 +1,194 @@
+r"""The final answer of a reply (paper C3, Appendix E).
+
+Which span of a reply is its answer, the first of these that it has, and within one kind the last:
+
+1. `\boxed{...}` or `\fbox{...}` with balanced braces. A box that is opened and never closed was cut off: no answer.
+2. `#### ...` as the last line (GSM8K's form).
+3. What follows "answer is", "answer:", "答案是", "答：" to the end of the sentence.
+4. A reply that is nothing but an answer.
+5. The last formula or number of the text, whichever comes later.
+
+Every step takes time in proportion to the length of the reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import NamedTuple
+
+from hf_credit.verifiers.answers import FUNCTIONS, TEXT_GROUP, flat
+
+MAX_TEXT = 1_000_000
+"""Characters of a reply; a longer one has no answer."""
+MAX_ANSWER = 1_000
+"""Characters of an answer; a longer one is none."""
+MAX_DEPTH = 32
+"""Brackets within brackets in an answer; a deeper one is none."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\.|[{}]", re.DOTALL)
+_PHRASE = re.compile(
+    r"\banswers?\b[^\n:=：.]{0,60}?(?:\b(?:is|are)\b|[:=：])[\s:*]*|答案[^\n:=：。]{0,10}?[是为為:=：][\s:*]*|答\s*[:：][\s:*]*",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"(?:(?<![\w)}\]])-)?(?:"
+    r"\\[dt]?frac\s*\{[^{}]{1,50}\}\s*\{[^{}]{1,50}\}|(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:/\d+)?|\.\d+)\s?\\?%?"
+)
+_DELIMITERS = re.compile(r"\$\$|\$|\\[\[\]()]|\\.", re.DOTALL)
+_CLOSED_BY = {"$$": "$$", "$": "$", "\\[": "\\]", "\\(": "\\)"}
+_CJK = re.compile(r"[\u3400-\u9fff]")
+
+
+class Found(NamedTuple):
+    """A final answer as it was written, or `None` with the reason."""
+
+    answer: str | None
+    reason: str = ""
+
+
+def final_answer(reply: str) -> Found:
+    """The final answer of a reply, as it is written there.
+
+    Args:
+        reply: any text.
+    """
+    if len(reply) > MAX_TEXT:
+        return Found(None, f"the reply has more than {MAX_TEXT:,} characters")
+    found = _span(flat(reply))
+    if found.answer is None:
+        return found
+    answer = found.answer.strip().strip("*_`").strip()
+    if not answer:
+        return Found(None, "the answer is empty")
+    if len(answer) > MAX_ANSWER:
+        return Found(None, f"the answer has more than {MAX_ANSWER:,} characters")
+    if _depth(answer) > MAX_DEPTH:
+        return Found(None, f"the answer's brackets are nested deeper than {MAX_DEPTH}")
+    return Found(answer)
+
+
+def _span(text: str) -> Found:
+    boxed = _boxed(text)
+    if boxed is not None:
+        return boxed
+    stripped = text.strip()
+    last_line = stripped.rpartition("\n")[2]
+    if last_line.startswith("####"):
+        return Found(last_line.lstrip("#"))
+    phrase = _last(_PHRASE, text)
+    if phrase and (said := _said(text[phrase.end() :][: 2 * MAX_ANSWER])):
+        return Found(said)
+    if _is_plain(stripped):
+        return Found(stripped)
+    return _last_expression(stripped)
+
+
+def _boxed(text: str) -> Found | None:
+    opened: list[int] = []  # where a box's content starts, -1 for other braces
+    content = None
+    for token in _BOX.finditer(text):
+        mark = token.group()
+        if mark == "}":
+            start = opened.pop() if opened else -1
+            if start >= 0:
+                content = text[start : min(token.start(), start + MAX_ANSWER + 1)]
+        elif mark == "{":
+            opened.append(-1)
+        elif len(mark) > 2:
+            if mark.endswith("{"):
+                opened.append(token.end())
+            else:  # \boxed 5
+                content = re.split(r"[$\n]", text[token.end() : token.end() + MAX_ANSWER + 1], maxsplit=1)[0]
+    if any(start >= 0 for start in opened):
+        return Found(None, "the last box is never closed")
+    return None if content is None else Found(content)
+
+
+def _formulas(text: str) -> list[tuple[int, int, str]]:
+    """Start, end and content of each formula. What has a blank at one end only lies between two sums of money."""
+    found = []
+    opened: tuple[str, int, int] | None = None
+    for token in _DELIMITERS.finditer(text):
+        mark = token.group()
+        if opened is not None and mark == _CLOSED_BY[opened[0]]:
+            content = text[opened[2] : token.start()]
+            if mark != "$" or content[:1].isspace() == content[-1:].isspace():
+                found.append((opened[1], token.end(), content))
+                opened = None
+                continue
+            opened = (mark, token.start(), token.end())
+        elif mark in _CLOSED_BY and (opened is None or opened[0] == "$"):
+            opened = (mark, token.start(), token.end())
+    return found
+
+
+def _said(rest: str) -> str:
+    """The answer in what follows "the answer is"."""
+    rest = rest.lstrip()
+    formulas = _formulas(rest)
+    sentence = _sentence(rest, formulas)
+    inside = [one for one in formulas if one[1] <= len(sentence)]
+    if inside and not re.search(r"\d", sentence[: inside[0][0]]):
+        last = 0  # formulas in a row, as in "$1$ and $2$", are one answer
+        while last + 1 < len(inside) and _is_joint(sentence[inside[last][1] : inside[last + 1][0]]):
+            last += 1
+        return ", ".join(content for _, _, content in inside[: last + 1])
+    return sentence if _is_plain(sentence) else (_last_expression(sentence).answer or "")
+
+
+def _is_joint(text: str) -> bool:
+    return re.fullmatch(r"\s*(?:,|;|、|and|or|,\s*and|,\s*or|和|或)\s*", text) is not None
+
+
+def _sentence(text: str, formulas: list[tuple[int, int, str]]) -> str:
+    """Up to the end of the sentence or line, neither of which lies in brackets, an environment or a formula."""
+    depth, within = 0, {place for start, end, _ in formulas for place in range(start, end)}
+    for token in re.finditer(r"\\begin\b|\\end\b|\\.|[{}\n。]|\.(?=[*\"')\]]*(?:\s|$))", text, re.DOTALL):
+        mark = token.group()
+        if token.start() in within:
+            continue
+        if mark in ("{", "\\begin"):
+            depth += 1
+        elif mark in ("}", "\\end"):
+            depth -= 1
+        elif depth <= 0 and mark in ("\n", "。", "."):
+            return text[: token.start()]
+    return text
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is an answer and nothing else: no words, or a few behind the number, or hardly any at all."""
+    if not text or len(text) > MAX_ANSWER or ("\n" in text and "\\begin" not in text):
+        return False
+    bare = re.sub(TEXT_GROUP + r"|\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+", lambda found: "#" * len(found.group()), text)
+    words = [word for word in re.finditer(r"[A-Za-z]{2,}(?!\s*=)", bare) if word.group().lower() not in FUNCTIONS]
+    if _CJK.search(bare):
+        return False
+    if not words:
+        return True
+    first = re.search(r"[\d#(\[{$]", bare)
+    return len(words) <= 4 and (first is None or first.start() < words[0].start())
+
+
+def _last_expression(text: str) -> Found:
+    formulas, number = _formulas(text), _last(_NUMBER, text)
+    if formulas and (number is None or number.start() < formulas[-1][1]):
+        return Found(formulas[-1][2])
+    return Found(None, "the reply has no answer") if number is None else Found(number.group())
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = deque(pattern.finditer(text), maxlen=1)
+    return found[0] if found else None
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for sign in text:
+        if sign in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in ")]}":
+            depth -= 1
+    return deepest

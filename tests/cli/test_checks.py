@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from hf_credit.cli.checks import ReportChecks
+from hf_credit.verifiers.math import score
+
+
+def log(report: ReportChecks, arguments: TrainingArguments) -> dict[str, Any]:
+    logs: dict[str, Any] = {"reward": 1.0}
+    report.on_log(arguments, TrainerState(), TrainerControl(), logs=logs)
+    return logs
+
+
+def test_the_log_says_what_checks_came_to_since_the_last_entry(tmp_path: Any) -> None:
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
+    report = ReportChecks()
+    log(report, arguments)  # whatever other tests have checked
+    assert log(report, arguments) == {"reward": 1.0}
+    for reply in ("2", "3", "4", "no idea at all what it is"):
+        score(reply, "2")
+    shares = {"equal": 0.25, "different": 0.5, "no_answer": 0.25, "given_up": 0.0, "checker_failed": 0.0}
+    assert log(report, arguments) == {
+        "reward": 1.0,
+        **{f"answers/{status}": share for status, share in shares.items()},
+    }
+    assert log(report, arguments) == {"reward": 1.0}
+
+
+def test_a_run_without_mathematics_has_nothing_to_add(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "hf_credit.verifiers.math")
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, bf16=False)
+    assert log(ReportChecks(), arguments) == {"reward": 1.0}
+    assert "hf_credit.verifiers.math" not in sys.modules

@@ -1,0 +1,180 @@
+"""Real processes, real attacks, and what is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hf_credit.verifiers.symbolic import Broken, GivenUp, Worker
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    worker = Worker(cpu_seconds=1)
+    yield worker
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
+        (r"1 \pm \sqrt{19}", r"1+\sqrt{19}, 1-\sqrt{19}", True),
+        ("x^2+1", "1+x^2", True),
+        ("x^2+1", "x^2-1", False),
+        (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty)\cup(-\infty,2)", True),
+        (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2]\cup(3,\infty)", False),
+        (r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"\begin{pmatrix} 0.2 \\ -3.6 \end{pmatrix}", True),
+        (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 2 & 1 \end{pmatrix}", False),
+        ("5x-7y+11z+4=0", "10x-14y+22z+8=0", True),
+        ("2^{4950}", "4^{2475}", True),
+        ("6-5i", "-5i+6", True),
+        ("3", r"\frac{1", False),
+        ("3", r"\int_0^\infty", False),
+        ("3", "答", False),
+    ],
+)
+def test_algebra_decides(worker: Worker, gold: str, answer: str, equal: bool) -> None:
+    assert worker.equal(gold, answer) is equal
+
+
+@pytest.mark.parametrize("attack", ["9^{9^{9^9}}", "10000000!", "10^{10^{10}}", "{" * 400 + "1" + "}" * 400])
+def test_an_answer_without_end_is_given_up_and_the_next_one_checked(worker: Worker, attack: str) -> None:
+    with pytest.raises(GivenUp, match="no result within 1 seconds of processor time"):
+        worker.equal("2", attack)
+    assert worker.equal("x+1", "1+x") is True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space of a process")
+def test_memory_is_limited_and_the_process_replaced() -> None:
+    worker = Worker(cpu_seconds=20, memory_bytes=1 << 29)
+    worker.equal("x+1", "1+x")
+    first = worker._process
+    assert first is not None
+    soft, hard = psutil.Process(first.pid).rlimit(psutil.RLIMIT_AS)
+    assert soft == hard == 1 << 29
+    with contextlib.suppress(GivenUp):
+        assert worker.equal("2", r"2^{6000000000}") is False
+    assert worker.equal("x+1", "1+x") is True
+    worker.close()
+
+
+def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    own = Worker()
+    own.equal("x", "x")
+    assert own._process is not None
+    assert set(psutil.Process(own._process.pid).environ()) <= {"PATH", "LANG", "LC_CTYPE"}
+    own.close()
+
+
+def test_a_killed_process_is_replaced(worker: Worker) -> None:
+    worker.equal("x", "x")
+    assert worker._process is not None
+    os.kill(worker._process.pid, signal.SIGKILL)
+    with contextlib.suppress(GivenUp):  # if it asks before the end is known
+        worker.equal("x", "x")
+    assert worker.equal("x+1", "1+x") is True
+
+
+def test_many_threads_share_one_process(worker: Worker) -> None:
+    worker.equal("x", "x")
+    before = worker.started
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: worker.equal(f"x+{n % 3}", f"{n % 2}+x"), range(48)))
+    assert found == [n % 3 == n % 2 for n in range(48)]
+    assert worker.started == before
+
+
+def test_a_question_that_is_interrupted_leaves_no_result_for_the_next() -> None:
+    worker = Worker(cpu_seconds=2)
+    worker.equal("x", "x")
+    previous = signal.signal(signal.SIGUSR1, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.equal("2", "9^{9^{9^9}}")
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert worker.equal("x+1", "x-1") is False
+    assert worker.equal("x+1", "1+x") is True
+    worker.close()
+
+
+def program(text: str, tmp_path: Path) -> subprocess.Popen[str]:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(text))
+    return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_fork_starts_its_own_process_and_leaves_its_parents_alone(tmp_path: Path) -> None:
+    run = program(
+        """
+        import os
+        from hf_credit.verifiers.symbolic import WORKER
+
+        WORKER.equal("x", "x")
+        first = WORKER._process.pid
+        child = os.fork()
+        if child == 0:
+            good = WORKER.equal("x+1", "1+x") and WORKER._process.pid != first
+            WORKER.close()
+            os._exit(0 if good else 1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(ended, WORKER.equal("x+1", "1+x"), WORKER._process.pid == first)
+        """,
+        tmp_path,
+    )
+    assert run.communicate(timeout=120)[0].split() == ["0", "True", "True"]
+
+
+@pytest.mark.parametrize("ending", ["os.kill(os.getpid(), 9)", "os._exit(0)", "sys.exit(0)"])
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path, ending: str, busy: bool) -> None:
+    run = program(
+        f"""
+        import os, sys, threading, time
+        from hf_credit.verifiers.symbolic import WORKER
+
+        WORKER.equal("x", "x")
+        print(WORKER._process.pid, flush=True)
+        if {busy}:
+            threading.Thread(target=lambda: WORKER.equal("2", "9^{{9^{{9^9}}}}"), daemon=True).start()
+            time.sleep(0.5)
+        {ending}
+        """,
+        tmp_path,
+    )
+    with run:
+        assert run.stdout is not None
+        worker = int(run.stdout.readline())
+        run.wait(120)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(worker).wait(60)
+    assert not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(Broken, match="the checker of algebra does not start"):
+        Worker().equal("x", "x")
+
+
+def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = [path for path in sys.path if "site-packages" not in path and "dist-packages" not in path]
+    monkeypatch.setattr(sys, "path", without)
+    with pytest.raises(Broken, match=r"math_verify.*install math-verify"):
+        Worker().equal("x", "x")
