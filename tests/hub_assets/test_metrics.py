@@ -1,0 +1,180 @@
+"""Every metric of `hub_assets/metrics`: loaded from its folder, on its own examples, its card and its page."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import evaluate
+import pytest
+import yaml
+
+METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
+NAMES = sorted(path.name for path in METRICS.iterdir() if path.is_dir())
+FILES = {"README.md", "app.py", "requirements.txt", "tests.py"}
+
+
+@pytest.fixture(autouse=True)
+def _beside_the_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards and docstrings name the folders as they lie beside each other."""
+    monkeypatch.chdir(METRICS)
+
+
+def load(name: str, cache: Path) -> Any:
+    return evaluate.load(str(METRICS / name), cache_dir=str(cache), keep_in_memory=True)
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    spec = importlib.util.spec_from_file_location(f"{name}_cases", METRICS / name / "tests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.test_cases
+
+
+def close(found: Any, expected: Any) -> bool:
+    if isinstance(expected, float) and isinstance(found, float):
+        return math.isnan(found) if math.isnan(expected) else math.isclose(found, expected, abs_tol=1e-9)
+    return found == expected
+
+
+def test_there_are_metrics() -> None:
+    assert NAMES == ["context_variance", "credit_fidelity", "influence", "pass_at_k"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_is_a_space(name: str) -> None:
+    assert {path.name for path in (METRICS / name).iterdir() if path.is_file()} == {*FILES, f"{name}.py"}
+    _, front, card = (METRICS / name / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    about = yaml.safe_load(front)
+    assert about["sdk"] == "gradio"
+    assert about["app_file"] == "app.py"
+    assert {"evaluate", "metric"} <= set(about["tags"])
+    assert about["title"]
+    assert about["license"] == "apache-2.0"
+    for heading in ("## How to use", "### Inputs", "### Output", "## Citation"):
+        assert heading in card
+    wanted = (METRICS / name / "requirements.txt").read_text().split()
+    assert {re.split(r"[\[>=]", line)[0] for line in wanted} == {"hf-credit", "evaluate", "gradio"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_metric_gives_the_results_of_its_own_examples(name: str, tmp_path: Path) -> None:
+    for case in cases(name):
+        inputs = {key: value for key, value in case.items() if key != "result"}
+        found = load(name, tmp_path).compute(**inputs)
+        assert found is not None
+        for key, expected in case["result"].items():
+            assert close(found[key], expected), (inputs, key, found[key], expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) -> None:
+    module = load(name, tmp_path)
+    for text in (module.inputs_description, (METRICS / name / "README.md").read_text(encoding="utf-8")):
+        example = doctest.DocTestParser().get_doctest(text, {"evaluate": evaluate}, name, None, 0)
+        assert example.examples
+        complaints: list[str] = []
+        assert doctest.DocTestRunner(verbose=False).run(example, out=complaints.append).failed == 0, complaints
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "complaint"),
+    [
+        ("credit_fidelity", {"predictions": [[1, 2, 3]], "references": [[1, 2]]}, "must have a credit and a target"),
+        ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite, got nan"),
+        ("context_variance", {"predictions": [[1, math.inf]]}, "finite, got inf"),
+        ("influence", {"predictions": [[["a"], ["b"]]], "alpha": 0}, "alpha > 0"),
+        ("pass_at_k", {"predictions": [[1.0]], "k": [2]}, "got k = 2, 1 samples"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(name: str, inputs: dict, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        load(name, tmp_path).compute(**inputs)
+
+
+def test_batches_come_to_the_same_as_all_at_once(tmp_path: Path) -> None:
+    metric = load("pass_at_k", tmp_path)
+    for scores in ([[1.0, 0.0]], [[0.0, 0.0]]):
+        metric.add_batch(predictions=scores)
+    assert metric.compute(k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
+
+
+def test_all_pages_are_the_same() -> None:
+    assert len({(METRICS / name / "app.py").read_bytes() for name in NAMES}) == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gradio") is None, reason="the extra 'spaces' is not installed")
+def test_a_page_starts_and_computes(tmp_path: Path) -> None:
+    """Of one folder: the file is the same in all, and a start takes seconds."""
+    case = cases("credit_fidelity")[0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "HF_HOME": str(tmp_path),
+        "GRADIO_SERVER_NAME": "127.0.0.1",
+        "GRADIO_SERVER_PORT": str(port),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "GRADIO_TEMP_DIR": str(tmp_path / "gradio"),
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+    page = subprocess.Popen(
+        [sys.executable, str(METRICS / "credit_fidelity" / "app.py")],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        inputs = json.dumps({key: value for key, value in case.items() if key != "result"})
+        found = ask(page, port, inputs)
+        assert all(close(found[key], expected) for key, expected in case["result"].items())
+        with pytest.raises(AssertionError, match="event: error"):
+            ask(page, port, json.dumps({"predictions": [1, 2], "references": [1, 2]}))
+        again = ask(page, port, inputs)  # an error leaves nothing behind
+        assert all(close(again[key], expected) for key, expected in case["result"].items())
+    finally:
+        page.terminate()
+        try:
+            page.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            page.kill()
+            page.communicate()
+
+
+def ask(page: subprocess.Popen[str], port: int, text: str) -> Any:
+    """What the page computes, through the interface that a browser uses; waits until the page is up."""
+    address = f"http://127.0.0.1:{port}/gradio_api/call/compute"
+    body = json.dumps({"data": [text]}).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(600):
+        assert page.poll() is None, page.stdout.read() if page.stdout else ""
+        try:
+            request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+            with opener.open(request, timeout=30) as answer:
+                event = json.load(answer)["event_id"]
+            break
+        except (ConnectionError, urllib.error.URLError):
+            time.sleep(0.2)
+    else:
+        raise AssertionError("the page did not start")
+    with opener.open(f"{address}/{event}", timeout=60) as stream:
+        told = stream.read().decode()
+    assert "event: complete" in told, told
+    return json.loads(told.partition("data: ")[2])[0]
