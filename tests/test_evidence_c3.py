@@ -15,7 +15,7 @@ import pytest
 from hf_credit.evaluation.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "figures", "run", "running", "table")
+_SCRIPTS = ("experiment", "figures", "pipelines", "run", "running", "table")
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +128,20 @@ def test_the_mean_of_a_curve_is_its_area_over_its_length(scripts: dict[str, Modu
     # A triangle of 10 wide and a block of 20 wide; cut at 30, a block of 10.
     assert scripts["table"].curve_mean(cell, "budget/tokens", 40) == pytest.approx((5 + 20) / 30)
     assert scripts["table"].curve_mean(cell, "budget/tokens", 30) == pytest.approx((5 + 10) / 20)
+
+
+@pytest.mark.parametrize("domain", ["math", "code"])
+def test_the_accounting_of_the_real_pipelines_holds(
+    scripts: dict[str, ModuleType], root: Path, tmp_path: Path, domain: str
+) -> None:
+    data = root.parent / "shared" / "data"
+    if not data.is_dir():
+        pytest.skip("needs the benchmark rows in ../shared/data, which are not here")
+    (pipeline,) = [one for one in scripts["pipelines"].PIPELINES if one.domain == domain]
+    found = scripts["pipelines"].run(pipeline, data, tmp_path, updates=1, instances=2, tokens=4)
+    assert found["scores_expected"] == found["scores_in_ledger"] == found["scorer_calls"] == 16
+    assert found["decisions"] == {"reasoner": 4, "actor": 16}
+    assert found["scorer_calls_in_evaluation"] == 2
+    assert (found["errors"], found["reference_score"]) == (0, 1)
+    scripts["pipelines"].write([found], tmp_path / "results")
+    assert str(data) not in (tmp_path / "results" / "pipelines.md").read_text()
