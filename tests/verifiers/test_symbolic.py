@@ -58,7 +58,7 @@ def test_an_answer_without_end_is_given_up_and_the_next_one_checked(worker: Work
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space of a process")
 def test_memory_is_limited_and_the_process_replaced() -> None:
-    worker = Worker(cpu_seconds=20, memory_bytes=1 << 29)
+    worker = Worker(cpu_seconds=3, memory_bytes=1 << 29)
     worker.equal("x+1", "1+x")
     first = worker._process
     assert first is not None
@@ -75,7 +75,13 @@ def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, mon
     own = Worker()
     own.equal("x", "x")
     assert own._process is not None
-    assert set(psutil.Process(own._process.pid).environ()) <= {"PATH", "LANG", "LC_CTYPE"}
+    assert set(psutil.Process(own._process.pid).environ()) <= {
+        "PATH",
+        "LANG",
+        "LC_CTYPE",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    }
     own.close()
 
 
@@ -141,8 +147,15 @@ def test_a_fork_starts_its_own_process_and_leaves_its_parents_alone(tmp_path: Pa
     assert run.communicate(timeout=120)[0].split() == ["0", "True", "True"]
 
 
-@pytest.mark.parametrize("ending", ["os.kill(os.getpid(), 9)", "os._exit(0)", "sys.exit(0)"])
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "busy"),
+    [
+        ("os.kill(os.getpid(), 9)", True),
+        ("os.kill(os.getpid(), 9)", False),
+        ("os._exit(0)", False),
+        ("sys.exit(0)", True),
+    ],
+)
 def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path, ending: str, busy: bool) -> None:
     run = program(
         f"""
@@ -176,5 +189,5 @@ def test_a_process_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     without = [path for path in sys.path if "site-packages" not in path and "dist-packages" not in path]
     monkeypatch.setattr(sys, "path", without)
-    with pytest.raises(Broken, match=r"math_verify.*install math-verify"):
+    with pytest.raises(Broken, match=r"math_verify.*pip install"):
         Worker().equal("x", "x")

@@ -37,6 +37,8 @@ MEMORY_BYTES = 1 << 30
 START_SECONDS = 120.0
 """How long the process may take to start on a busy machine."""
 
+# One thread: buffers of a pool of threads count as address space, on a large machine all of it.
+_ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from hf_credit.verifiers.symbolic import _serve; _serve(int(sys.argv[2]), int(sys.argv[3]))"
@@ -141,7 +143,7 @@ class Worker:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                    env=_ENVIRONMENT,
                     start_new_session=True,  # an interrupt from the keyboard is for the parent
                 )
             except OSError as error:
@@ -156,7 +158,9 @@ class Worker:
         if ready != "ready":
             self._stop()
             why = ready["failure"] if isinstance(ready, dict) else "it ended at once, or did not get ready in time"
-            raise Broken(f"the checker of algebra does not start ({why}); install math-verify, or look at its limits.")
+            raise Broken(
+                f"the checker of algebra does not start ({why}; pip install 'hf-credit[math]' brings its library)"
+            )
         return self._pipe
 
     def _stop(self) -> int | None:
