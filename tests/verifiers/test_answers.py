@@ -167,5 +167,14 @@ def test_any_text_is_equal_to_itself_unless_nothing_is_left_of_it(text: str) -> 
     assert normal(text).key == "" or decided(text, text) is True
 
 
+ANSWERS = st.text(alphabet=r"\frac{}sqrtpm()[]12,.-+/:;%$^_ =xin0", max_size=30)
+
+
+@given(ANSWERS, ANSWERS)
+def test_no_answer_is_an_error(gold: str, answer: str) -> None:
+    one, other = without_names(normal(gold), normal(answer))
+    assert decide(one, other) in (True, False, None)
+
+
 def test_what_cannot_be_seen_goes() -> None:
     assert flat("1\u200b2\ufeff３") == "123"

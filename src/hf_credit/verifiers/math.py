@@ -66,7 +66,10 @@ def check(prediction: str, gold: str) -> Verdict:
         ValueError: there is no gold answer, or it is too long.
     """
     right = _gold(gold)
-    verdict = _check(prediction, right)
+    try:
+        verdict = _check(prediction, right)
+    except Exception as error:  # of our own: it too must not make a reply better than a wrong one
+        verdict = Verdict(0.0, "given_up", None, f"{type(error).__name__}: {error}"[:300])
     with _counting:
         _counts[verdict.status] += 1
         times = _counts[verdict.status]
@@ -110,7 +113,8 @@ def score_task(task: Mapping[str, Any], text: str) -> float:
         return score(text, str(task.get("answer") or ""))
     except (ValueError, CheckerError) as error:
         row = " ".join(str(task[name]) for name in ("source", "split", "source_id") if task.get(name))
-        raise type(error)(f"{error} The row is {row or repr(task.get('problem'))[:200]}.") from error
+        kind = CheckerError if isinstance(error, CheckerError) else ValueError
+        raise kind(f"{error} The row is {row or repr(task.get('problem'))[:200]}.") from error
 
 
 def counts() -> dict[str, int]:
