@@ -1,0 +1,77 @@
+"""Landlock: the kernel's own limits on which files a process may open, without any right to set them up.
+
+Layouts and bits are those of Documentation/userspace-api/landlock.rst. Later versions of the interface restrict more;
+everything that the running kernel knows is restricted, and only what is named below is given back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable
+
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
+_VERSION = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
+_TRUNCATE = 1 << 14
+_KNOWN = ((1, (1 << 13) - 1), (2, 1 << 13), (3, _TRUNCATE), (5, 1 << 15))
+"""The version that brought each group of rights on files."""
+
+_READ = _READ_FILE | _READ_DIR
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
+_SCRATCH = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
+
+
+def version(libc: ctypes.PyDLL) -> int:
+    """The version of the kernel's interface, 0 where it has none."""
+    return max(int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))), 0)
+
+
+def ruleset(libc: ctypes.PyDLL, readable: Iterable[str], scratch: str | None = None) -> int:
+    """A set of rules as a file descriptor: all that is not named is refused, TCP and signals to others included.
+
+    Args:
+        libc: the C library.
+        readable: files and folders to read from, with all that is below them.
+        scratch: a folder to read, write, make and remove in.
+
+    Raises:
+        OSError: the kernel does not accept it.
+    """
+    abi = version(libc)
+    files = sum(bits for since, bits in _KNOWN if abi >= since)
+    net, scoped = (3 if abi >= 4 else 0), (3 if abi >= 6 else 0)
+    attributes = struct.pack("=QQQ", files, net, scoped)[: 24 if abi >= 6 else 16 if abi >= 4 else 8]
+    descriptor = int(libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0)))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    for path in readable:
+        _add(libc, descriptor, path, _READ & files)
+    if scratch is not None:
+        _add(libc, descriptor, scratch, _SCRATCH & files)
+    return descriptor
+
+
+def _add(libc: ctypes.PyDLL, descriptor: int, path: str, rights: int) -> None:
+    beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not os.path.isdir(path):
+            rights &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", rights, beneath)
+        if libc.syscall(_ADD_RULE, ctypes.c_int(descriptor), ctypes.c_int(1), rule, ctypes.c_uint(0)) != 0:
+            raise OSError(ctypes.get_errno(), "landlock_add_rule")
+    finally:
+        os.close(beneath)
+
+
+def restrict(libc: ctypes.PyDLL, descriptor: int) -> None:
+    """Restricts this process to a set of rules, for good; `no_new_privs` must be set.
+
+    Raises:
+        OSError: the kernel does not accept it.
+    """
+    if libc.syscall(_RESTRICT, ctypes.c_int(descriptor), ctypes.c_uint(0)) != 0:
+        raise OSError(ctypes.get_errno(), "landlock_restrict_self")
