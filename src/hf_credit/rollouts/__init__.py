@@ -2,12 +2,13 @@
 
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.engine import Engine, GenerateFn, Generation, SeededGenerateFn, Start
+from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, decision_rows
+from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.values import rollout_values
 from hf_credit.rollouts.verification import verify
 

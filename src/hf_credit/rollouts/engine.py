@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -13,29 +13,9 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
-from hf_credit.rollouts.samplers import honours_seeds, refuse_missing, sample
+from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
 
 S = TypeVar("S")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """A reply in tokens.
-
-    Attributes:
-        ids: the tokens produced, an end-of-turn token included.
-        logprobs: the log-probability of each in nats, or `None` where the sampler reports none.
-    """
-
-    ids: Sequence[int]
-    logprobs: Sequence[float] | None = None
-
-
-GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
-"""Replies to contexts, in their order. The contexts differ from each other and are not grouped."""
-
-SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
-"""The same where each context comes with a seed: replies of one seed are drawn with the same random numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from hf_credit.rollouts.chat import Chat, Thread
-from hf_credit.rollouts.engine import Generation, Start
+from hf_credit.rollouts.engine import Start
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.samplers import Generation
 
 S = TypeVar("S")
 

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-if TYPE_CHECKING:
-    from hf_credit.rollouts.engine import GenerateFn, Generation
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """A reply in tokens.
+
+    Attributes:
+        ids: the tokens produced, an end-of-turn token included.
+        logprobs: the log-probability of each in nats, or `None` where the sampler reports none.
+    """
+
+    ids: Sequence[int]
+    logprobs: Sequence[float] | None = None
+
+
+GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
+"""Replies to contexts, in their order. The contexts differ from each other and are not grouped."""
+
+SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
+"""The same where each context comes with a seed: replies of one seed are drawn with the same random numbers."""
 
 
 def sample(
