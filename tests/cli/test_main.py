@@ -13,7 +13,7 @@ import pytest
 from hf_credit import __version__
 from hf_credit.cli import app
 
-COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "report", "demo"}
+COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo"}
 
 
 def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> None:
