@@ -35,7 +35,6 @@ __all__ = [
 
 Kind = Literal["passed", "failed", "error", "timeout", "memory"]
 _KINDS: dict[str, Kind] = {"p": "passed", "f": "failed", "e": "error", "t": "timeout", "m": "memory"}
-_REMARKS = {"e": "not run, because a process had ended before", "t": "time ran out"}
 
 _PYTHON_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:python|py)3?[ \t]*\r?\n(.*?)(?:^[ \t]*```|\Z)", re.I | re.M | re.S)
 _ANY_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.M | re.S)
@@ -162,10 +161,15 @@ def run_tests(
         json.dumps({"tests": tests, "setup": setup, "entry_point": entry_point}).encode(),
     )
     outcomes = tuple(
-        Outcome(_KINDS[letter], "" if letter == "p" else messages.get(index) or _REMARKS.get(letter, ""))
-        for index, letter in enumerate(letters)
+        Outcome(_KINDS[letter], _message(letter, messages.get(index))) for index, letter in enumerate(letters)
     )
     return TestRun(outcomes, time.monotonic() - started, level)
+
+
+def _message(letter: str, message: str | None) -> str:
+    if letter == "t":
+        return "time ran out"
+    return "" if letter == "p" else message or "not run, because a process had ended before"
 
 
 def extract_code(text: str) -> str:

@@ -20,12 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hf_credit
 from hf_credit.verifiers.sandbox.confinement import NAMESPACES, NOBODY
 
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 60.0
 _REPORT_BYTES = 2**20
+_SOURCE = str(Path(__file__).resolve().parents[2])
+_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not find their own library
 _ENTRY = (
     "import sys; sys.path.insert(0, sys.argv[1]); from hf_credit.verifiers.sandbox import keeper; "
     "del sys.path[0]; keeper.main(sys.argv[2])"
@@ -52,11 +53,12 @@ class Keeper:
         try:
             # Not -I, which would ignore the one variable that there is; -s -S -P do the rest of it.
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", "-c", _ENTRY, str(Path(hf_credit.__file__).parents[1]), level],
+                [sys.executable or "python3", "-s", "-S", "-P", "-c", _ENTRY, _SOURCE, level],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+                env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+                | {name: os.environ[name] for name in _KEPT if name in os.environ},
                 cwd="/",
                 close_fds=True,
                 start_new_session=True,

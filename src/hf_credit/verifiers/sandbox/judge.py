@@ -213,7 +213,8 @@ CURRENT = [0]
 """The test that is under way."""
 
 
-def _mentioned(snippets: Sequence[str]) -> set[str]:
+def mentioned(snippets: Sequence[str]) -> set[str]:
+    """The names that occur in some Python."""
     found = set()
     for snippet in snippets:
         try:
@@ -236,7 +237,7 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     sys.modules[NAME] = module
     names: dict[str, Any] = vars(module)
     names["__builtins__"] = builtins
-    wanted = _mentioned([*snippets, setup])
+    wanted = mentioned([*snippets, setup])
     for name in sorted(defined.keys() & wanted):
         origin = defined[name]
         if origin is not None:

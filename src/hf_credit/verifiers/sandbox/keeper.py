@@ -226,7 +226,8 @@ class Attempt:
                     os.killpg(pid, signal.SIGKILL)
         for pid in self._pids:
             usage = os.wait4(pid, 0)[2]
-            spent |= usage.ru_utime + usage.ru_stime >= 0.95 * self._bounds.cpu_seconds
+            # Half, because the kernel enforces the limit by ticks and reports what was really used.
+            spent |= usage.ru_utime + usage.ru_stime >= 0.5 * self._bounds.cpu_seconds
         self._pids = []
         os.close(self.status)
         return spent
