@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install "$$(grep '^torch==' constraints.txt)" --constraint constraints.txt
-	@$(PIP) install --editable ".[dev]" --constraint constraints.txt
+	@$(PIP) install --editable ".[dev,spaces]" --constraint constraints.txt
 	@touch $@
 
 # One thread for each process that runs tests: more would spin against each other.
@@ -72,7 +72,7 @@ playthroughs: $(STAMP) ## write the committed playthrough of every environment a
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost step_time oracles memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers sandbox step_time oracles memory; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

@@ -177,3 +177,14 @@ def test_credit_cost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     # Two roles: 2 + 8 messages in place of 16. Three: 2 + 4 + 8 in place of 24. Every message has 3 tokens.
     assert [float(row["generated, ratio"]) for row in rows] == pytest.approx([10 / 16, 1, 14 / 24, 1], abs=1e-3)
     assert [float(row["generated tokens a score"]) for row in rows] == pytest.approx([3.75, 6, 5.25, 9], abs=0.01)
+
+
+def test_sandbox(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("sandbox", capsys, tmp_path, "--snippets=8", "--repeats=1")
+    assert rows[0]["runs"] == "a subprocess each"
+    assert all(float(row["CPU ms a snippet"]) > 0 for row in rows)
+
+
+def test_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("answers", capsys, tmp_path, "--answers=4", "--attacks=1", "--repeats=1")
+    assert {row["judged rightly"] for row in rows if row["answers"] != "towers of powers"} == {"4/4"}

@@ -33,7 +33,18 @@ __all__ = [
 ]
 
 
-_ROOMS = ("credit", "environments", "evaluation", "oracles", "policies", "rollouts", "trainers")
+_ROOMS = (
+    "collaborations",
+    "credit",
+    "data",
+    "environments",
+    "evaluation",
+    "oracles",
+    "policies",
+    "rollouts",
+    "trainers",
+    "verifiers",
+)
 
 
 def __getattr__(name: str) -> Any:
