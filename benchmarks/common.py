@@ -17,7 +17,7 @@ import torch
 
 T = TypeVar("T")
 
-PACKAGES = ("torch", "transformers", "trl", "open_spiel", "python-constraint2")
+PACKAGES = ("torch", "transformers", "trl", "open_spiel", "python-constraint2", "math-verify")
 
 
 def cpu_seconds() -> float:

@@ -23,7 +23,7 @@ import hf_credit
 from hf_credit import ReplayLOOConfig, VerifiableProcessConfig, make, oracles
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
-from hf_credit.cli.training import GameArguments, read_job
+from hf_credit.cli.recipes import GameArguments, read_job
 from hf_credit.credit import turn_group_advantages
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import default_oracle

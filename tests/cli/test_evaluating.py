@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hf_credit.cli.evaluating import evaluate_model, load_policy, load_sampler
-from hf_credit.cli.training import build_trainer, read_job
+from hf_credit.cli.recipes import read_job
+from hf_credit.cli.training import build_trainer
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import make as make_oracle
 

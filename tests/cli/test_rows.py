@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from datasets import Dataset, IterableDataset
 
+from hf_credit.cli.recipes import read_job
 from hf_credit.cli.rows import load_rows, without_evaluation
 from hf_credit.cli.tasks import open_task
-from hf_credit.cli.training import build_trainer, read_job
+from hf_credit.cli.training import build_trainer
 from hf_credit.data import OverlapError, fingerprint, load_problems
 from hf_credit.verifiers.symbolic import WORKER
 

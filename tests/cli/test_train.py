@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.training import read_job
+from hf_credit.cli.recipes import read_job
 from hf_credit.evaluation.games import GameResults
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.evaluation.setup import GameSetup, Sampling

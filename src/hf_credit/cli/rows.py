@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
+from hf_credit.cli.recipes import Job
 from hf_credit.cli.tasks import load_splits, open_task, own_rows, require_columns, require_split
 from hf_credit.data import Problems, drop_overlap, fingerprint, load_problems, refuse_overlap
 from hf_credit.evaluation.setup import GameSetup
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers.config import tasks_per_update
-
-if TYPE_CHECKING:
-    from hf_credit.cli.training import Job
 
 
 @dataclass(frozen=True, kw_only=True)

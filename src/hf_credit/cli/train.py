@@ -21,7 +21,8 @@ def train(
 
     The fields are those of the method's config (VerifiableProcessConfig or ReplayLOOConfig, with all of TRL's
     GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, environment or collaboration with
-    environment_options or collaboration_options, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks.
+    environment_options or collaboration_options, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks,
+    problem_sets, evaluation_problem_sets, on_overlap, on_missing.
 
     \b
     Examples:
@@ -39,6 +40,7 @@ def train(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()
-    from hf_credit.cli.training import read_job, run_job
+    from hf_credit.cli.recipes import read_job
+    from hf_credit.cli.training import run_job
 
     run_job(read_job(["--config", recipe, *fields]))

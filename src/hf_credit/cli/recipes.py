@@ -1,0 +1,229 @@
+"""A recipe, read: the settings of a method, what it plays, and the model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import yaml
+from trl import ModelConfig, ScriptArguments, TrlParser
+
+from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
+
+
+class Method(NamedTuple):
+    """How a method is run; its classes are imported when it is chosen.
+
+    Attributes:
+        config, trainer: its classes.
+        collaborations: whether it trains on any Interaction, rather than on games that an oracle judges.
+    """
+
+    config: str
+    trainer: str
+    collaborations: bool
+
+
+METHODS = {
+    "verifiable_process": Method(
+        "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
+        "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
+        collaborations=False,
+    ),
+    "replay_loo": Method(
+        "hf_credit.trainers.replay_loo:ReplayLOOConfig",
+        "hf_credit.trainers.replay_loo:ReplayLOOTrainer",
+        collaborations=True,
+    ),
+}
+
+# Follows from steps_per_generation, and TRL wants only one of them.
+_DERIVED = ("generation_batch_size",)
+
+
+@dataclass
+class GameArguments(ScriptArguments):
+    """What a recipe says beside TRL's own settings. Without a dataset the task's own training tasks are played.
+
+    Args:
+        method: one of `METHODS`.
+        environment: the game that is played, as for `hf_credit.make`.
+        environment_options: its options, a mapping.
+        collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
+        collaboration_options: its options, a mapping.
+        oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
+        oracle_options: the oracle's options, a mapping.
+        training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
+        held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
+        problem_sets: problems that are trained on, in place of a dataset, each as for `hf_credit.data.load_problems`.
+        evaluation_problem_sets: problems that must not be trained on, near copies included; an evaluation during
+            training draws its tasks from them.
+        on_overlap: `refuse` or `drop` training problems that an evaluation set has too.
+        on_missing: `refuse` or `drop` problems without a gold answer or tests.
+    """
+
+    method: str = field(default="verifiable_process", metadata={"help": f"One of {', '.join(METHODS)}."})
+    environment: str = field(default="", metadata={"help": "The game that is played; see hf-credit envs."})
+    environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    collaboration: str = field(default="", metadata={"help": "Or the collaboration; see hf-credit envs."})
+    collaboration_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    oracle: str | None = field(default=None, metadata={"help": "Who verifies; the environment's own by default."})
+    oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
+    training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
+    held_out_tasks: int = field(default=256, metadata={"help": "Tasks of an evaluation during training."})
+    problem_sets: list[str] = field(default_factory=list, metadata={"help": "NAME, NAME@REVISION or NAME=FILE."})
+    evaluation_problem_sets: list[str] = field(default_factory=list, metadata={"help": "Never trained on; the same."})
+    on_overlap: str = field(default="refuse", metadata={"help": "Refuse or drop problems of an evaluation set."})
+    on_missing: str = field(default="refuse", metadata={"help": "Refuse or drop problems without an answer or tests."})
+
+    def __post_init__(self) -> None:
+        for name in ("environment_options", "collaboration_options", "oracle_options"):
+            setattr(self, name, _mapping(name, getattr(self, name)))
+        if self.oracle_options and self.oracle is None:
+            raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        require_one_task(
+            self.environment,
+            _options(self.environment_options),
+            self.collaboration,
+            _options(self.collaboration_options),
+        )
+        if self.method in METHODS:
+            self._refuse_what_does_not_fit()
+
+    def _refuse_what_does_not_fit(self) -> None:
+        free = METHODS[self.method].collaborations
+        if self.collaboration and not free:
+            able = ", ".join(name for name, method in METHODS.items() if method.collaborations)
+            raise ValueError(
+                f"the method {self.method} trains on games, got the collaboration {self.collaboration!r}; take "
+                f"{able}, or name an environment."
+            )
+        if self.oracle and free:
+            raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
+        if self.problem_sets and (self.dataset_name or self.environment):
+            raise ValueError(
+                f"problem_sets take the place of a dataset and are for collaborations, got {self.problem_sets} beside "
+                f"{self.dataset_name or self.environment!r}; leave one of them out."
+            )
+
+
+@dataclass
+class ShownArguments(GameArguments):
+    """The same, for a method whose config does not say how a game is shown.
+
+    Args:
+        history, instructions, max_turns: of a game, as for `EnvironmentInteraction`.
+    """
+
+    history: str = field(default="append", metadata={"help": "Of a game; append: all turns; current: the last one."})
+    instructions: bool = field(default=True, metadata={"help": "Whether a game's prompts open with instructions."})
+    max_turns: int | None = field(default=None, metadata={"help": "Most actions of a game's episode."})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A recipe, read: what to play, how to train, and which model."""
+
+    game: GameArguments
+    args: Any
+    model: ModelConfig
+
+    def setup(self) -> GameSetup:
+        """The task, and how it is shown.
+
+        Raises:
+            ValueError: the name, an option or a setting is not possible.
+        """
+        game, args, shown = self.game, self.args, self.game if isinstance(self.game, ShownArguments) else self.args
+        return GameSetup(
+            environment=game.environment or None,
+            environment_options=_options(game.environment_options),
+            collaboration=game.collaboration or None,
+            collaboration_options=_options(game.collaboration_options),
+            history=shown.history,
+            instructions=shown.instructions,
+            max_turns=shown.max_turns,
+            chat_template_kwargs=args.chat_template_kwargs or {},
+            sampling=Sampling(
+                max_new_tokens=args.max_completion_length,
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=args.top_k,
+            ),
+        ).complete()
+
+    def config(self) -> dict[str, Any]:
+        """Every setting as plain values: a recipe for the same run."""
+        values = {**asdict(self.game), **asdict(self.model), **self.args.to_dict()}
+        return {name: value for name, value in values.items() if value is not None and name not in _DERIVED}
+
+
+class _Parser(TrlParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; correct it.")
+
+
+def read_job(arguments: Sequence[str]) -> Job:
+    """Reads `--config recipe.yaml --field value ...`; what is given behind the recipe wins.
+
+    Raises:
+        ValueError: a field or its value is not possible.
+        OSError: the recipe cannot be read.
+    """
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument("--config")
+    chosen.add_argument("--method")
+    first, _ = chosen.parse_known_args(arguments)
+    method = first.method or _method_of(first.config) or GameArguments.method
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}; pick one of these.")
+    config = load_named(METHODS[method].config)
+    shows = "history" in {one.name for one in fields(config)}
+    parts: Any = (GameArguments if shows else ShownArguments, config, ModelConfig)
+    parser = _Parser(parts, allow_abbrev=False)
+    game, args, model, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    if unknown:
+        raise ValueError(
+            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
+            f"{' '.join(unknown)}; correct or remove it."
+        )
+    if model.model_name_or_path is None:
+        raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
+    return Job(game=game, args=args, model=model)
+
+
+def load_named(name: str) -> Any:
+    """What `"package.module:name"` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _method_of(recipe: str | None) -> str | None:
+    if recipe is None:
+        return None
+    try:
+        values = yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
+    return values.get("method")
+
+
+def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
+    try:
+        read = json.loads(value) if isinstance(value, str) else value or {}
+    except json.JSONDecodeError:
+        read = value
+    if not isinstance(read, dict):
+        raise ValueError(f"{name} must be a mapping, got {value!r}; write for example '{{\"size\": 4}}'.")
+    return read
+
+
+def _options(value: Any) -> dict[str, Any]:
+    return dict(value or {})

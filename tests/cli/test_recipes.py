@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_credit.cli.recipes import METHODS, read_job
+from hf_credit.evaluation.runs import write_config
+
+TRAINERS = Path(__file__).resolve().parents[2] / "trainers"
+RECIPES = sorted(path for method in METHODS for path in (TRAINERS / method).glob("*.yaml"))
+# Tests have no GPU; half precision wants one, or to be told that there is none.
+ON_CPU = ("--use_cpu", "true")
+
+
+def problem(path: Path, *arguments: str) -> str:
+    with pytest.raises((ValueError, OSError)) as error:
+        read_job(["--config", str(path), *arguments])
+    return str(error.value)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
+    job = read_job(["--config", str(path), *ON_CPU])
+    assert job.game.method == path.parent.name
+    assert job.args.trajectories_per_update
+    assert job.setup().name == (job.game.environment or job.game.collaboration)
+    assert job.args.output_dir == f"runs/{path.stem}"
+    assert job.model.model_name_or_path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_settings_that_a_run_writes_are_a_recipe_for_the_same_run(path: Path, tmp_path: Path) -> None:
+    job = read_job(["--config", str(path), *ON_CPU, "--chat_template_kwargs", '{"enable_thinking": false}'])
+    write_config(tmp_path / "config.yaml", job.config())
+    again = read_job(["--config", str(tmp_path / "config.yaml")])
+    assert again.config() == job.config()
+    assert again.args.generation_batch_size == job.args.generation_batch_size
+
+
+def test_every_method_has_recipes() -> None:
+    assert {path.parent.name for path in RECIPES} == set(METHODS)
+
+
+def test_the_papers_settings_are_in_the_papers_recipe() -> None:
+    (path,) = (path for path in RECIPES if path.stem == "qwen3_4b_sudoku")
+    job = read_job(["--config", str(path), *ON_CPU])
+    args = job.args
+    assert job.model.model_name_or_path == "Qwen/Qwen3-4B"
+    assert job.game.environment_options == {"size": 9, "blanks": 40}
+    assert (args.max_steps, args.lr_scheduler_type, args.warmup_steps) == (100, "cosine", 5)
+    assert (args.temperature, args.top_p, args.top_k) == (0.6, 0.95, 20)
+    assert (args.discount, args.beta, args.process_reward) == (0.0, 0.0, "oracle")
+
+
+def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
+    for stem, model in (
+        ("qwen3_4b_math", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("qwen3_4b_math_lora", "Qwen/Qwen3-4B-Instruct-2507"),
+        ("qwen2_5_coder_3b_code", "Qwen/Qwen2.5-Coder-3B-Instruct"),
+    ):
+        (path,) = (path for path in RECIPES if path.stem == stem)
+        job = read_job(["--config", str(path), *ON_CPU])
+        args = job.args
+        assert job.model.model_name_or_path == model
+        assert (args.estimator, args.budget, args.fanout, args.baseline) == ("replay", 8, (2, 4), "leave_one_out")
+        assert (args.num_train_epochs, args.shuffle_dataset, args.max_steps) == (5, False, -1)
+        assert (args.epsilon, args.adam_beta1, args.adam_beta2, args.weight_decay) == (0.2, 0.9, 0.95, 0.0)
+        assert (args.max_grad_norm, args.lr_scheduler_type, args.warmup_steps) == (1.0, "cosine", 0.03)
+        assert (args.temperature, args.top_p, args.top_k) == (0.7, 0.8, 20)
+        assert (args.max_context_tokens, args.max_completion_length) == (2560, 512)
+        assert job.model.use_peft == stem.endswith("_lora")
+
+
+def test_the_relays_baselines_differ_from_it_in_the_estimator_alone() -> None:
+    micro = {path.stem: read_job(["--config", str(path)]).config() for path in RECIPES if "relay" in path.stem}
+    assert {name: config["estimator"] for name, config in micro.items()} == {
+        "relay_micro": "replay",
+        "relay_micro_magrpo": "group",
+        "relay_micro_mappo": "critic",
+    }
+    for config in micro.values():
+        different = {name for name, value in config.items() if micro["relay_micro"].get(name) != value}
+        assert different <= {"estimator", "output_dir", "critic_learning_rate", "logging_dir"}
+
+
+# Overriding
+
+
+def test_what_stands_behind_the_recipe_wins(recipe: Callable[..., Path]) -> None:
+    job = read_job(
+        [
+            "--config",
+            str(recipe()),
+            "--max_steps=7",
+            "--learning_rate",
+            "5e-4",
+            "--process_reward",
+            "outcome",
+            "--environment_options",
+            '{"size": 6}',
+            "--use_peft",
+            "--lora_r",
+            "4",
+        ]
+    )
+    assert (job.args.max_steps, job.args.learning_rate, job.args.process_reward) == (7, 5e-4, "outcome")
+    assert job.game.environment_options == {"size": 6}
+    assert (job.model.use_peft, job.model.lora_r) == (True, 4)
+
+
+def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
+    job = read_job(["--config", str(recipe()), "--hub_token", "hf_abc"])
+    write_config(recipe().with_name("out.yaml"), job.config())
+    text = recipe().with_name("out.yaml").read_text()
+    assert "hub_token" not in text
+    assert "hf_abc" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--max_steps", "many"), "invalid int value: 'many'"),
+        (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense 1"),
+        (("--method", "magic"), "method must be one of verifiable_process, replay_loo, got 'magic'"),
+        (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
+        (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
+        (("--process_reward", "luck"), "process_reward must be one of"),
+        (("--per_device_train_batch_size", "3"), "must be a multiple of per_device_train_batch_size"),
+        (("--dtype", "float7"), "invalid choice: 'float7'"),
+    ],
+)
+def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[str, ...], complaint: str) -> None:
+    assert complaint in problem(recipe(), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--environment", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
+        (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
+        (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
+        (("--method", "verifiable_process"), "trains on games, got the collaboration 'relay'; take replay_loo"),
+        (("--oracle", "mcts"), "the method replay_loo asks no oracle, got 'mcts'; leave it out"),
+        (("--alternatives", "3", "4"), "the layout must use the budget of an instance"),
+    ],
+)
+def test_a_method_and_a_task_that_do_not_fit_are_refused(
+    together: Callable[..., Path], arguments: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in problem(together(), *arguments)
+
+
+def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    assert "got --spped 1" in problem(recipe(spped=1))
+    assert "model_name_or_path must name a model" in problem(recipe(model_name_or_path=None))
+    (tmp_path / "list.yaml").write_text("- a\n- b\n")
+    assert "must be a YAML mapping" in problem(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    assert "must be YAML" in problem(tmp_path / "broken.yaml")
+    assert "No such file" in problem(tmp_path / "nowhere.yaml")
+
+
+def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path]) -> None:
+    values = yaml.safe_load(recipe().read_text())
+    del values["method"]
+    recipe().write_text(yaml.safe_dump(values))
+    path = recipe().with_name("without.yaml")
+    path.write_text(yaml.safe_dump(values))
+    assert read_job(["--config", str(path)]).game.method == "verifiable_process"
