@@ -66,9 +66,9 @@ def test_every_arm_takes_the_same_number_of_scores(scripts: dict[str, ModuleType
             ledger = cells[arm][seed]["ledger"]
             assert ledger["scoring_events"] == 2 * 2 * 8
             assert ledger["decisions"]["actor"] == 32
-            # Two plans an instance, or one for each whole episode.
-            replayed = arm in ("C3", "C3 without leave-one-out")
-            assert ledger["decisions"]["reasoner"] == (8 if replayed else 32)
+            # Two or four plans an instance, or one for each whole episode.
+            plans = {"C3": 2, "C3 with 4 plans": 4, "C3 without leave-one-out": 2}.get(arm, 8)
+            assert ledger["decisions"]["reasoner"] == 4 * plans
 
 
 def test_all_arms_of_a_seed_start_alike(scripts: dict[str, ModuleType], work: Path) -> None:
@@ -103,8 +103,8 @@ def test_the_tables_and_plots_are_written(scripts: dict[str, ModuleType], work: 
     table = scripts["table"]
     table.write(table.read_cells((work / "cells").glob("*.json")), tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
-    # Five others on two scores, four on two speeds.
-    assert len(results["comparisons"]) == 5 * 2 + 4 * 2
+    # Six others on two scores, five on two speeds.
+    assert len(results["comparisons"]) == 6 * 2 + 5 * 2
     assert all(c["adjusted"] >= c["p"] for c in results["comparisons"])
     assert all(c["p"] >= 0.5 for c in results["comparisons"])  # two seeds have four sign patterns
     text = (tmp_path / "results.md").read_text()

@@ -18,12 +18,18 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "MAPPO": {"estimator": "critic", "critic_learning_rate": 1e-3},
     "MAGRPO": {"estimator": "group"},
     C3: {"estimator": "replay"},
+    "C3 with 4 plans": {"estimator": "replay", "alternatives": [4, 2]},
     "C3 without replay": {"estimator": "replay", "replay": False},
     "C3 without leave-one-out": {"estimator": "replay", "baseline": "full_mean"},
 }
 ARMS = (BASE, *METHODS)
-# The credit that Appendix I assigns to the candidates of a bucket, by method.
-ESTIMATOR_OF = {"MAPPO": "MAPPO", "MAGRPO": "MAGRPO", C3: "C3"}
+# Whose baseline Appendix I gives the candidates of a policy's buckets: MAGRPO's is the mean of all candidates, which
+# is also what C3 subtracts without leave-one-out.
+ESTIMATOR_OF = dict.fromkeys(ARMS, "C3") | {
+    "MAPPO": "MAPPO",
+    "MAGRPO": "MAGRPO",
+    "C3 without leave-one-out": "MAGRPO",
+}
 
 REPLY_TOKENS = 2  # a number and the end
 

@@ -18,6 +18,7 @@ COLOURS = {
     "MAPPO": "#d55e00",
     "MAGRPO": "#009e73",
     C3: "#0072b2",
+    "C3 with 4 plans": "#e69f00",
     "C3 without replay": "#cc79a7",
     "C3 without leave-one-out": "#56b4e9",
 }
@@ -62,32 +63,33 @@ def training_credit(credit: Mapping[str, Any], path: Path) -> None:
 
 def diagnostics(found: Mapping[str, Any], path: Path) -> None:
     """Each policy's own credit on its own buckets: fidelity, variance within contexts, and influence (Figure 4)."""
-    figure = Figure(figsize=(13, 4.6), dpi=120, layout="constrained")
-    axes = figure.subplots(1, 4)
+    figure = Figure(figsize=(13, 3.6), dpi=120, layout="constrained")
+    axes = figure.subplots(1, 4, sharey=True)
     panels = (
         ("fidelity to estimated values", lambda own: own["credit"][own["own"]]["fidelity/estimated"]),
         (
-            "fidelity of one replay to exact values",
+            "one replay, to exact values",
             lambda own: own["credit"][own["own"]]["fidelity/exact, one replay"],
         ),
         ("variance within contexts", lambda own: own["credit"][own["own"]]["variance/within"]),
-        ("influence (nats); hollow: by chance", lambda own: own["influence"]),
+        ("influence, nats (hollow: chance)", lambda own: own["influence"]),
     )
     for axis, (label, get) in zip(axes, panels, strict=True):
         for place, (arm, own) in enumerate(found.items()):
             _dot(axis, place, get(own), COLOURS[arm])
             if label.startswith("influence"):
                 _dot(axis, place, own["influence_by_chance"], COLOURS[arm], hollow=True)
-        axis.set_xticks(range(len(found)), [f"{arm}\n({own['own']})" for arm, own in found.items()], rotation=60)
-        _tidy(axis, "", label)
+        _tidy(axis, label, "")
+    axes[0].set_yticks(range(len(found)), [f"{arm}, credit as {own['own']}'s" for arm, own in found.items()])
+    axes[0].invert_yaxis()
     figure.savefig(path)
 
 
 def _dot(axis: Any, place: int, value: Mapping[str, Any], colour: str, hollow: bool = False) -> None:
     if value["mean"] is None:
         return
-    axis.plot([place, place], _ends(value), color=colour, linewidth=2, alpha=0.4 if hollow else 1)
-    axis.plot([place], [value["mean"]], "o", color=colour, markerfacecolor="white" if hollow else colour, markersize=8)
+    axis.plot(_ends(value), [place, place], color=colour, linewidth=2, alpha=0.4 if hollow else 1)
+    axis.plot([value["mean"]], [place], "o", color=colour, markerfacecolor="white" if hollow else colour, markersize=8)
 
 
 def _ends(value: Mapping[str, Any]) -> tuple[float, float]:
@@ -97,7 +99,7 @@ def _ends(value: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _style(arm: str) -> str:
-    return "--" if "without" in arm else "-"
+    return "--" if arm not in (BASE, "MAPPO", "MAGRPO", C3) else "-"
 
 
 def _tidy(axis: Any, x: str, y: str) -> None:

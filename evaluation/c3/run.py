@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
-from experiment import BASE, ESTIMATOR_OF, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
+from experiment import BASE, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
 from running import in_parallel, prepare_process, require_same_settings, write_whole
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
@@ -88,7 +88,7 @@ def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
         "arm": arm,
         "seed": seed,
         **log,
-        **measure(experiment, arm, seed, policy_folder(work, arm, seed), trainer),
+        **measure(experiment, seed, policy_folder(work, arm, seed), trainer),
         "made_with": {"device": "processor, one thread", **versions()},
         "cpu_seconds": {"training": trained - begun, "measuring": time.process_time() - trained},
     }
@@ -223,7 +223,7 @@ def _compared(trainer: Any, experiment: Experiment, episodes: Any, credits: Any)
     return told
 
 
-def measure(experiment: Experiment, arm: str, seed: int, folder: Path, trainer: Any) -> dict[str, Any]:
+def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> dict[str, Any]:
     """Scores on held-out tasks, and the diagnostics of Appendices I and J on buckets drawn there."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
@@ -252,11 +252,11 @@ def measure(experiment: Experiment, arm: str, seed: int, folder: Path, trainer: 
         played = evaluate_policy(sampler(model, tokenizer, **sampling), chat, interaction, starts).values("reward")
         many = len(rows["held_out"])
         scores[name] = [[played[task + many * attempt] for attempt in range(drawn)] for task in range(many)]
-    return {"scores": scores, "diagnostics": diagnose(experiment, arm, seed, model, chat, rows["held_out"], trainer)}
+    return {"scores": scores, "diagnostics": diagnose(experiment, seed, model, chat, rows["held_out"], trainer)}
 
 
 def diagnose(
-    experiment: Experiment, arm: str, seed: int, model: Any, chat: Any, rows: Sequence[Mapping[str, Any]], trainer: Any
+    experiment: Experiment, seed: int, model: Any, chat: Any, rows: Sequence[Mapping[str, Any]], trainer: Any
 ) -> dict[str, Any]:
     """Fidelity, variance and influence on buckets of the snapshot, with each method's credit for the candidates."""
     from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_fidelity, with_exact_values
@@ -278,7 +278,6 @@ def diagnose(
         "alone": sum(len(bucket.replayed) < 2 for bucket in buckets),
         "scoring_events": cost.scoring_events,
         "failures": [bucket.failure.value for bucket in buckets],
-        "own": ESTIMATOR_OF.get(arm, "C3"),
         "credit": {},
     }
     for estimator in ("C3", "MAGRPO", *(["MAPPO"] if judge is not None else [])):

@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import figures
-from experiment import ARMS, BASE, C3, METHODS
+from experiment import ARMS, BASE, C3, ESTIMATOR_OF, METHODS
 
 from hf_credit.evaluation.diagnostics import pass_at_k_by_instance, seed_averaged_difference
 from hf_credit.evaluation.ledger import ledger_table
@@ -229,7 +229,7 @@ def _diagnostics(cells: Cells, arm: str, seeds: Sequence[int]) -> dict[str, Any]
         "alone": sum(found["alone"] for found in own),
         "influence": _summary([found["influence"] for found in own]),
         "influence_by_chance": _summary([found["influence_by_chance"] for found in own]),
-        "own": own[0]["own"],
+        "own": ESTIMATOR_OF[arm],
         "credit": {
             estimator: {name: _summary([found["credit"][estimator][name] for found in own]) for name in values}
             for estimator, values in own[0]["credit"].items()
