@@ -94,6 +94,16 @@ def test_a_killed_process_is_replaced(worker: Worker) -> None:
     assert worker.equal("x+1", "1+x") is True
 
 
+def test_a_large_program_does_not_wear_its_process_out(worker: Worker) -> None:
+    large = bytearray(b"x") * (700 << 20)  # more than the process may hold before it is replaced
+    worker.close()
+    assert worker.equal("x+1", "1+x")
+    before = worker.started
+    assert not worker.equal("x+1", "x+2")
+    assert worker.started == before
+    assert len(large) > worker.memory_bytes // 2
+
+
 def test_many_threads_share_one_process(worker: Worker) -> None:
     worker.equal("x", "x")
     before = worker.started
