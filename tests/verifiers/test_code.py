@@ -68,7 +68,7 @@ def test_an_assertions_text_is_told() -> None:
         ("def add(a, b:\n    return 1", "SyntaxError"),
         ("raise KeyError('x')", "KeyError: 'x'"),
         ("import no_such_module", "ModuleNotFoundError"),
-        ("class Own(ValueError):\n    pass\nraise Own('x')", "ValueError: x"),
+        ("class Own(ValueError):\n    pass\nraise Own('x')", "Own: x"),
     ],
 )
 def test_code_that_does_not_load_is_an_error_of_every_test(code: str, message: str) -> None:
@@ -158,6 +158,45 @@ ORDINARY = {
         "def fail():\n    raise ValueError('x')",
         "try:\n    fail()\nexcept ValueError as error:\n    assert str(error) == 'x'\nelse:\n    assert False",
     ),
+    "an exception of its own": (
+        "class Base(ValueError):\n    pass\nclass Own(Base):\n    pass\ndef fail():\n    raise Own('x')",
+        "for kind in (Own, Base, ValueError):\n    try:\n        fail()\n    except kind as error:\n"
+        "        assert str(error) == 'x'\n    else:\n        assert False",
+    ),
+    "an exception that is no other": (
+        "class One(Exception):\n    pass\nclass Other(Exception):\n    pass\ndef fail():\n    raise One",
+        "try:\n    fail()\nexcept Other:\n    assert False\nexcept One:\n    pass",
+    ),
+    "a function of the test": ("def twice(f, x):\n    return f(f(x))", "assert twice(lambda n: n + 1, 3) == 5"),
+    "a built-in function": (
+        "def each(f, x):\n    return [f(i) for i in x]",
+        "assert each(len, ['a', 'bc']) == [1, 2]",
+    ),
+    "a key of sorting": (
+        "def order(x, key):\n    return sorted(x, key=key)",
+        "assert order([1, -3, 2], key=abs) == [1, 2, -3]",
+    ),
+    "a function that is handed back": (
+        "def same(f):\n    return f",
+        "def own(n):\n    return n\nassert same(own) is own and same(own)(1) == 1",
+    ),
+    "a function that calls back": (
+        "def fact(n, f):\n    return 1 if n == 0 else n * f(n - 1, f)",
+        "def step(n, f):\n    return fact(n, f)\nassert fact(5, step) == 120",
+    ),
+    "a function that raises": (
+        "def tame(f):\n    try:\n        return f()\n    except KeyError as error:\n        return error.args[0]",
+        "def fail():\n    raise KeyError('k')\nassert tame(fail) == 'k'",
+    ),
+    "a function that raises through": (
+        "def pass_on(f):\n    return f()",
+        "def fail():\n    raise KeyError('k')\ntry:\n    pass_on(fail)\nexcept KeyError:\n    pass\nelse:\n"
+        "    assert False",
+    ),
+    "a function on objects": (
+        "class P:\n    def __init__(self, x):\n        self.x = x\ndef apply(f):\n    return f(P(1), P(2))",
+        "assert apply(lambda a, b: a.x + b.x) == 3",
+    ),
     "an imported module": ("import math\ndef f():\n    return 1", "assert math.floor(f()) == 1"),
     "a dataclass": ("from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int", "assert P(3).x == 3"),
     "a value": ("N = [1, 2]", "assert N == [1, 2]"),
@@ -171,6 +210,19 @@ def test_ordinary_code_behaves_as_in_one_interpreter(name: str) -> None:
     for source in (code, test):
         exec(compile(source, "<here>", "exec", dont_inherit=True), shared)
     assert run_tests(code, [test]).outcomes == (Outcome("passed"),)
+
+
+def test_a_function_of_a_test_that_is_called_without_end_ends_that_test_only() -> None:
+    code = "def flood(f):\n    while True:\n        f(1)\ndef again(f):\n    return f(f)\ndef one():\n    return 1"
+    tests = ["flood(lambda x: x)", "again(lambda f: again(f))", "again(print)", "assert one() == 1"]
+    found = kinds(run_tests(code, tests, limits=Limits(test_seconds=0.5)))
+    assert found == ["timeout", "error", "passed", "passed"]
+
+
+def test_a_test_passes_no_object_of_its_own_classes() -> None:
+    (outcome,) = run_tests("def f(x):\n    return 1", ["class P:\n    pass\nassert f(P()) == 1"]).outcomes
+    assert outcome.kind == "error"
+    assert "a test may pass plain data and functions to a solution, got P" in outcome.message
 
 
 def test_an_object_of_the_solution_equals_nothing_but_itself() -> None:

@@ -103,7 +103,7 @@ UNCONTROLLED = {
         "        except OSError:\n            pass\n    return 'wrong'"
     ),
     "answer before the question": (
-        "import os, json\nbody = json.dumps(['ready', [['add', None]]]).encode()\n"
+        "import os, json\nbody = json.dumps(['ready', [['add', None, None]]]).encode()\n"
         "value = json.dumps(['value', True, None]).encode()\nfor number in range(3, 64):\n    try:\n"
         "        for part in (body, *[value] * 50):\n            os.write(number, len(part).to_bytes(4, 'big') + part)\n"
         "    except OSError:\n        pass\n" + WRONG
@@ -121,6 +121,16 @@ UNCONTROLLED = {
         "        for number in range(3, 64):\n            try:\n"
         "                os.write(number, len(body).to_bytes(4, 'big') + body)\n"
         "            except OSError:\n                pass\n    return 'wrong'"
+    ),
+    "call functions that nobody passed": (
+        "import os, json\ndef add(a, b):\n    for number in range(3, 64):\n        for n in (-1, 0, 7, True, 'x'):\n"
+        "            body = json.dumps(['callback', n, ['list'], ['dict']]).encode()\n            try:\n"
+        "                os.write(number, len(body).to_bytes(4, 'big') + body)\n            except OSError:\n"
+        "                pass\n    return 'wrong'"
+    ),
+    "name an exception like the judge's own": (
+        "class SolverError(AssertionError):\n    pass\nclass Remote(Exception):\n    pass\ndef add(a, b):\n"
+        "    raise SolverError('passed')"
     ),
     "close every descriptor": "import os\nos.closerange(0, 256)" + WRONG,
     "cross the descriptors": (

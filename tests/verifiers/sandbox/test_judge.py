@@ -69,7 +69,10 @@ def test_a_call_sends_arguments_and_returns_plain_data() -> None:
         ["other", 1, 2],
         ["raise"],
         ["raise", 1, 2],
-        ["raise", "ValueError", "x", "y"],
+        ["raise", ["ValueError"], "x", "y"],
+        ["raise", "ValueError", "x"],
+        ["raise", [], "x"],
+        ["raise", [1], "x"],
         ["value", 1, ["nothing"]],
     ],
 )
@@ -99,12 +102,12 @@ def test_an_answer_that_is_none_is_refused(answer: Any) -> None:
 )
 def test_only_ordinary_exceptions_are_raised_again(name: str, kind: type[Exception]) -> None:
     with pytest.raises(kind) as raised:
-        asked([["raise", name, "text"]], call)
+        asked([["raise", [name], "text"]], call)
     assert type(raised.value) is kind
 
 
 def test_a_walk_ends_where_the_solvers_ends() -> None:
-    answers = [["value", ["object", 4, "generator"], None], ["value", 1, None], ["raise", "StopIteration", ""]]
+    answers = [["value", ["object", 4, "generator"], None], ["value", 1, None], ["raise", ["StopIteration"], ""]]
     # list() would first ask for a length.
     value, questions = asked(answers, lambda link: [item + 0 for item in Remote(link, 3, "generator")])
     assert value == [1]
@@ -134,7 +137,14 @@ def test_a_stand_in_equals_itself_and_nothing_else() -> None:
 def test_names_of_a_solution_stand_behind_pythons_and_the_setups() -> None:
     ready = [
         "ready",
-        [["f", None], ["all", None], ["near", None], ["math", "math"], ["np", "numpy"], ["unused", None]],
+        [
+            ["f", None, None],
+            ["all", None, None],
+            ["near", None, None],
+            ["math", "math", None],
+            ["np", "numpy", None],
+            ["unused", None, None],
+        ],
     ]
     answers = [ready, *[["value", ["object", 0, "function"], None]] * 3]
     tests = ["assert all([near(f(1), math.pi, np)])"]

@@ -33,7 +33,7 @@ def question(solver: Solver, *message: Any) -> Any:
 
 def test_names_are_described_without_their_values() -> None:
     solver = Solver(load("import math as m\nx = 1\ndef f():\n    pass\n__y = 2\n", ""))
-    assert solver.described() == [["m", "math"], ["x", None], ["f", None]]
+    assert solver.described() == [["m", "math", None], ["x", None, None], ["f", None, None]]
 
 
 def test_plain_data_is_answered_and_the_rest_is_numbered_once() -> None:
@@ -58,16 +58,16 @@ def test_what_is_raised_is_named_by_its_nearest_standard_class() -> None:
         def __str__(self) -> str:
             raise SystemExit
 
-    assert wire.unpack(raised(Own("x"))[4:]) == ["raise", "KeyError", "x"]
-    assert wire.unpack(raised(Mute(1, 2))[4:]) == ["raise", "Exception", ""]
-    assert wire.unpack(raised(SystemExit(0))[4:]) == ["raise", "SystemExit", "0"]
+    assert wire.unpack(raised(Own("x"))[4:]) == ["raise", ["KeyError"], "x"]
+    assert wire.unpack(raised(Mute(1, 2))[4:]) == ["raise", ["Exception"], ""]
+    assert wire.unpack(raised(SystemExit(0))[4:]) == ["raise", ["SystemExit"], "0"]
     assert len(wire.unpack(raised(ValueError("x" * 10_000))[4:])[2]) == 200
 
 
 def test_a_question_that_is_none_is_an_exception_too() -> None:
     solver = Solver({})
-    assert question(solver, "open", "x")[:2] == ["raise", "KeyError"]
-    assert question(solver, "call", handle(9), ["list"], ["dict"])[:2] == ["raise", "ValueError"]
+    assert question(solver, "open", "x")[:2] == ["raise", ["KeyError"]]
+    assert question(solver, "call", handle(9), ["list"], ["dict"])[:2] == ["raise", ["ValueError"]]
 
 
 def test_a_setups_statements_run_one_by_one() -> None:

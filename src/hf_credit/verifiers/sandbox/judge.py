@@ -36,16 +36,25 @@ class Link:
 
     def __init__(self, read: int, write: int, desk: Desk) -> None:
         self._read, self._write, self._desk = read, write, desk
+        self._passed: list[Any] = []  # functions of the tests
+        self._exceptions: dict[str, type[Exception]] = {}
 
-    def first(self) -> dict[str, str | None]:
-        """The solution's names, once it is loaded, each with its module's where it is a module."""
+    def first(self) -> dict[str, tuple[str | None, type[Exception] | None]]:
+        """The solution's names, once it is loaded, each with its module's where it is a module, and with an exception
+        of the judge's own where it is one."""
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
         names = rest[0] if kind == "ready" and len(rest) == 1 else None
-        if not isinstance(names, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in names):
+        if not isinstance(names, list) or not all(isinstance(one, list) and len(one) == 3 for one in names):
             raise wire.WireError("the answer is no list of names")
-        return {str(name): None if module is None else str(module) for name, module in names}
+        return {
+            str(name): (
+                None if module is None else str(module),
+                None if lineage is None else self._exception(lineage),
+            )
+            for name, module, lineage in names
+        }
 
     def ask(self, operation: str, *operands: Any) -> Any:
         """The value of an operation in the solver.
@@ -60,6 +69,9 @@ class Link:
         except OSError:
             self._desk.solver_gone("the solution's process has ended")
         kind, *rest = self._receive()
+        while kind == "callback":
+            self._call_back(rest)
+            kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest, ends=operation == "next")
         if kind != "value" or len(rest) != 2:
@@ -80,31 +92,70 @@ class Link:
             raise wire.WireError("the answer is no message")
         return message
 
-    def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
-        if len(described) != 2 or not all(isinstance(part, str) for part in described):
+    def _call_back(self, called: list[Any]) -> None:
+        """Calls a function of the test for the solution, which learns what it returns or raises."""
+        if len(called) != 3 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
+            self._desk.solver_gone("the answer is no message")
+        try:
+            arguments, keywords = self._decode(called[1]), self._decode(called[2])
+            frame = wire.pack(["returned", self._encode(self._passed[called[0]](*arguments, **keywords))])
+        except BaseException as error:
+            frame = solver.raised(error)
+        try:
+            wire.send(self._write, frame)
+        except OSError:
+            self._desk.solver_gone("the solution's process has ended")
+
+    def _exception(self, lineage: Any) -> type[Exception] | None:
+        """What stands here for an exception of the solution, `None` for one that is none of Python's ordinary ones."""
+        if not isinstance(lineage, list) or not lineage or not all(type(name) is str for name in lineage):
             raise wire.WireError("the answer is no message")
-        name, text = described
-        kind = getattr(builtins, name, None)
-        if kind is StopIteration and ends:
-            raise StopIteration
+        *own, standard = lineage
+        kind = getattr(builtins, standard, None)
         # Those that mean something to the interpreter would end a test's loop early, or the test itself.
         special = (StopIteration, StopAsyncIteration, Warning)
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, special):
-            raise SolverError(f"{name}: {text}")
+            return None
+        for name in reversed(own):
+            kind = self._exceptions.setdefault(name, type(name, (kind,), {}))
+        return kind
+
+    def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
+        if len(described) != 2 or not isinstance(described[0], list) or not isinstance(described[1], str):
+            raise wire.WireError("the answer is no message")
+        lineage, text = described
+        if ends and lineage[-1:] == ["StopIteration"]:
+            raise StopIteration
+        kind = self._exception(lineage)
+        if kind is None:
+            raise SolverError(f"{lineage[0]}: {text}")
         try:
             error = kind(text)
         except TypeError:  # a UnicodeError wants more than a text
-            error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{name}: {text}")
+            error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{lineage[0]}: {text}")
         error.by_solver = True  # type: ignore[attr-defined]
         raise error
 
     def _encode(self, value: Any) -> Any:
-        return wire.encode(value, _number_of)
+        return wire.encode(value, self._number_of)
+
+    def _number_of(self, value: Any) -> list[Any]:
+        if isinstance(value, Remote):
+            return ["object", object.__getattribute__(value, "_Remote__number")]
+        if not callable(value):
+            raise wire.WireError(f"a test may pass plain data and functions to a solution, got {type(value).__name__}")
+        for number, known in enumerate(self._passed):
+            if known is value:
+                return ["passed", number]
+        self._passed.append(value)
+        return ["passed", len(self._passed) - 1]
 
     def _decode(self, data: Any) -> Any:
         return wire.decode(data, self._remote)
 
-    def _remote(self, data: list[Any]) -> Remote:
+    def _remote(self, data: list[Any]) -> Any:
+        if len(data) == 2 and data[0] == "passed" and type(data[1]) is int and 0 <= data[1] < len(self._passed):
+            return self._passed[data[1]]
         if len(data) != 3 or data[0] != "object" or type(data[1]) is not int or type(data[2]) is not str:
             raise wire.WireError("the answer is no plain data")
         return Remote(self, data[1], data[2])
@@ -160,12 +211,6 @@ class Remote:
 
     def __hash__(self) -> int:
         return hash(self.__number)
-
-
-def _number_of(value: Any) -> list[Any]:
-    if isinstance(value, Remote):
-        return ["object", object.__getattribute__(value, "_Remote__number")]
-    raise wire.WireError(f"a test may pass plain data to a solution, got {type(value).__name__}")
 
 
 def _change(arguments: list[Any], now: Any) -> None:
@@ -239,12 +284,12 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     names["__builtins__"] = builtins
     wanted = mentioned([*snippets, setup])
     for name in sorted(defined.keys() & wanted):
-        origin = defined[name]
+        origin, exception = defined[name]
         if origin is not None:
             if origin.partition(".")[0] in sys.stdlib_module_names:
                 names[name] = importlib.import_module(origin)
         elif not hasattr(builtins, name):
-            names[name] = link.ask("global", name)
+            names[name] = exception or link.ask("global", name)
     try:
         for statement in solver.statements(setup):
             if statement.defines in defined:

@@ -63,10 +63,17 @@ def statements(setup: str) -> list[Statement]:
 
 
 class Solver:
-    """Answers the judge's questions about the names that the code has defined."""
+    """Answers the judge's questions about the names that the code has defined.
 
-    def __init__(self, names: dict[str, Any]) -> None:
+    Args:
+        names: what the code has defined.
+        read, write: the pipes to the judge, for calls of functions that a test has passed.
+    """
+
+    def __init__(self, names: dict[str, Any], read: int = -1, write: int = -1) -> None:
         self._names = names
+        self._read_end, self._write_end = read, write
+        self._passed: dict[int, _Passed] = {}
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._operations: dict[str, Callable[..., Any]] = {
@@ -84,11 +91,13 @@ class Solver:
         }
 
     def described(self) -> list[Any]:
-        """Each public name, with the module's name where it is a module."""
+        """Each public name, with the module's name where it is a module, and the lineage where it is an exception."""
         listed = []
         for name, value in list(self._names.items())[:_NAMES]:
             if type(name) is str and not name.startswith("__"):
-                listed.append([name, value.__name__ if isinstance(value, types.ModuleType) else None])
+                module = value.__name__ if isinstance(value, types.ModuleType) else None
+                is_exception = isinstance(value, type) and issubclass(value, BaseException)
+                listed.append([name, module, lineage(value) if is_exception else None])
         return listed
 
     def answer(self, body: bytes) -> bytes:
@@ -120,6 +129,8 @@ class Solver:
         return wire.encode(value, self._number)
 
     def _number(self, value: Any) -> list[Any]:
+        if type(value) is _Passed:
+            return ["passed", value.number]
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._objects)
@@ -127,18 +138,54 @@ class Solver:
         return ["object", number, type(value).__name__[:100]]
 
     def _read(self, data: Any) -> Any:
-        return wire.decode(data, lambda tagged: self._objects[tagged[1]])
+        return wire.decode(data, self._known)
+
+    def _known(self, tagged: list[Any]) -> Any:
+        kind, number = tagged
+        if kind == "passed":
+            return self._passed.setdefault(number, _Passed(number, self))
+        return self._objects[number]
+
+    def call_back(self, number: int, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """What a function of the test returns, or the exception that it raises."""
+        wire.send(
+            self._write_end, wire.pack(["callback", number, self._write(list(arguments)), self._write(keywords)])
+        )
+        while True:
+            body = wire.receive(self._read_end)
+            operation, *rest = wire.unpack(body)
+            if operation == "returned":
+                return self._read(rest[0])
+            if operation == "raise":
+                raise getattr(builtins, rest[0][-1], Exception)(rest[1])
+            wire.send(self._write_end, self.answer(body))  # the function of the test asks something on its part
+
+
+class _Passed:
+    """A function that a test has passed to the solution, and that runs where the test is."""
+
+    def __init__(self, number: int, solver: Solver) -> None:
+        self.number = number
+        self._solver = solver
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._solver.call_back(self.number, arguments, keywords)
+
+
+def lineage(kind: type[BaseException]) -> list[str]:
+    """The classes of the solution that an exception descends from, nearest first, and the nearest of Python's own."""
+    own = [base.__name__[:100] for base in kind.__mro__ if base.__module__ == NAME]
+    return [*own, next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins")]
 
 
 def raised(error: BaseException) -> bytes:
-    """The frame that reports an exception, by the nearest class of the standard library."""
-    standard = next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    """The frame that reports an exception, by its lineage."""
     try:
         own = error.args[0] if len(error.args) == 1 else None
         text = (own if type(own) is str else str(error))[:200]  # str(KeyError("x")) would quote once more on each side
     except BaseException:
         text = ""
-    return wire.pack(["raise", standard.__name__, text])
+    return wire.pack(["raise", lineage(type(error)), text])
 
 
 def main(source: str | bytes, setup: str, seed: int, read: int, write: int) -> None:
@@ -147,7 +194,7 @@ def main(source: str | bytes, setup: str, seed: int, read: int, write: int) -> N
     sys.argv = [""]
     random.seed(seed)
     try:
-        solver = Solver(load(source, setup))
+        solver = Solver(load(source, setup), read, write)
         first = wire.pack(["ready", solver.described()])
     except BaseException as error:
         first = raised(error)
