@@ -186,8 +186,9 @@ def _print_table(found: list[Diagnosis]) -> None:
 
     from hf_credit.evaluation.diagnosis_report import tables
 
+    named = int(len(found) == 1)  # one policy need not be told apart, and terminals are narrow
     for title, (header, rows) in tables(found).items():
-        table = Table(*map(escape, header), title=title, box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(*map(escape, header[named:]), title=title, box=box.SIMPLE_HEAD, title_justify="left")
         for row in rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*map(escape, row[named:]))
         Console().print(table)

@@ -28,10 +28,10 @@ from hf_credit.evaluation.statistics import Interval, mean_interval
 from hf_credit.rollouts import Ledger
 
 TRUTHS = {
-    "shared": "estimated from the same returns",
-    "apart": "estimated from other replays",
+    "shared": "same returns",
+    "apart": "other replays",
     "exact": "exact",
-    "exact_first": "exact, credit of the first replays",
+    "exact_first": "exact, first replays",
 }
 """What credit is held against, and how people call it."""
 

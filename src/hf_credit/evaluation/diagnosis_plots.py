@@ -66,7 +66,7 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
         if not any(map(math.isnan, pair))
     ]
     axis.scatter([x for x, _ in pairs], [y for _, y in pairs], s=12, alpha=0.4, color=_COLOURS[0])
-    axis.set_xlabel(f"target advantage ({TRUTHS['exact'] if exact else TRUTHS['shared']})")
+    axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
     axis.set_ylabel("C3's credit")
     axis.set_title(_label(one.name), fontsize="medium")
 
@@ -79,7 +79,7 @@ def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     }
     _bars(axis, values)
     axis.set_ylabel("credit fidelity")
-    axis.set_title(TRUTHS[way], fontsize="medium")
+    axis.set_title(f"held against: {TRUTHS[way]}", fontsize="medium")
 
 
 def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
