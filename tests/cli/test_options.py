@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.cli.options import parse_options
+from hf_credit.cli.options import given as those_given
+from hf_credit.cli.options import named_oracle, parse_options
 
 
 def test_values_are_numbers_truths_or_text() -> None:
@@ -39,3 +40,14 @@ def test_what_is_no_pair_is_refused(pair: str) -> None:
 def test_an_option_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="got 'size' again"):
         parse_options(["size=4", "size=6"])
+
+
+def test_what_was_left_out_is_not_given() -> None:
+    assert those_given(one=None, two=0, three=False) == {"two": 0, "three": False}
+
+
+def test_options_of_no_oracle_are_refused() -> None:
+    assert named_oracle(None, None) is None
+    assert type(named_oracle("mcts", ["simulations=3"])).__name__ == "MCTSOracle"
+    with pytest.raises(ValueError, match="--oracle-option needs --oracle, got"):
+        named_oracle(None, ["simulations=3"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from hf_credit.policies.generation import can_continue, evaluating, sampler
+from hf_credit.policies.generation import can_continue, evaluating, room_for_context, sampler
 from hf_credit.rollouts import Chat
 
 GRID = "   C1 C2 C3 C4\nR1 1 2 3 4\nR2 3 4 1 2\nR3 2 1 . 3\nR4 . 3 2 1"
@@ -175,3 +175,10 @@ def test_every_module_is_in_its_own_mode_again_after_an_evaluation_even_one_that
     with pytest.raises(RuntimeError, match="out of memory"):
         fail()
     assert {name for name, module in model.named_modules() if not module.training} == {"lm_head"}
+
+
+def test_a_context_leaves_room_for_a_reply(policy):
+    model = copy.deepcopy(policy[0])
+    model.config.max_position_embeddings = 100
+    assert room_for_context(model, 12) == 88
+    assert room_for_context(model, 200) == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from hf_credit.evaluation.bucket_sampling import ValueFunction
 from hf_credit.evaluation.runs import CONFIG_FILE
-from hf_credit.rollouts import Episode
-from hf_credit.trainers.central_critic import joint_histories
+from hf_credit.policies.generation import room_for_context
+from hf_credit.trainers.central_critic import CentralCritic
 from hf_credit.trainers.critic import Critic, CriticConfig
 
 _WEIGHTS = Path("critic") / "critic.safetensors"
@@ -40,23 +40,16 @@ def saved_critic(
         `None` where the folder holds no such critic: neither an id on the Hub nor a run of another method does.
     """
     folder = Path(folder)
-    if not (folder / _WEIGHTS).is_file() or _settings(folder).get("estimator", "critic") != "critic":
+    settings = _settings(folder)
+    if not (folder / _WEIGHTS).is_file() or settings.get("estimator", "critic") != "critic":
         return None
-    known: list[Critic] = []
+    room = room_for_context(policy, settings.get("max_completion_length", 0))  # as much as it read in training
 
-    def values(episodes: Sequence[Episode]) -> list[list[float]]:
-        if not known:
-            known.append(_load(folder, policy, tokenizer, device))
-        (critic,) = known
-        positions = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
-        histories = [
-            [history if positions is None else history[-positions:] for history in joint_histories(episode)]
-            for episode in episodes
-        ]
-        rest = iter(critic.context_values([history for own in histories for history in own]).tolist())
-        return [[next(rest) for _ in own] for own in histories]
+    @functools.cache
+    def judge() -> CentralCritic:
+        return CentralCritic(_load(folder, policy, tokenizer, device), gamma=1.0, lam=1.0, max_tokens=room)
 
-    return values
+    return lambda episodes: judge().values(episodes)
 
 
 def _load(folder: Path, policy: Any, tokenizer: PreTrainedTokenizerBase, device: str | None) -> Critic:

@@ -5,12 +5,32 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hf_credit.cli.evaluate import setup_for
-from hf_credit.cli.options import EnvironmentOptions, parse_options
+from hf_credit.cli.options import (
+    AsJson,
+    BatchSizeOption,
+    DatasetOption,
+    DeviceOption,
+    EnvironmentOptions,
+    FirstTaskOption,
+    HistoryOption,
+    InstructionsOption,
+    MaxNewTokensOption,
+    MaxTurnsOption,
+    OracleOption,
+    OracleOptions,
+    SplitOption,
+    TaskOption,
+    TopKOption,
+    TopPOption,
+    given,
+    named_oracle,
+    parse_options,
+)
 from hf_credit.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,23 +43,13 @@ def diagnose(
         list[str] | None,
         typer.Option(metavar="MODEL", help="Another policy to set beside it; give it several times."),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            "--environment",
-            metavar="TASK",
-            help="The game or the collaboration; as noted beside the model if left out.",
-        ),
-    ] = None,
+    task: TaskOption = None,
     episodes: Annotated[
         int | None,
         typer.Option(help="Tasks to draw decisions from; 256, or all of a dataset, if left out.", min=1),
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test",
+    dataset: DatasetOption = None,
+    split: SplitOption = "test",
     option: EnvironmentOptions = None,
     buckets: Annotated[int, typer.Option(help="Decisions to look at (S).", min=1)] = 100,
     candidates: Annotated[int, typer.Option(help="Different replies to compare at each (J).", min=1)] = 8,
@@ -66,28 +76,24 @@ def diagnose(
     attempts: Annotated[
         int, typer.Option(help="Episodes at each task for pass@k, and a greedy one; 0 plays none.", min=0)
     ] = 10,
-    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None,
-    oracle_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")
-    ] = None,
-    history: Annotated[str | None, typer.Option(help="append or current; as in training if left out.")] = None,
-    instructions: Annotated[
-        bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
-    ] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Most actions of an episode.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")] = None,
+    oracle: OracleOption = None,
+    oracle_option: OracleOptions = None,
+    history: HistoryOption = None,
+    instructions: InstructionsOption = None,
+    max_turns: MaxTurnsOption = None,
+    max_new_tokens: MaxNewTokensOption = None,
     temperature: Annotated[float | None, typer.Option(help="Of the sampling. As in training.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None,
-    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    first_task: FirstTaskOption = 0,
     seed: Annotated[int, typer.Option(help="Of the choice of decisions and of the sampling.", min=0)] = 0,
-    batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256,
-    device: Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")] = None,
+    batch_size: BatchSizeOption = 256,
+    device: DeviceOption = None,
     examples: Annotated[int, typer.Option(help="Decisions to write out in full.", min=0)] = 12,
     output: Annotated[
         Path | None, typer.Option(help="The folder to write; `diagnosis` in the model's folder if left out.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tries other replies at decisions of a policy, and tells how good credit for them would be.
 
@@ -112,18 +118,15 @@ def diagnose(
     from hf_credit.evaluation.diagnosis import mean_with_interval
     from hf_credit.evaluation.diagnosis_report import write_diagnosis
     from hf_credit.evaluation.plots import require_matplotlib
-    from hf_credit.oracles import make as make_oracle
 
     models = [model, *(beside or [])]
     if len(set(models)) < len(models):
         raise ValueError(f"policies must be different, got {', '.join(models)}; name each once.")
-    if oracle_option and not oracle:
-        raise ValueError(f"--oracle-option needs --oracle, got {oracle_option} without; name the oracle.")
     if output is None and not Path(model).is_dir():
         raise ValueError(f"a diagnosis of a policy from the Hub needs --output, got {model!r} without; name a folder.")
     options = parse_options(option)
-    shown = _given(history=history, instructions=instructions, max_turns=max_turns)
-    drawn = _given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
+    shown = given(history=history, instructions=instructions, max_turns=max_turns)
+    drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setups = []
     for one in models:
         setup = setup_for(one, task, options)
@@ -139,7 +142,7 @@ def diagnose(
         common_random_numbers=common_random_numbers,
         seed=seed,
     )
-    judge = make_oracle(oracle, **parse_options(oracle_option)) if oracle else None
+    judge = named_oracle(oracle, oracle_option)
     require_matplotlib()  # what is missing is told before the work, not after it
     mean_with_interval([0.0, 1.0])
     found: list[Diagnosis] = []
@@ -166,10 +169,6 @@ def diagnose(
     path = write_diagnosis(found, output or Path(model) / "diagnosis", examples)
     (_print_json if as_json else _print_table)(found)
     typer.echo(f"Wrote {path}", err=as_json)
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _print_json(found: list[Diagnosis]) -> None:

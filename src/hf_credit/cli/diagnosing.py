@@ -9,7 +9,7 @@ from typing import Any
 from transformers import set_seed
 
 from hf_credit.cli.critics import saved_critic
-from hf_credit.cli.evaluating import load_sampler
+from hf_credit.cli.evaluating import judge_of, load_sampler
 from hf_credit.cli.tasks import evaluation_starts, open_task
 from hf_credit.collaborations import Collaboration
 from hf_credit.evaluation.attempts import attempt
@@ -20,10 +20,11 @@ from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interv
 from hf_credit.evaluation.diagnostics import pass_at_k_by_instance
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.evaluation.statistics import Interval
-from hf_credit.oracles import Oracle, default_oracle, require_fit
-from hf_credit.policies.generation import sampler
+from hf_credit.oracles import Oracle
+from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import RoleSampler
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, GenerateFn, Generation, Interaction, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Ledger, Start
+from hf_credit.rollouts.samplers import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +73,17 @@ def diagnose_model(
     """
     tasks = tasks or Tasks()
     interaction = open_task(setup)
-    oracle = _oracle(interaction, setup, oracle)
+    oracle = judge_of(interaction, setup, oracle)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(setup, interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     network, tokenizer, generate = load_sampler(model, setup.sampling, device)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
-    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    room = None if positions is None else max(positions - setup.sampling.max_new_tokens, 1)
+    room = room_for_context(network, setup.sampling.max_new_tokens)
 
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
-        counted = _counted(draws, on_replies)
-        return Engine(interaction, chat, counted, max_concurrent=max_concurrent, max_context_tokens=room)
+        samplers = counted(draws, on_replies)
+        return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     set_seed(plan.seed)
     critic = saved_critic(model, network, tokenizer, device)
@@ -98,35 +98,6 @@ def diagnose_model(
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
     about |= {"attempts": attempts, "credit_replays": credit_replays, "exact_floor": exact_floor}
     return diagnose(name or model, buckets, success=success, cost=cost, about=about, credit_replays=credit_replays)
-
-
-class _Counted:
-    """A sampler that tells how many replies it gave."""
-
-    def __init__(self, generate: GenerateFn, on_replies: Callable[[int], None]) -> None:
-        self.generate = generate
-        self.on_replies = on_replies
-        self.seeded = self._seeded if getattr(generate, "seeded", None) is not None else None
-
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return self._told(self.generate(contexts))
-
-    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        return self._told(self.generate.seeded(contexts, seeds))  # type: ignore[attr-defined]
-
-    def _told(self, replies: Sequence[Generation]) -> Sequence[Generation]:
-        self.on_replies(len(replies))
-        return replies
-
-
-def _counted(
-    generate: GenerateFn | Mapping[str, GenerateFn], on_replies: Callable[[int], None] | None
-) -> GenerateFn | Mapping[str, GenerateFn]:
-    if on_replies is None:
-        return generate
-    if isinstance(generate, Mapping):
-        return {role: _Counted(own, on_replies) for role, own in generate.items()}
-    return _Counted(generate, on_replies)
 
 
 def _greedy(
@@ -169,16 +140,6 @@ def _with_exact(
         temperature=sampling.temperature,
         floor=floor,
     )
-
-
-def _oracle(interaction: Interaction[Any], setup: GameSetup, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-    if isinstance(interaction, EnvironmentInteraction):
-        oracle = default_oracle(interaction.environment) if oracle is None else oracle
-        if oracle is not None:
-            require_fit(oracle, interaction.environment)
-    elif oracle is not None:
-        raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
-    return oracle
 
 
 def _refuse_inexact(interaction: Interaction[Any], setup: GameSetup) -> None:

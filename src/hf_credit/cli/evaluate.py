@@ -8,7 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import EnvironmentOptions, parse_options
+from hf_credit.cli.options import (
+    AsJson,
+    BatchSizeOption,
+    DatasetOption,
+    DeviceOption,
+    EnvironmentOptions,
+    FirstTaskOption,
+    HistoryOption,
+    InstructionsOption,
+    MaxNewTokensOption,
+    MaxTurnsOption,
+    OracleOption,
+    OracleOptions,
+    SplitOption,
+    TaskOption,
+    TopKOption,
+    TopPOption,
+    given,
+    named_oracle,
+    parse_options,
+)
 from hf_credit.cli.progress import Progress, Task
 
 if TYPE_CHECKING:
@@ -18,47 +38,32 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")],
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            "--environment",
-            metavar="TASK",
-            help="The game or the collaboration; as noted beside the model if left out.",
-        ),
-    ] = None,
+    task: TaskOption = None,
     episodes: Annotated[
         int | None,
         typer.Option(help="Tasks to play, one episode each; 256, or all of a dataset, if left out.", min=2),
     ] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test",
+    dataset: DatasetOption = None,
+    split: SplitOption = "test",
     option: EnvironmentOptions = None,
-    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None,
-    oracle_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")
-    ] = None,
-    history: Annotated[str | None, typer.Option(help="append or current; as in training if left out.")] = None,
-    instructions: Annotated[
-        bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
-    ] = None,
-    max_turns: Annotated[int | None, typer.Option(help="Most actions of an episode.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")] = None,
+    oracle: OracleOption = None,
+    oracle_option: OracleOptions = None,
+    history: HistoryOption = None,
+    instructions: InstructionsOption = None,
+    max_turns: MaxTurnsOption = None,
+    max_new_tokens: MaxNewTokensOption = None,
     temperature: Annotated[float | None, typer.Option(help="Of the sampling; 0 is greedy. As in training.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None,
-    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    first_task: FirstTaskOption = 0,
     seed: Annotated[int, typer.Option(help="Of the sampling; the tasks do not depend on it.", min=0)] = 0,
-    batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256,
-    device: Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")] = None,
+    batch_size: BatchSizeOption = 256,
+    device: DeviceOption = None,
     output: Annotated[
         Path | None,
         typer.Option(help="Where to write every episode; `report` finds evaluation*.json in a run's folder."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plays held-out tasks with a policy and reports each number with its 95% bootstrap interval.
 
@@ -76,17 +81,14 @@ def evaluate(
     from hf_credit.cli.quiet import be_quiet
     from hf_credit.cli.tasks import require_trusted
     from hf_credit.evaluation.statistics import mean_interval
-    from hf_credit.oracles import make as make_oracle
 
     options = parse_options(option)
     setup = setup_for(model, task, options)
     require_trusted(setup, model, options)
-    shown = _given(history=history, instructions=instructions, max_turns=max_turns)
-    drawn = _given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
+    shown = given(history=history, instructions=instructions, max_turns=max_turns)
+    drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setup = replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
-    if oracle_option and not oracle:
-        raise ValueError(f"--oracle-option needs --oracle, got {oracle_option} without; name the oracle.")
-    judge = make_oracle(oracle, **parse_options(oracle_option)) if oracle else None
+    judge = named_oracle(oracle, oracle_option)
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
     with Progress() as progress:
@@ -125,10 +127,6 @@ def setup_for(model: str, task: str | None, options: dict[str, Any]) -> GameSetu
             raise ValueError(f"a task must be named, got none and no {SETUP_FILE} beside {model!r}; add --task.")
         return GameSetup.of(task, options)
     return known.with_options(options) if task in (None, known.name) else known.on(task, options)
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _print_json(results: GameResults) -> None:

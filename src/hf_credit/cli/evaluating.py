@@ -12,9 +12,9 @@ from hf_credit.cli.tasks import evaluation_starts, most_replies, open_task
 from hf_credit.evaluation.games import GameResults, evaluate_policy
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import Oracle, default_oracle, require_fit
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import load_role_policies, role_folders
-from hf_credit.rollouts import Chat, EnvironmentInteraction, GenerateFn
+from hf_credit.rollouts import Chat, EnvironmentInteraction, GenerateFn, Interaction
 
 
 def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
@@ -66,6 +66,21 @@ def load_sampler(
     return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
 
 
+def judge_of(interaction: Interaction[Any], setup: GameSetup, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+    """Who judges the actions of a task: the given oracle, or the game's own if `None`; nobody a collaboration's.
+
+    Raises:
+        ValueError: the oracle does not fit the task.
+    """
+    if isinstance(interaction, EnvironmentInteraction):
+        oracle = default_oracle(interaction.environment) if oracle is None else oracle
+        if oracle is not None:
+            require_fit(oracle, interaction.environment)
+    elif oracle is not None:
+        raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
+    return oracle
+
+
 def evaluate_model(
     model: str,
     setup: GameSetup,
@@ -99,12 +114,7 @@ def evaluate_model(
         ValueError: the model, the setup, a task or a sampling parameter is not possible.
     """
     interaction = open_task(setup)
-    if isinstance(interaction, EnvironmentInteraction):
-        oracle = default_oracle(interaction.environment) if oracle is None else oracle
-        if oracle is not None:
-            require_fit(oracle, interaction.environment)
-    elif oracle is not None:
-        raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
+    oracle = judge_of(interaction, setup, oracle)
     starts = evaluation_starts(setup, interaction, episodes, first_task, dataset, split)
     sampling = setup.sampling
     network, tokenizer, generate = load_sampler(model, sampling, device)
@@ -112,7 +122,6 @@ def evaluate_model(
         on_begin(len(starts) * most_replies(interaction))
     set_seed(seed)
     about = {"model": model, "setup": setup.to_dict(), "first_task": first_task, "seed": seed}
-    positions = getattr(network.config.get_text_config(), "max_position_embeddings", None)
     return evaluate_policy(
         generate,
         Chat(tokenizer, setup.chat_template_kwargs),
@@ -120,7 +129,7 @@ def evaluate_model(
         starts,
         oracle,
         max_concurrent=max_concurrent,
-        max_context_tokens=None if positions is None else max(positions - sampling.max_new_tokens, 1),
+        max_context_tokens=room_for_context(network, sampling.max_new_tokens),
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_replies=on_replies,
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from hf_credit.oracles import Oracle
 
 EnvironmentName = Annotated[str, typer.Argument(metavar="ENV", help="An environment; see `hf-credit envs`.")]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A game or a collaboration; see `hf-credit envs`.")]
@@ -14,6 +17,53 @@ EnvironmentOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
 ]
+
+
+TaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        "--environment",
+        metavar="TASK",
+        help="The game or the collaboration; as noted beside the model if left out.",
+    ),
+]
+DatasetOption = Annotated[
+    str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
+]
+SplitOption = Annotated[str, typer.Option(help="Of the dataset, if it has any.")]
+OracleOption = Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")]
+OracleOptions = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")]
+HistoryOption = Annotated[str | None, typer.Option(help="append or current; as in training if left out.")]
+InstructionsOption = Annotated[
+    bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
+]
+MaxTurnsOption = Annotated[int | None, typer.Option(help="Most actions of an episode.")]
+MaxNewTokensOption = Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")]
+TopPOption = Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")]
+TopKOption = Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")]
+FirstTaskOption = Annotated[int, typer.Option(help="Index of the first task.", min=0)]
+BatchSizeOption = Annotated[int, typer.Option(help="Episodes under way at once.", min=1)]
+DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The values that are not `None`: what the user said, and not what was left out."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] | None:
+    """The oracle that a command line names, with its options.
+
+    Raises:
+        ValueError: there are options without an oracle, or there is no such oracle.
+    """
+    if options and not oracle:
+        raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
+    from hf_credit import oracles
+
+    return oracles.make(oracle, **parse_options(options)) if oracle else None
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:

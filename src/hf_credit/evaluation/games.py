@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,8 @@ from typing import Any
 from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Ending, Engine, Episode, GenerateFn, Generation, Interaction, Start, verify
+from hf_credit.rollouts import Chat, Ending, Engine, Episode, GenerateFn, Interaction, Start, verify
+from hf_credit.rollouts.samplers import counted
 
 LABELS = {
     "success": "success rate",
@@ -197,17 +197,7 @@ def evaluate_policy(
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
 
-    def counted(policy: GenerateFn, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        replies = policy(contexts)
-        if on_replies is not None:
-            on_replies(len(replies))
-        return replies
-
-    policies: GenerateFn | dict[str, GenerateFn]
-    if isinstance(generate, Mapping):
-        policies = {role: functools.partial(counted, policy) for role, policy in generate.items()}
-    else:
-        policies = functools.partial(counted, generate)
+    policies = counted(generate, on_replies)
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:

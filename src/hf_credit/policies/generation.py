@@ -135,6 +135,12 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
             module.training = True
 
 
+def room_for_context(model: Any, max_new_tokens: int) -> int | None:
+    """The longest context in tokens that leaves room for a reply, `None` where the model knows no limit."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return None if positions is None else max(positions - max_new_tokens, 1)
+
+
 def can_continue(config: GenerationConfig) -> bool:
     """Whether a generation with these settings may go on from keys and values of an earlier one.
 

@@ -59,6 +59,34 @@ def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn]) -> bool:
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
 
 
+def counted(
+    generate: GenerateFn | Mapping[str, GenerateFn], on_replies: Callable[[int], None] | None
+) -> GenerateFn | Mapping[str, GenerateFn]:
+    """The same samplers, which tell after each call how many replies it brought; they honour seeds where those do."""
+    if on_replies is None:
+        return generate
+    if isinstance(generate, Mapping):
+        return {role: _Counted(own, on_replies) for role, own in generate.items()}
+    return _Counted(generate, on_replies)
+
+
+class _Counted:
+    def __init__(self, generate: GenerateFn, on_replies: Callable[[int], None]) -> None:
+        self.generate = generate
+        self.on_replies = on_replies
+        self.seeded = self._seeded if honours_seeds(generate) else None
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        return self._told(self.generate(contexts))
+
+    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        return self._told(self.generate.seeded(contexts, seeds))  # type: ignore[attr-defined]
+
+    def _told(self, replies: Sequence[Generation]) -> Sequence[Generation]:
+        self.on_replies(len(replies))
+        return replies
+
+
 def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn], roles: Iterable[str]) -> None:
     """Refuses roles that nobody replies for.
 

@@ -20,7 +20,7 @@ from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_ge
 from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
-from hf_credit.policies.generation import can_continue
+from hf_credit.policies.generation import can_continue, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, Start, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
@@ -291,10 +291,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         return shared[0], shared[1] if compute_entropy else None, None
 
     def _room_for_context(self) -> int | None:
-        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if self.vllm is not None:  # it refuses contexts beyond its own limit, which may be lower
-            positions = self.ranks.most(context_length(self.vllm))
-        return None if positions is None else max(positions - self.max_completion_length, 1)
+        reply = cast(int, self.max_completion_length)
+        if self.vllm is None:
+            return room_for_context(self.model, reply)
+        # It refuses contexts beyond its own limit, which may be lower than the model's.
+        return max(self.ranks.most(context_length(self.vllm)) - reply, 1)
 
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
