@@ -13,7 +13,7 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("cells", "experiment", "figures", "horizon", "oracle_error", "run", "running", "table")
+_SCRIPTS = ("cells", "drawing", "experiment", "figures", "horizon", "oracle_error", "run", "running", "table")
 
 
 @pytest.fixture(scope="module")

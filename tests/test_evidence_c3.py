@@ -15,7 +15,7 @@ import pytest
 from hf_credit.evaluation.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "figures", "pipelines", "run", "running", "table")
+_SCRIPTS = ("drawing", "experiment", "figures", "pipelines", "report", "run", "running", "table")
 
 
 @pytest.fixture(scope="module")

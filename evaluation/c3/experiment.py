@@ -31,6 +31,9 @@ ESTIMATOR_OF = dict.fromkeys(ARMS, "C3") | {
     "C3 without leave-one-out": "MAGRPO",
 }
 
+# Whose messages are looked at, and how people call them.
+EVENTS = {"all": "all messages", "reasoner": "the reasoner's", "actor": "the actor's"}
+
 REPLY_TOKENS = 2  # a number and the end
 
 

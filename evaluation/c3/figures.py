@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from drawing import legend, tidy
 from experiment import BASE, C3, METHODS
 from matplotlib.figure import Figure
 
@@ -36,8 +37,8 @@ def learning(cells: Mapping[str, Any], seeds: Sequence[int], path: Path) -> None
             times = np.mean([curve[name] for curve in curves], axis=0)
             axis.fill_between(times, rewards.min(axis=0), rewards.max(axis=0), color=COLOURS[arm], alpha=0.12, lw=0)
             axis.plot(times, rewards.mean(axis=0), color=COLOURS[arm], linewidth=2, label=arm, linestyle=_style(arm))
-        _tidy(axis, label, "mean score of an episode in training" if axis is axes[0] else "")
-    _legend(figure, axes[0])
+        tidy(axis, label, "mean score of an episode in training" if axis is axes[0] else "")
+    legend(figure, axes[0])
     figure.savefig(path)
 
 
@@ -56,8 +57,8 @@ def training_credit(credit: Mapping[str, Any], path: Path) -> None:
             spread = [[m - low for m, (low, _) in zip(y, ends, strict=True)]]
             spread += [[high - m for m, (_, high) in zip(y, ends, strict=True)]]
             axis.errorbar(x, y, spread, color=COLOURS[arm], marker="o", ms=4, label=arm, linestyle=_style(arm))
-        _tidy(axis, "update", f"{measure.replace('_', ' ')}, {event}")
-    _legend(figure, axes[0, 0])
+        tidy(axis, "update", f"{measure.replace('_', ' ')}, {event}")
+    legend(figure, axes[0, 0])
     figure.savefig(path)
 
 
@@ -79,7 +80,7 @@ def diagnostics(found: Mapping[str, Any], path: Path) -> None:
             _dot(axis, place, get(own), COLOURS[arm])
             if label.startswith("influence"):
                 _dot(axis, place, own["influence_by_chance"], COLOURS[arm], hollow=True)
-        _tidy(axis, label, "")
+        tidy(axis, label, "")
     axes[0].set_yticks(range(len(found)), [f"{arm}, credit as {own['own']}'s" for arm, own in found.items()])
     axes[0].invert_yaxis()
     figure.savefig(path)
@@ -100,15 +101,3 @@ def _ends(value: Mapping[str, Any]) -> tuple[float, float]:
 
 def _style(arm: str) -> str:
     return "--" if arm not in (BASE, "MAPPO", "MAGRPO", C3) else "-"
-
-
-def _tidy(axis: Any, x: str, y: str) -> None:
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(figure: Figure, axis: Any) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)

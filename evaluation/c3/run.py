@@ -225,12 +225,12 @@ def _compared(trainer: Any, experiment: Experiment, episodes: Any, credits: Any)
 
 def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> dict[str, Any]:
     """Scores on held-out tasks, and the diagnostics of Appendices I and J on buckets drawn there."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.collaborations.exact_values import exact_values
-    from hf_credit.evaluation.games import evaluate_policy
+    from hf_credit.evaluation.attempts import attempt
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Chat, Start
+    from hf_credit.rollouts import Chat, Engine, Start
 
     interaction = relay(experiment.size)
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -245,13 +245,10 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     for split, tasks in rows.items():
         values = exact_values(interaction, chat, model, [interaction.start(row, 0) for row in tasks], **exactly)
         scores[f"exact/{split}"] = [round(value.value, 6) for value in values]
-    set_seed(seed)
-    for name, attempts, sampling in (("greedy", 1, {**SAMPLING, "temperature": 0.0}), ("drawn", None, SAMPLING)):
-        drawn = experiment.attempts if attempts is None else attempts
-        starts = [Start[Any](task=row, seed=index) for index, row in enumerate(rows["held_out"] * drawn)]
-        played = evaluate_policy(sampler(model, tokenizer, **sampling), chat, interaction, starts).values("reward")
-        many = len(rows["held_out"])
-        scores[name] = [[played[task + many * attempt] for attempt in range(drawn)] for task in range(many)]
+    starts = [Start[Any](task=row, seed=index) for index, row in enumerate(rows["held_out"])]
+    for name, attempts, temperature in (("greedy", 1, 0.0), ("drawn", experiment.attempts, SAMPLING["temperature"])):
+        engine = Engine(interaction, chat, sampler(model, tokenizer, **{**SAMPLING, "temperature": temperature}))
+        scores[name], _ = attempt(engine, starts, attempts, seed)
     return {"scores": scores, "diagnostics": diagnose(experiment, seed, model, chat, rows["held_out"], trainer)}
 
 
@@ -269,7 +266,7 @@ def diagnose(
     engine = Engine(interaction, chat, sampler(model, chat.tokenizer, **SAMPLING))
     plan = dataclasses.replace(experiment.buckets, seed=seed)
     starts = [Start[Any](task=row, seed=index) for index, row in enumerate([*rows] * 4)]
-    judge = None if trainer is None or trainer.judge is None else trainer.judge
+    judge = None if trainer is None else trainer.judge
     buckets, cost = diagnostic_buckets(engine, starts, plan, value_function=None if judge is None else judge.values)
     exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
     buckets = with_exact_values(buckets, interaction, chat, model, **exactly)

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import figures
-from experiment import ARMS, BASE, C3, ESTIMATOR_OF, METHODS
+from experiment import ARMS, C3, ESTIMATOR_OF, EVENTS, METHODS
+from report import markdown
 
 from hf_credit.evaluation.diagnostics import pass_at_k_by_instance, seed_averaged_difference
-from hf_credit.evaluation.ledger import ledger_table
 from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
-from hf_credit.rollouts import Ledger
 
 CELLS_FILE = "cells.json"
 Cell = Mapping[str, Any]
@@ -46,7 +46,6 @@ CURVES: Mapping[str, tuple[str, str]] = {
     "events": ("mean training score over scoring events", "budget/scoring_events"),
     "tokens": ("mean training score over equal tokens", "budget/tokens"),
 }
-EVENTS = {"all": "all messages", "reasoner": "the reasoner's", "actor": "the actor's"}
 
 
 def read_cells(paths: Iterable[Path]) -> Cells:
@@ -149,7 +148,8 @@ def write(cells: Cells, folder: Path) -> None:
         "ledger": {arm: cells[arm][seeds[0]]["ledger"] for arm in METHODS},
     }
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (folder / "results.md").write_text(_markdown(cells, seeds, results, family, credit_family), encoding="utf-8")
+    tasks, curves = ({name: label for name, (label, _) in column.items()} for column in (TASK_COLUMNS, CURVES))
+    (folder / "results.md").write_text(markdown(results, tasks, curves), encoding="utf-8")
     figures.learning(cells, seeds, folder / "learning.png")
     figures.training_credit(results["training_credit"], folder / "training_credit.png")
     figures.diagnostics(results["diagnostics"], folder / "diagnostics.png")
@@ -245,162 +245,6 @@ def _summary(values: Sequence[float | None]) -> dict[str, Any]:
         return {"mean": known[0] if known else None, "low": None, "high": None, "n": len(known)}
     interval = mean_interval(known)
     return {"mean": interval.mean, "low": interval.low, "high": interval.high, "n": interval.n}
-
-
-# How it is told ---------------------------------------------------------------------------------------------------
-
-
-def _markdown(
-    cells: Cells,
-    seeds: Sequence[int],
-    results: Mapping[str, Any],
-    family: Sequence[Comparison],
-    credit_family: Sequence[Comparison],
-) -> str:
-    columns = {
-        **{name: label for name, (label, _) in TASK_COLUMNS.items()},
-        **{n: label for n, (label, _) in CURVES.items()},
-    }
-    parts = [
-        "# Results",
-        "",
-        "Written by `evaluation/c3/table.py`; do not edit. How to read it: `../README.md`.",
-        "",
-        f"Seeds {', '.join(map(str, seeds))}; means over seeds with 95% bootstrap intervals over seeds.",
-        "",
-        "## Scores",
-        "",
-        *_table(
-            ["", *columns.values()],
-            [
-                [arm, *(_shown(results["scores"][arm][name]) for name in TASK_COLUMNS)]
-                + ([_shown(results["speed"][arm][name]) for name in CURVES] if arm != BASE else ["", ""])
-                for arm in ARMS
-            ],
-        ),
-        "",
-        "## C3 against the others",
-        "",
-        *_comparisons(family, columns),
-        "",
-        "## Ledger",
-        "",
-        f"Of seed {seeds[0]}: terminal scoring events (TSE), all tokens (TT), generated tokens, and agent decision",
-        "samples (ADS).",
-        "",
-        *_table(*_ledger(results["ledger"])),
-        "",
-        "## The credit of training against the exact advantages",
-        "",
-        "Spearman's correlation with, and mean squared distance from, the exact advantage of each message under the",
-        "weights of the update; the variance of credit among messages of one context; messages credited in an update.",
-        "",
-        *_training_table(results["training_credit"]),
-        "",
-        "### Update 0, where all methods have the same weights and tasks: C3 against the others",
-        "",
-        *_comparisons(
-            credit_family,
-            {f"{m}/{e}": f"{m.replace('_', ' ')}, {EVENTS[e]}" for m in ("fidelity", "squared_error") for e in EVENTS},
-        ),
-        "",
-        "## Diagnostics of the trained policies (Appendices I, J and N)",
-        "",
-        *_diagnostic_table(results["diagnostics"]),
-        "",
-        "Categories of Appendix N, as shares of the buckets of all seeds:",
-        "",
-        *_failures(results["diagnostics"]),
-        "",
-    ]
-    return "\n".join(parts)
-
-
-def _comparisons(family: Sequence[Comparison], columns: Mapping[str, str]) -> list[str]:
-    head = ["column", "difference", "mean [over seeds]", "C3 higher", "p", "Holm", "[over tasks]"]
-    rows = [
-        [
-            columns[c.column],
-            f"{C3} - {c.other}",
-            _shown(dataclasses.asdict(c.seeds)),
-            f"{c.ahead} of {c.seeds.n}",
-            f"{c.p:.3g}",
-            f"{c.adjusted:.3g}",
-            "" if c.tasks is None else f"[{c.tasks.low:.3f}, {c.tasks.high:.3f}]",
-        ]
-        for c in family
-    ]
-    return _table(head, rows)
-
-
-def _ledger(ledgers: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    return ledger_table({arm: Ledger(**values) for arm, values in ledgers.items()}, C3)
-
-
-def _training_table(credit: Mapping[str, Any]) -> list[str]:
-    head = ["update", "method"]
-    head += [f"{measure}, {event}" for measure in ("fidelity", "squared error") for event in EVENTS.values()]
-    head += ["variance within contexts", "messages"]
-    rows = [
-        [
-            update,
-            arm,
-            *(_shown(by[update][event]["fidelity"]) for event in EVENTS),
-            *(_shown(by[update][event]["squared_error"]) for event in EVENTS),
-            _shown(by[update]["all"]["within_context_variance"]),
-            f"{by[update]['all']['messages']['mean']:.0f}",
-        ]
-        for update in next(iter(credit.values()))
-        for arm, by in credit.items()
-    ]
-    return _table(head, rows)
-
-
-def _diagnostic_table(diagnostics: Mapping[str, Any]) -> list[str]:
-    names = {
-        "fidelity/estimated": "fidelity",
-        "fidelity/estimated, fresh replays": "with fresh replays",
-        "fidelity/exact": "to exact values",
-        "fidelity/exact, one replay": "one replay, to exact values",
-        "variance/within": "variance within contexts",
-        "variance/between": "between",
-    }
-    head = ["policy", "credit by", *names.values(), "influence (nats)", "by chance", "buckets (alone)"]
-    rows = [
-        [
-            arm,
-            estimator,
-            *(_shown(values[name]) for name in names),
-            _shown(own["influence"]) if estimator == own["own"] else "",
-            _shown(own["influence_by_chance"]) if estimator == own["own"] else "",
-            f"{own['buckets']} ({own['alone']})" if estimator == own["own"] else "",
-        ]
-        for arm, own in diagnostics.items()
-        for estimator, values in own["credit"].items()
-    ]
-    return _table(head, rows)
-
-
-def _failures(diagnostics: Mapping[str, Any]) -> list[str]:
-    names = list(dict.fromkeys(name for own in diagnostics.values() for name in own["failures"]))
-    rows = [[arm, *(f"{own['failures'].get(name, 0):.2f}" for name in names)] for arm, own in diagnostics.items()]
-    return _table(["policy", *names], rows)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [_line(head), _line(["---"] * len(head)), *(_line(row) for row in rows)]
-
-
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _shown(interval: Mapping[str, Any]) -> str:
-    if interval["mean"] is None:
-        return "none"
-    if interval["low"] is None:
-        return f"{interval['mean']:.3f} (one seed)"
-    return f"{interval['mean']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from cells import Cells
+from drawing import legend, tidy
 from experiment import BASE, METHODS, Experiment, Game, ablation_arm
 from matplotlib.figure import Figure
 
@@ -37,8 +38,8 @@ def learning_curves(experiment: Experiment, cells: Cells, seeds: Seeds, path: Pa
                 axis.fill_between(steps, curves.min(axis=0), curves.max(axis=0), color=COLOURS[arm], alpha=0.15, lw=0)
                 axis.plot(steps, curves.mean(axis=0), color=COLOURS[arm], linewidth=2, label=arm)
             axis.set_title(TITLES.get(game.name, game.name) if name == "reward" else "")
-            _tidy(axis, "update" if name != "reward" else "", label)
-    _legend(figure, axes[0, 0])
+            tidy(axis, "update" if name != "reward" else "", label)
+    legend(figure, axes[0, 0])
     figure.savefig(path)
 
 
@@ -53,7 +54,7 @@ def table(experiment: Experiment, cells: Cells, seeds: Seeds, path: Path) -> Non
             _dots(axis, place, cells.means(game.name, arm, column, seeds[game.name]), COLOURS[arm])
         axis.set_xticks(range(len(arms)), arms, rotation=30)
         axis.set_title(TITLES.get(game.name, game.name))
-        _tidy(axis, "", LABELS[column])
+        tidy(axis, "", LABELS[column])
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     figure.savefig(path)
@@ -72,7 +73,7 @@ def ablation(games: Sequence[Game], cells: Cells, seeds: Seeds, path: Path) -> N
         labels = ["untrained", *(f"{n:,}" for n in game.simulations), "exact"]
         axis.set_xticks(range(len(arms)), labels, rotation=30)
         axis.set_title(TITLES.get(game.name, game.name))
-        _tidy(axis, "simulations of the oracle", LABELS[name])
+        tidy(axis, "simulations of the oracle", LABELS[name])
     figure.savefig(path)
 
 
@@ -85,15 +86,3 @@ def _dots(axis: Any, place: int, values: Sequence[float], colour: str) -> None:
 
 def _smooth(values: Sequence[float]) -> list[float]:
     return smoothed(values, max(1, len(values) // 8))
-
-
-def _tidy(axis: Any, x: str, y: str) -> None:
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(figure: Figure, axis: Any) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
