@@ -250,3 +250,11 @@ def test_names_of_sets_are_told_from_other_datasets() -> None:
     assert is_problem_set("own/train=rows.jsonl")
     assert not is_problem_set("openai/gsm8k")
     assert not is_problem_set("data/rows.jsonl")
+
+
+def test_the_path_of_a_file_with_an_equals_sign_is_no_set(tmp_path: Path) -> None:
+    path = tmp_path / "year=2024" / "rows.jsonl"
+    assert is_problem_set(str(path))
+    path.parent.mkdir()
+    path.write_text("{}")
+    assert not is_problem_set(str(path))

@@ -98,8 +98,11 @@ class Problems:
 
 
 def is_problem_set(name: str) -> bool:
-    """Whether a dataset's name is that of a set of problems: `NAME`, `NAME@REVISION` or `NAME=FILE`."""
-    return "=" in name or name.partition("@")[0] in PROBLEM_SETS
+    """Whether a dataset's name is that of a set of problems: `NAME`, `NAME@REVISION` or `NAME=FILE`.
+
+    The path of something that is there is none, though it may hold a `=`.
+    """
+    return ("=" in name and not Path(name).exists()) or name.partition("@")[0] in PROBLEM_SETS
 
 
 def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False) -> Problems:
