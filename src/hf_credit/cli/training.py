@@ -45,6 +45,8 @@ def run_job(job: Job) -> None:
             setup.save(job.args.output_dir)
     if job.args.push_to_hub:
         trainer.push_to_hub(dataset_name=job.game.dataset_name)
+    # A process that leaves while the main one still saves would take the group's threads down with it.
+    trainer.accelerator.wait_for_everyone()
     if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group
         trainer.end()
 
