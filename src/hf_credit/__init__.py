@@ -12,10 +12,14 @@ from hf_credit._version import __version__
 
 if TYPE_CHECKING:
     from hf_credit.environments import make
+    from hf_credit.trainers.config import CreditConfig
+    from hf_credit.trainers.credit import CreditTrainer
     from hf_credit.trainers.replay_loo import ReplayLOOConfig, ReplayLOOTrainer
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
+    "CreditConfig": "hf_credit.trainers.config",
+    "CreditTrainer": "hf_credit.trainers.credit",
     "make": "hf_credit.environments",
     "ReplayLOOConfig": "hf_credit.trainers.replay_loo",
     "ReplayLOOTrainer": "hf_credit.trainers.replay_loo",
@@ -24,6 +28,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "CreditConfig",
+    "CreditTrainer",
     "ReplayLOOConfig",
     "ReplayLOOTrainer",
     "VerifiableProcessConfig",
@@ -35,10 +41,13 @@ __all__ = [
 
 _ROOMS = (
     "collaborations",
+    "collectors",
     "credit",
+    "critics",
     "data",
     "environments",
     "evaluation",
+    "methods",
     "oracles",
     "policies",
     "rollouts",

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 from hf_credit.evaluation.bucket_sampling import ValueFunction
 from hf_credit.evaluation.runs import CONFIG_FILE
 from hf_credit.policies.generation import room_for_context
-from hf_credit.trainers.central_critic import CentralCritic
-from hf_credit.trainers.critic import Critic, CriticConfig
+from hf_credit.critics.readings import CentralCritic
+from hf_credit.critics.critic import Critic, CriticConfig
 
 _WEIGHTS = Path("critic") / "critic.safetensors"
 _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")

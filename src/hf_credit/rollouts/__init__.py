@@ -8,8 +8,8 @@ from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTu
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, decision_rows
+from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
-from hf_credit.rollouts.values import rollout_values
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
@@ -27,8 +27,11 @@ __all__ = [
     "Generation",
     "Interaction",
     "Ledger",
+    "LocalRunner",
+    "Reading",
     "Request",
     "Row",
+    "Runner",
     "SeededGenerateFn",
     "Start",
     "Verdict",
@@ -36,6 +39,5 @@ __all__ = [
     "context_key",
     "decision_rows",
     "replay_from",
-    "rollout_values",
     "verify",
 ]

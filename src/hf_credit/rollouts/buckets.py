@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -18,52 +19,76 @@ class Alternative:
         place: the first episode that holds the decision, and where in it.
         decision: the decision.
         bucket: a number shared by the alternatives it is compared with.
-        outcomes: of the episodes that went through it and did not fail; never empty.
+        outcomes: of the episodes that went through it and did not fail, clipped; never empty.
+        mean_outcome: the estimate of its value (eq. 11): the mean over the ways that followed it, taken split by
+            split, so that a way which split more often weighs no more.
+        count: how many replays are behind it; an episode that ended before it could split counts as many as it
+            would have made.
     """
 
     place: tuple[int, int]
     decision: Decision
     bucket: int
     outcomes: tuple[float, ...]
-
-    @property
-    def mean_outcome(self) -> float:
-        """The estimate of its value (eq. 11)."""
-        return fmean(self.outcomes)
+    mean_outcome: float
+    count: int
 
 
-def alternatives(episodes: Sequence[Episode], match_contexts: bool = True) -> list[Alternative]:
+def alternatives(
+    episodes: Sequence[Episode],
+    match_contexts: bool = True,
+    instances: Sequence[int] | None = None,
+    return_clip: float = math.inf,
+) -> list[Alternative]:
     """Every decision with the outcomes under it, in the order of the episodes.
 
-    Decisions of one start, event type and context share a bucket (eq. 9), however the episodes came to that context:
-    when two upstream messages happen to be equal, what follows them is compared too. A decision under which every
-    episode failed has no outcome and is left out.
+    Decisions of one instance, event type and context share a bucket (eq. 9), however the episodes came to that
+    context: when two upstream messages happen to be equal, what follows them is compared too. A decision under which
+    every episode failed has no outcome and is left out.
 
     Args:
-        episodes: the episodes of `Engine.run`, where those of one start share the decisions before a split.
-        match_contexts: without, decisions share a bucket with all decisions of the same start, event type and
+        episodes: of `Engine.run`, where those of one start share the decisions before a split.
+        match_contexts: without, decisions share a bucket with all decisions of the same instance, event type and
             occurrence, whatever their contexts (the ablation "w/o replay" of section 5.5).
+        instances: which task each episode is of; its start if `None`.
+        return_clip: outcomes are clipped to [-return_clip, return_clip] before they are averaged (Appendix D).
     """
-    outcomes: dict[int, list[float]] = defaultdict(list)
-    places: dict[int, tuple[int, int]] = {}
-    keys: dict[int, Hashable] = {}
+    leaves: dict[str, list[tuple[tuple[int, ...], float, int]]] = defaultdict(list)
+    places: dict[str, tuple[int, int]] = {}
+    keys: dict[str, Hashable] = {}
     for row, episode in enumerate(episodes):
+        instance = episode.start if instances is None else instances[row]
         occurrences: Counter[str] = Counter()
         for turn, decision in enumerate(episode.decisions):
             occurrences[decision.event] += 1
             matched = decision.context_ids if match_contexts else occurrences[decision.event]
-            places.setdefault(id(decision), (row, turn))
-            keys.setdefault(id(decision), (episode.start, decision.event, matched))
+            places.setdefault(decision.id, (row, turn))
+            keys.setdefault(decision.id, (instance, decision.event, matched))
             if episode.ending != Ending.ERROR:
-                outcomes[id(decision)].append(episode.outcome)
+                outcome = max(-return_clip, min(return_clip, episode.outcome))
+                leaves[decision.id].append((episode.path, outcome, episode.ways))
     numbers: dict[Hashable, int] = {}
     return [
         Alternative(
             place=place,
             decision=episodes[place[0]].decisions[place[1]],
             bucket=numbers.setdefault(keys[node], len(numbers)),
-            outcomes=tuple(outcomes[node]),
+            outcomes=tuple(outcome for _, outcome, _ in leaves[node]),
+            mean_outcome=_value([(path, outcome) for path, outcome, _ in leaves[node]]),
+            count=sum(ways for _, _, ways in leaves[node]),
         )
         for node, place in places.items()
-        if outcomes[node]
+        if leaves[node]
     ]
+
+
+def _value(leaves: Sequence[tuple[tuple[int, ...], float]], depth: int = 0) -> float:
+    """The mean of the branches at each split, from the last split to the first."""
+    branches: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
+    ended = []
+    for path, outcome in leaves:
+        if len(path) > depth:
+            branches[path[depth]].append((path, outcome))
+        else:
+            ended.append(outcome)
+    return fmean([*ended, *(_value(branch, depth + 1) for branch in branches.values())])

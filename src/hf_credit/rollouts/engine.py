@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,8 @@ class _Walk(Generic[S]):
     asked: bool = False
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
+    siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # what was said so far at the split it is fresh from
+    again: int = 0  # how many siblings at the first split had said the same before it
 
     @property
     def splits(self) -> bool:
@@ -76,6 +79,7 @@ class _Walk(Generic[S]):
 
     def split(self) -> list[_Walk[S]]:
         """One walk for each alternative of its next step, in this one's place."""
+        siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.path else Counter()
         self.branches = [
             replace(
                 self,
@@ -87,18 +91,24 @@ class _Walk(Generic[S]):
                 path=(*self.path, index),
                 inherited=len(self.decisions) if index else self.inherited,
                 branches=[],
+                siblings=siblings,
             )
             for index in range(self.fanout[0])
         ]
         return self.branches
 
     def draw_seed(self, event: str) -> int | None:
-        """The seed of its next reply, the same in all alternatives of the step that was the first to have several."""
+        """The seed of its next reply, the same in all alternatives of the step that was the first to have several.
+
+        Alternatives that say the same are one alternative with more replays: replay t of an alternative has its own
+        random numbers (paper C3, Table 15), so those of the second go on where those of the first end.
+        """
         if self.start.stream is None:
             return None
         first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
         shared = self.path[1:] if self.steps > first else self.path
-        return derive(0, self.start.stream, self.steps, event, *shared)
+        again = ("again", self.again) if self.again else ()
+        return derive(0, self.start.stream, self.steps, event, *shared, *again)
 
     def leaves(self) -> Iterator[Episode]:
         """The episodes it came to, in the order of their paths."""
@@ -150,6 +160,23 @@ class Engine(Generic[S]):
     def honours_seeds(self) -> bool:
         """Whether episodes of one stream draw the same random numbers."""
         return honours_seeds(self.generate)
+
+    def of(self, interaction: Interaction[Any]) -> Engine[Any]:
+        """The same engine, playing another Interaction with the same samplers.
+
+        Raises:
+            ValueError: one of its `roles` has no sampler.
+        """
+        refuse_missing(self.generate, getattr(interaction, "roles", ()))
+        other = copy.copy(self)
+        other.interaction = interaction
+        return other
+
+    def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
+        """The same engine, whose chat template gets these settings beside or in place of its own."""
+        other = copy.copy(self)
+        other.chat = Chat(self.chat.tokenizer, {**self.chat.template_kwargs, **template_kwargs})
+        return other
 
     def run(self, starts: Iterable[Start[S]]) -> list[Episode]:
         """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
@@ -228,6 +255,7 @@ class Engine(Generic[S]):
             start=walk.place,
             path=walk.path,
             inherited=walk.inherited,
+            ways=math.prod(walk.fanout),
             scored=walk.asked,
         )
 
@@ -297,8 +325,20 @@ class Engine(Generic[S]):
             walk.state = state
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
+            self._count_siblings(walk, step)
             step.clear()
             self._look(walk)
+
+    def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:
+        """An alternative that says what another has said goes on in a world of its own, with common random numbers."""
+        siblings, walk.siblings = walk.siblings, None
+        if siblings is None or walk.start.stream is None:
+            return
+        said = tuple(decision.action_ids for decision in step)
+        walk.again = siblings[said]
+        siblings[said] += 1
+        if walk.again:
+            walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
 
 
 @contextmanager
@@ -315,5 +355,6 @@ def _errors_end(walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterat
             start=walk.place,
             path=walk.path,
             inherited=walk.inherited,
+            ways=math.prod(walk.fanout),
             scored=walk.asked,
         )

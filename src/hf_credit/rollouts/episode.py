@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -50,6 +51,8 @@ class Decision:
         event: the type of the event that the decision was; the role itself if left out.
         reward: what the Interaction paid for the step that this reply was part of.
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
+        id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
+            same ids there, and a copy with another verdict keeps it.
     """
 
     role: str
@@ -61,6 +64,7 @@ class Decision:
     event: str = ""
     reward: float = 0.0
     verdict: Verdict | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)
@@ -78,8 +82,9 @@ class Episode:
         error: the failure in one line, where `ending` is `ERROR`.
         start: the place of its start among those that were run together.
         path: where its start had alternatives, which one was taken at each step that had several.
-        inherited: how many of its first decisions an earlier episode of the same start holds already. They are the
-            same objects there, were made once, and count once.
+        inherited: how many of its first decisions an earlier episode of the same start holds already. They have the
+            same ids there, were made once, and count once.
+        ways: how many of its start's ways it stands for: 1, or more where it ended before they parted.
         scored: whether the Interaction was asked for the outcome; if not, the outcome is NaN, or 0 after an error.
     """
 
@@ -91,6 +96,7 @@ class Episode:
     start: int = field(default=0, compare=False)
     path: tuple[int, ...] = ()
     inherited: int = 0
+    ways: int = 1
     scored: bool = True
 
     @property

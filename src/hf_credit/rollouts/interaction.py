@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hf_credit.environments import Environment, State
 from hf_credit.environments.actions import last_action
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.tasks import complete_task
+from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
+from hf_credit.oracles import Oracle, default_oracle
 from hf_credit.rollouts.episode import Ending
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 S = TypeVar("S")
 Message = dict[str, str]
@@ -42,7 +46,44 @@ class Interaction(ABC, Generic[S]):
 
     A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions.
     An Interaction holds options only. None of its methods may change anything but what they return.
+
+    It also says of itself what others have to know: `name`, `roles`, `max_replies`, the columns and the tasks it plays,
+    who knows the right moves, and `spec()`, from which it is built again.
+
+    Attributes:
+        roles: who speaks, where it is known beforehand.
+        max_replies: how many replies an episode has at most, where it is known.
     """
+
+    roles: Collection[str] = ()
+    max_replies: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return type(self).__name__
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        """Who knows the right moves, where somebody does."""
+        return None
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        """Refuses task rows that lack what `start` shows.
+
+        Args:
+            columns: of the rows; `None` of a stream that does not know its own.
+
+        Raises:
+            ValueError: a column is missing.
+        """
+
+    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
+        """Rows `start` to `start + size - 1` of a split of its own tasks; they may hold what is made when it is read.
+
+        Raises:
+            ValueError: it has no tasks of its own, or not these.
+        """
+        raise ValueError(f"{self.name!r} has no tasks of its own, got no dataset; name one.")
 
     @abstractmethod
     def start(self, task: Mapping[str, Any], seed: int) -> S:
@@ -109,6 +150,8 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         ValueError: `history` is unknown or `max_turns` is less than 1.
     """
 
+    roles = ("agent",)
+
     def __init__(
         self,
         environment: Environment[Any],
@@ -124,6 +167,24 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         self.history = history
         self.instructions = instructions
         self.max_turns = environment.max_turns if max_turns is None else max_turns
+
+    @property
+    def name(self) -> str:
+        return self.environment.name
+
+    @property
+    def max_replies(self) -> int:  # type: ignore[override]
+        return self.max_turns
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        if columns is not None:
+            require_task_columns(columns, self.environment)
+
+    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
+        return tasks(self.environment, split, size, start, lazy=True)
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        return default_oracle(self.environment)
 
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})

@@ -16,7 +16,7 @@ class Row:
         prompt_ids: the context of the first decision.
         completion_ids: action tokens, and between them the context that was appended.
         loss_mask: 1 on action tokens whose decision has credit, 0 on everything else.
-        advantages: the advantage of the decision a token belongs to, 0 off the mask.
+        advantages: the advantage of the token, or of the decision it belongs to, 0 off the mask.
         logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
         role: who made the decisions; empty on a row of nobody's.
     """
@@ -29,7 +29,7 @@ class Row:
     role: str = ""
 
 
-def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | None]) -> list[Row]:
+def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | Sequence[float] | None]) -> list[Row]:
     """The rows of one episode's decisions.
 
     A decision whose context extends the context and reply of the last decision of its event type, by the same role,
@@ -38,7 +38,11 @@ def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | No
 
     Args:
         decisions: in the order they were made.
-        advantages: one for each decision; `None` keeps the decision out of the loss and out of every mean.
+        advantages: for each decision one number for all its tokens, or one for each of its tokens; `None` keeps the
+            decision out of the loss and out of every mean.
+
+    Raises:
+        ValueError: a decision has other numbers of tokens and of advantages.
     """
     open_rows: dict[str, _OpenRow] = {}
     rows: list[_OpenRow] = []
@@ -65,16 +69,23 @@ class _OpenRow:
         same_sampler = self.role == decision.role and (self.logprobs is None) == (decision.logprobs is None)
         return same_sampler and decision.context_ids[: len(self.ids)] == tuple(self.ids)
 
-    def append(self, decision: Decision, advantage: float | None) -> None:
+    def append(self, decision: Decision, advantage: float | Sequence[float] | None) -> None:
         added = decision.context_ids[len(self.ids) :]
-        self._extend(added, 0, 0.0, [0.0] * len(added))
-        logprobs = [0.0] * len(decision.action_ids) if decision.logprobs is None else list(decision.logprobs)
-        self._extend(decision.action_ids, int(advantage is not None), advantage or 0.0, logprobs)
+        self._extend(added, 0, [0.0] * len(added), [0.0] * len(added))
+        tokens = len(decision.action_ids)
+        logprobs = [0.0] * tokens if decision.logprobs is None else list(decision.logprobs)
+        each = [*advantage] if isinstance(advantage, Sequence) else [advantage or 0.0] * tokens
+        if len(each) != tokens:
+            raise ValueError(
+                f"credit of tokens must be one number for each of a decision's {tokens}, got {len(each)}; give one "
+                "number for the whole decision, or as many as it has tokens."
+            )
+        self._extend(decision.action_ids, int(advantage is not None), each, logprobs)
 
-    def _extend(self, ids: Sequence[int], mask: int, advantage: float, logprobs: list[float]) -> None:
+    def _extend(self, ids: Sequence[int], mask: int, advantages: Sequence[float], logprobs: list[float]) -> None:
         self.ids.extend(ids)
         self.loss_mask.extend([mask] * len(ids))
-        self.advantages.extend([advantage] * len(ids))
+        self.advantages.extend(advantages)
         if self.logprobs is not None:
             self.logprobs.extend(logprobs)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
@@ -21,7 +20,9 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
 from hf_credit.policies.generation import can_continue, room_for_context
-from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, Start, decision_rows
+from hf_credit.collectors import Collected
+from hf_credit.methods import DecisionCredit
+from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
@@ -33,15 +34,16 @@ from hf_credit.trainers.shared_prefix import shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 
-class CreditTrainer(ResumableTrainer, GRPOTrainer):
-    """Trains on the credit of single decisions.
+class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
+    """Trains on the decisions of episodes, each with credit of its own.
 
-    Of TRL's data path it overrides `_generate_and_score_completions` and nothing else: collect episodes, ask the
-    subclass for credit, lay out rows. Generation backends, adapters, quantisation, sharding, logging and the Hub are
-    TRL's own. `compute_loss` runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because a slice can
-    hold more rows than it has episodes.
+    It overrides three methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and
+    laid out in rows; `compute_loss`, which runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because
+    a slice can hold more rows than it has episodes; and `_get_per_token_logps_and_entropies`, where rows that begin
+    alike share a forward pass. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
+    own.
 
-    A subclass says what a decision deserves, in `credit`, and may add to `collect` and `start`.
+    A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
@@ -112,22 +114,16 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
 
     # What a subclass says ---------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def credit(self, episodes: list[Episode]) -> list[list[float | None]]:
-        """The advantage of each decision of each episode of this process; `None` keeps a decision out of the loss.
+    def collect(self, rows: list[dict[str, Any]]) -> Collected:
+        """What is played for the task rows of this process; called on every process at the same time."""
+        raise NotImplementedError
+
+    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
+        """The credit of each decision of each trained episode of this process; `None` keeps a decision out of the loss.
 
         Called on every process at the same time, so it may gather.
         """
-
-    def start(self, row: Mapping[str, Any]) -> Start[Any]:
-        """Where the episode of a task row begins."""
-        return Start(task=row)
-
-    def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
-        """One episode for each task row of this process."""
-        episodes = self.engine.run([self.start(row) for row in rows])
-        self.ranks.finish()
-        return episodes
+        raise NotImplementedError
 
     def make_engine(self, chat: Chat) -> Engine[Any]:
         """An engine that plays this trainer's Interaction with its policy and its generation backend."""
@@ -136,7 +132,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             chat,
             self.ranks,
             max_concurrent=self.args.max_concurrent_episodes,
-            max_context_tokens=self.args.max_context_tokens or self._room_for_context(),
+            max_context_tokens=self.args.max_context_tokens or self.room_for_context(),
         )
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
@@ -160,9 +156,10 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Tensor]:
         with self.forgetting():
             with self._timed("time/rollouts"):
-                episodes = self.collect(inputs)
+                collected = self.collect(inputs)
             with self._timed("time/credit"):
-                advantages = self.credit(episodes)
+                advantages = self.credit(collected)
+            episodes = collected.episodes
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
@@ -264,6 +261,13 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
             return self._logprobs(self.model, batch)
 
+    @torch.no_grad()
+    def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
+        """The log-probability of each completion token of rows, as `pad_rows` gives them; 0 on padding."""
+        here = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            return self._logprobs(self.model, here)
+
     def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token under `model`."""
 
@@ -290,7 +294,8 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *rows, compute_entropy=compute_entropy, **others)
         return shared[0], shared[1] if compute_entropy else None, None
 
-    def _room_for_context(self) -> int | None:
+    def room_for_context(self) -> int | None:
+        """The longest context that leaves room for a reply, in tokens; `None` where the model has no limit."""
         reply = cast(int, self.max_completion_length)
         if self.vllm is None:
             return room_for_context(self.model, reply)
@@ -321,17 +326,16 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         yield
         self.log_metric(name, time.perf_counter() - begun)
 
-    def _log_episodes(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
+    def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
         for name, value in update_metrics(summaries).items():
             self.log_metric(name, value)
         if self.model.training:
-            self.spend(Ledger.of(episodes))
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
 
-    def _log_conversations(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
+    def _log_conversations(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         if not self.log_completions:
             return
         pairs = zip(episodes, advantages, strict=True)

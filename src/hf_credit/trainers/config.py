@@ -9,6 +9,8 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig
 
+from hf_credit.critics.critic import CriticConfig
+
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
 _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
@@ -21,10 +23,11 @@ class CreditConfig(GRPOConfig):
     Everything of [`trl.GRPOConfig`] works, apart from what would make the loss depend on how rows are laid out.
 
     Args:
-        trajectories_per_update: trajectories of one update over all processes. Sets `gradient_accumulation_steps`
-            from `per_device_train_batch_size` and the number of processes, which must divide it. `None` leaves TRL's
-            own arithmetic.
-        num_generations: how often each task row is played in one update.
+        instances_per_update: task rows of one update over all processes; the method's collector says how many episodes
+            each takes. Sets `gradient_accumulation_steps` from `per_device_train_batch_size` and the number of
+            processes, which must divide it. `None` leaves TRL's own arithmetic.
+        num_generations: how often each task row is given to the collector in one update. These are not compared with
+            each other: a method that compares episodes of one task plays several of them itself.
         max_concurrent_episodes: the most episodes one process has under way at once, hence the batch of one
             generation call.
         max_context_tokens: an episode whose next context is longer ends as truncated. `None` takes what the model's
@@ -37,13 +40,21 @@ class CreditConfig(GRPOConfig):
         rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
             takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
+        critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own beside
+            the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy started
+            from.
+        critic_learning_rate: of the critic's own AdamW.
+        critic_clip: how far one update may move a value; `None` for no limit.
+        critic_passes: how often an update goes over what the critic read.
+        role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
+            trainer's `peft_config`. `None`: all roles share one policy.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
 
-    trajectories_per_update: int | None = field(
+    instances_per_update: int | None = field(
         default=None,
-        metadata={"help": "Trajectories of one update over all processes; sets gradient_accumulation_steps."},
+        metadata={"help": "Task rows of one update over all processes; sets gradient_accumulation_steps."},
     )
     num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
     max_concurrent_episodes: int = field(
@@ -68,6 +79,11 @@ class CreditConfig(GRPOConfig):
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
     )
+    critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
+    critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
+    critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
+    critic_passes: int = field(default=1, metadata={"help": "How often an update goes over what the critic read."})
+    role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -98,6 +114,21 @@ class CreditConfig(GRPOConfig):
         super().__post_init__()
         self.num_generations = played
         self._refuse_what_depends_on_layout()
+        self.critic_config()  # refuses its own settings
+
+    def critic_config(self) -> CriticConfig:
+        """The settings of a method's critics."""
+        return CriticConfig(
+            learning_rate=self.critic_learning_rate,
+            betas=(self.adam_beta1, self.adam_beta2),
+            weight_decay=self.weight_decay,
+            max_grad_norm=self.max_grad_norm,
+            clip=self.critic_clip,
+            passes=self.critic_passes,
+            micro_batch_rows=self.micro_batch_rows,
+            gradient_checkpointing=self.gradient_checkpointing,
+            seed=self.seed,
+        )
 
     @property
     def micro_batch_rows(self) -> int:
@@ -105,19 +136,19 @@ class CreditConfig(GRPOConfig):
         return self.rows_per_forward or self.per_device_train_batch_size
 
     def _derive_accumulation(self) -> None:
-        if self.trajectories_per_update is None:
+        if self.instances_per_update is None:
             return
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         at_once = self.per_device_train_batch_size * processes
-        steps, left = divmod(self.trajectories_per_update, at_once)
+        steps, left = divmod(self.instances_per_update, at_once)
         if left or steps < 1:
             raise ValueError(
-                f"trajectories_per_update must be a multiple of per_device_train_batch_size x processes, got "
-                f"{self.trajectories_per_update} and {self.per_device_train_batch_size} x {processes}; change one."
+                f"instances_per_update must be a multiple of per_device_train_batch_size x processes, got "
+                f"{self.instances_per_update} and {self.per_device_train_batch_size} x {processes}; change one."
             )
         if self.gradient_accumulation_steps not in (1, steps):
             raise ValueError(
-                f"trajectories_per_update sets gradient_accumulation_steps ({steps} here), got "
+                f"instances_per_update sets gradient_accumulation_steps ({steps} here), got "
                 f"{self.gradient_accumulation_steps} as well; leave one of them out."
             )
         self.gradient_accumulation_steps = steps

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_credit.methods import DecisionCredit
 from hf_credit.rollouts import Ending, Episode
 
 
@@ -26,7 +27,8 @@ class EpisodeSummary:
         generated: tokens the policy produced.
         context: tokens the policy was given, over all turns.
         cut: replies that ran into the length limit.
-        advantages: of the decisions that have one.
+        advantages: of the decisions that have one, the mean where its tokens have one each.
+        verdicts: whether the oracle accepts each decision that it was asked about.
     """
 
     outcome: float
@@ -37,9 +39,10 @@ class EpisodeSummary:
     context: int
     cut: int
     advantages: tuple[float, ...]
+    verdicts: tuple[bool, ...] = ()
 
 
-def summarise(episode: Episode, advantages: Iterable[float | None], end_tokens: Collection[int]) -> EpisodeSummary:
+def summarise(episode: Episode, advantages: Iterable[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
     """The summary of one episode and the advantages of its decisions."""
     return EpisodeSummary(
         outcome=episode.outcome,
@@ -49,7 +52,8 @@ def summarise(episode: Episode, advantages: Iterable[float | None], end_tokens: 
         generated=episode.generated_tokens,
         context=sum(len(decision.context_ids) for decision in episode.own_decisions),
         cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.own_decisions),
-        advantages=tuple(value for value in advantages if value is not None),
+        advantages=tuple(_known(advantages)),
+        verdicts=tuple(one.verdict.valid for one in episode.own_decisions if one.verdict is not None),
     )
 
 
@@ -72,7 +76,7 @@ class Told:
     advantage: float
 
 
-def tell(episode: Episode, advantages: Iterable[float | None], tokenizer: PreTrainedTokenizerBase) -> Told:
+def tell(episode: Episode, advantages: Iterable[DecisionCredit], tokenizer: PreTrainedTokenizerBase) -> Told:
     """One episode and the advantages of its decisions in words."""
     first = episode.decisions[0].context_ids if episode.decisions else ()
     return Told(
@@ -80,13 +84,13 @@ def tell(episode: Episode, advantages: Iterable[float | None], tokenizer: PreTra
         replies="\n".join(decision.action_text for decision in episode.decisions),
         outcome=episode.outcome,
         ending=str(episode.ending),
-        advantage=mean([value for value in advantages if value is not None]),
+        advantage=mean(_known(advantages)),
     )
 
 
 def without_cut_replies(
-    episodes: Sequence[Episode], advantages: Sequence[Sequence[float | None]], end_tokens: Collection[int]
-) -> list[list[float | None]]:
+    episodes: Sequence[Episode], advantages: Sequence[Sequence[DecisionCredit]], end_tokens: Collection[int]
+) -> list[list[DecisionCredit]]:
     """The advantages of decisions, `None` for those whose reply ran into the length limit."""
     return [
         [
@@ -125,6 +129,7 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         for name, value in summary.metrics.items():
             own[name].append(value)
     advantages = torch.tensor([value for summary in summaries for value in summary.advantages], dtype=torch.float64)
+    verdicts = [valid for summary in summaries for valid in summary.verdicts]
     return {
         "reward": mean([summary.outcome for summary in summaries]),
         **{f"endings/{ending}": endings[ending] / len(summaries) for ending in Ending},
@@ -133,8 +138,14 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         "replies/cut": sum(summary.cut for summary in summaries) / max(decisions, 1),
         "tokens/generated": sum(summary.generated for summary in summaries),
         "tokens/context": sum(summary.context for summary in summaries),
+        **({"oracle/valid": mean(verdicts)} if verdicts else {}),
         **({} if not len(advantages) else _spread("advantages", advantages)),
     }
+
+
+def _known(advantages: Iterable[DecisionCredit]) -> list[float]:
+    """One number for each decision that has credit."""
+    return [mean([*one]) if isinstance(one, Sequence) else one for one in advantages if one is not None]
 
 
 def mean(values: Sequence[float]) -> float:

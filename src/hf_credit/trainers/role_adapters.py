@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hf_credit.environments.randomness import derive
 from hf_credit.policies.role_policies import RoleSampler, use_adapter
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
-from hf_credit.trainers.base import CreditTrainer
+from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.generation import ContinuingReplies
 
 _TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_config`
@@ -97,17 +97,17 @@ class RoleAdapters:
                 )
 
 
-class RoleAdapterTrainer(CreditTrainer):
+class RoleAdapterTrainer(EpisodeTrainer):
     """A trainer whose roles share one policy or, with `args.role_adapters`, have an adapter each on one base model.
 
     A role's adapter writes the role's replies and learns from them alone. The reference of the KL penalty is the base
     model without any adapter.
 
     Args:
-        model, interaction, args, train_dataset: as in `CreditTrainer`; a PEFT model needs one adapter for each role
+        model, interaction, args, train_dataset: as in `EpisodeTrainer`; a PEFT model needs one adapter for each role
             and no other.
         peft_config: a `LoraConfig`, with `role_adapters` that of each role.
-        **kwargs: as in `CreditTrainer`.
+        **kwargs: as in `EpisodeTrainer`.
 
     Raises:
         ValueError: adapters and roles do not match, a role's name cannot name an adapter, or the set-up shards the

@@ -17,10 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_credit.credit import clipped_value_errors
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
-from hf_credit.trainers.critic_backbone import adapter_backbone, own_backbone, refuse_training_that
-from hf_credit.trainers.critic_weights import ReplicatedWeights
+from hf_credit.critics.backbone import adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.critics.weights import ReplicatedWeights
 
-_FILE = Path("critic") / "critic.safetensors"
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -263,20 +262,20 @@ class Critic:
         self.fits = state["fits"]
         self.weights.load_state(state)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes what is trained of the critic into a policy's folder, as `critic/critic.safetensors`.
+    def save(self, folder: str | Path, name: str = "critic") -> None:
+        """Writes what is trained of the critic into a policy's folder, as `<name>/critic.safetensors`.
 
         May be called on every process; the main one writes.
         """
-        self.weights.save(Path(folder) / _FILE)
+        self.weights.save(Path(folder) / name / "critic.safetensors")
 
-    def load(self, folder: str | Path) -> None:
+    def load(self, folder: str | Path, name: str = "critic") -> None:
         """Reads what `save` wrote, on every process. The optimizer starts anew.
 
         Raises:
             ValueError: the folder holds no critic, or another one.
         """
-        self.weights.load(Path(folder) / _FILE)
+        self.weights.load(Path(folder) / name / "critic.safetensors")
 
     # How it reads -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors import safe_open
 
-from hf_credit.trainers.critic_weights import ReplicatedWeights
+from hf_credit.critics.weights import ReplicatedWeights
 
 
 @pytest.fixture

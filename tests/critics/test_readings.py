@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hf_credit.rollouts import Decision, Ending, Episode
-from hf_credit.trainers.central_critic import decision_advantages, joint_histories
+from hf_credit.critics.readings import decision_advantages, joint_histories
 
 
 def decision(context: tuple[int, ...], action: tuple[int, ...]) -> Decision:

@@ -11,7 +11,7 @@ from peft import IA3Config, LoraConfig, get_peft_model
 
 from hf_credit import make
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.trainers.critic_backbone import adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.critics.backbone import adapter_backbone, own_backbone, refuse_training_that
 
 SIZES = {"hidden_size": 16, "heads": 2}
 CPU = torch.device("cpu")

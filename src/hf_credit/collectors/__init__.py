@@ -1,0 +1,19 @@
+"""Collectors: which walks to make for a batch of task rows."""
+
+from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, Tree
+from hf_credit.collectors.contexts import VisitedContexts
+from hf_credit.collectors.continuations import Continuations, continuation_values
+from hf_credit.collectors.verified import Verified
+
+__all__ = [
+    "Collected",
+    "Collector",
+    "Continuations",
+    "Group",
+    "Sample",
+    "Single",
+    "Tree",
+    "Verified",
+    "VisitedContexts",
+    "continuation_values",
+]

@@ -1,0 +1,173 @@
+"""What a collector brings back: episodes, and what they are to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hf_credit.rollouts import Episode, Start
+from hf_credit.rollouts.runner import Runner
+
+TaskRow = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One episode of an update, and what it is there for.
+
+    Attributes:
+        episode: as it was played.
+        instance: the place of its task among the task rows of this process.
+        trained: whether its decisions may be trained on and its outcome counts in `reward`. One that is not is there
+            to be compared with.
+        kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
+        source: the id of the decision that it starts from or stands beside; empty where there is none.
+    """
+
+    episode: Episode
+    instance: int
+    trained: bool = True
+    kind: str = "policy"
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What was played of a batch of task rows, on this process.
+
+    Attributes:
+        samples: in the order in which they were played.
+        rows: how many task rows there were.
+    """
+
+    samples: tuple[Sample, ...] = field(default=())
+    rows: int = 0
+
+    @property
+    def trained(self) -> tuple[Sample, ...]:
+        """Those whose decisions may get credit, in order: what `Credit.decisions` is parallel to."""
+        return tuple(sample for sample in self.samples if sample.trained)
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """Of the samples that may be trained on."""
+        return [sample.episode for sample in self.trained]
+
+    @property
+    def instances(self) -> list[int]:
+        """Of the samples that may be trained on."""
+        return [sample.instance for sample in self.trained]
+
+    def of_kind(self, kind: str) -> tuple[Sample, ...]:
+        """The samples of a kind, in order."""
+        return tuple(sample for sample in self.samples if sample.kind == kind)
+
+
+class Collector(Protocol):
+    """Which walks to make for a batch of task rows. A value: all that it knows is in its fields."""
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any) -> Collected:
+        """Plays.
+
+        Args:
+            rows: the task rows of this process.
+            runner: plays, draws, gathers and logs.
+            memory: the method's, read only.
+        """
+
+
+def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> Collected:
+    """Episodes that are all trained on.
+
+    Args:
+        episodes: of one call of `Runner.play`.
+        instances: the instance of each start of that call.
+        rows: how many task rows there were.
+    """
+    samples = (
+        Sample(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
+    )
+    return Collected(samples=tuple(samples), rows=rows)
+
+
+def of_instance(episode: Episode, instance: int) -> Episode:
+    """The same with the instance as its start, so that episodes of one task are known by it."""
+    return episode if episode.start == instance else replace(episode, start=instance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """One episode for each task row."""
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        return played(runner.play([Start(task=row) for row in rows]), range(len(rows)), len(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Several episodes for each task row, from one first state; apart from the first, each with its own world ahead.
+
+    Args:
+        size: how many, at least 2.
+        common_random_numbers: whether they meet the same world and draw their later replies with the same random
+            numbers, where the sampler honours seeds.
+
+    Raises:
+        ValueError: `size` is below 2.
+    """
+
+    size: int = 8
+    common_random_numbers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise ValueError(f"a group must hold at least 2 episodes, got {self.size}; raise it.")
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, runner, memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Episodes that split: so many alternatives at the first step, under each so many at the second, and so on.
+
+    Args:
+        fanout: alternatives at each step, at least 1 each.
+        common_random_numbers: as in `Group`.
+        budget: the most terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
+    """
+
+    fanout: tuple[int, ...]
+    common_random_numbers: bool = False
+    budget: int | None = None
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        starts = [
+            Start[Any](
+                task=row,
+                fanout=self.fanout,
+                stream=runner.stream("instance", place) if self.common_random_numbers else None,
+            )
+            for place, row in enumerate(rows)
+        ]
+        collected = played(runner.play(starts), range(len(rows)), len(rows))
+        refuse_over_budget(collected, self.budget)
+        return collected
+
+
+def refuse_over_budget(collected: Collected, budget: int | None) -> None:
+    """Rejects a batch that took more terminal scores than the budget of its instances (paper C3, Appendix D).
+
+    Raises:
+        RuntimeError: an instance took more.
+    """
+    spent: dict[int, int] = {}
+    for sample in collected.samples:
+        spent[sample.instance] = spent.get(sample.instance, 0) + sample.episode.scored
+    most = max(spent.values(), default=0)
+    if budget is not None and most > budget:
+        raise RuntimeError(
+            f"an instance must take at most {budget} terminal scores, got {most}; reject this batch and collect fewer "
+            "episodes."
+        )

@@ -1,0 +1,71 @@
+"""Alternatives at contexts that reference rollouts visited: Algorithm 1 of the paper C3, to the letter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hf_credit.collectors.base import Collected, Sample, TaskRow, of_instance, refuse_over_budget
+from hf_credit.rollouts import Episode, Start, replay_from
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisitedContexts:
+    """Plays unscored reference rollouts, draws contexts that they visited, and replays alternatives there.
+
+    Args:
+        references: unscored episodes of each task row.
+        contexts: drawn from those that the references of a row visited, at most.
+        alternatives: messages at each drawn context.
+        replays: continuations of each.
+        common_random_numbers: whether the alternatives of a context are continued with the same random numbers.
+        budget: the most terminal scores of one instance; unbounded if `None`.
+    """
+
+    references: int
+    contexts: int
+    alternatives: int
+    replays: int = 1
+    common_random_numbers: bool = False
+    budget: int | None = None
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        starts = [Start[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
+        references = runner.play(starts)
+        fanout = (self.alternatives, self.replays)
+        replays, instances = [], []
+        for instance in range(len(rows)):
+            visited = _contexts(references[instance * self.references : (instance + 1) * self.references])
+            chosen = runner.draws("contexts", instance).sample(visited, min(self.contexts, len(visited)))
+            for number, (episode, turn) in enumerate(chosen):
+                named = runner.stream("context", instance, number) if self.common_random_numbers else None
+                start = replay_from(runner.interaction, runner.chat, episode, turn, fanout=fanout, stream=named)
+                replays.append(start)
+                instances.append(instance)
+        continued = runner.play(replays)
+        tokens = sum(episode.generated_tokens for episode in references)
+        runner.log("tokens/reference_rollouts", sum(runner.gather([tokens])))
+        samples = [
+            *(
+                Sample(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")
+                for episode in references
+            ),
+            *(
+                Sample(episode=of_instance(one, instances[one.start]), instance=instances[one.start])
+                for one in continued
+            ),
+        ]
+        collected = Collected(samples=tuple(samples), rows=len(rows))
+        refuse_over_budget(collected, self.budget)
+        return collected
+
+
+def _contexts(references: Sequence[Episode]) -> list[tuple[Episode, int]]:
+    """One decision for each context that the episodes visited, in the order of the visits (Algorithm 1, lines 3-4)."""
+    visited: dict[tuple[str, tuple[int, ...]], tuple[Episode, int]] = {}
+    for episode in references:
+        for turn, decision in enumerate(episode.decisions):
+            visited.setdefault((decision.event, decision.context_ids), (episode, turn))
+    return list(visited.values())

@@ -1,0 +1,89 @@
+"""Fresh rollouts from the states that episodes went through, for Monte Carlo values of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
+from hf_credit.rollouts import Decision, Ending, Interaction, Start
+from hf_credit.rollouts.runner import Runner
+
+CONTINUATION = "continuation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuations:
+    """What another collector plays, and rollouts by the same policy from the state before each of its decisions.
+
+    The rollouts are there for comparison only. Nothing is rolled out from an episode that failed.
+
+    Args:
+        rollouts: from each state.
+        inner: plays what is trained on.
+        template_kwargs: chat template settings of the rollouts, such as `{"enable_thinking": false}` for a lighter
+            mode of the policy. `None` continues the recorded tokens instead.
+    """
+
+    rollouts: int
+    inner: Collector = field(default_factory=Single)
+    template_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rollouts < 1:
+            raise ValueError(f"rollouts must be at least 1, got {self.rollouts}; raise it.")
+
+    def bound_to(self, interaction: Interaction[Any]) -> Continuations:
+        """The same for one Interaction, as far as `inner` asks."""
+        return replace(self, inner=self.inner.bound_to(interaction)) if hasattr(self.inner, "bound_to") else self
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        collected = self.inner(rows, runner, memory)
+        origins = [
+            (sample, decision)
+            for sample in collected.trained
+            if sample.episode.ending != Ending.ERROR
+            for decision in sample.episode.decisions
+        ]
+        starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
+        played = runner.play(starts, template_kwargs=self.template_kwargs)
+        tokens = sum(episode.generated_tokens for episode in played)
+        runner.log("tokens/continuations", sum(runner.gather([tokens])))
+        samples = (
+            Sample(
+                episode=episode,
+                instance=origins[place // self.rollouts][0].instance,
+                trained=False,
+                kind=CONTINUATION,
+                source=origins[place // self.rollouts][1].id,
+            )
+            for place, episode in enumerate(played)
+        )
+        return replace(collected, samples=(*collected.samples, *samples))
+
+    def _start(self, decision: Decision, seed: int) -> Start[Any]:
+        contexts = {decision.event: decision.context_ids} if self.template_kwargs is None else {}
+        return Start(state=decision.state, seed=seed, contexts=contexts)
+
+
+def continuation_values(collected: Collected) -> list[list[float] | None]:
+    """The Monte Carlo value of the state before each decision of each trained episode.
+
+        V(s) = mean outcome of the rollouts from s, 0 where every one of them failed
+
+    Returns:
+        `None` for an episode that failed, from which nothing was rolled out.
+    """
+    outcomes: dict[str, list[float]] = {}
+    for sample in collected.of_kind(CONTINUATION):
+        known = outcomes.setdefault(sample.source, [])
+        if sample.episode.ending != Ending.ERROR:
+            known.append(sample.episode.outcome)
+    return [
+        None
+        if episode.ending == Ending.ERROR
+        else [fmean(outcomes[decision.id]) if outcomes[decision.id] else 0.0 for decision in episode.decisions]
+        for episode in collected.episodes
+    ]

@@ -1,0 +1,1 @@
+"""Critics: what an episode will still pay, estimated from the text so far."""

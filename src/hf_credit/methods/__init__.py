@@ -1,0 +1,41 @@
+"""Methods: a paper each, and its baselines. A method is a value: a collector, an estimator, perhaps critics."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hf_credit.methods.base import Credit, DecisionCredit, Estimator, Lesson, Method
+from hf_credit.registry import build
+
+__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "make"]
+
+METHODS = {
+    "magrpo": "hf_credit.methods.magrpo:magrpo",
+    "mappo": "hf_credit.methods.mappo:mappo",
+    "mc_process_reward": "hf_credit.methods.verifiable_process:mc_process_reward",
+    "outcome_reward": "hf_credit.methods.verifiable_process:outcome_reward",
+    "replay_loo": "hf_credit.methods.replay_loo:replay_loo",
+    "verifiable_process": "hf_credit.methods.verifiable_process:verifiable_process",
+}
+
+
+def make(name: str, **options: Any) -> Method:
+    """The method called `name`, with its options: `make("magrpo", group_size=16)`.
+
+    Args:
+        name: one of `METHODS`, the entry point of an installed package in the group `hf_credit.methods`, or
+            `"package.module:factory"`, which is imported and must be code that you trust.
+        **options: of the method.
+
+    Raises:
+        ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
+            the value and the remedy.
+    """
+    method = build("method", METHODS, name, options)
+    if not isinstance(method, Method):
+        raise ValueError(
+            f"a method must be a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "
+            "Method(name=..., collector=..., estimator=...)."
+        )
+    return dataclasses.replace(method, name=name, options=options)

@@ -1,0 +1,150 @@
+"""A method is a value: which episodes to play, and what credit their decisions get."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hf_credit.collectors import Collected, Collector, Single
+from hf_credit.rollouts import Interaction
+from hf_credit.rollouts.runner import Reading, Runner
+
+DecisionCredit = float | Sequence[float] | None
+"""What one decision gets: nothing, and it is not trained on; one number for all its tokens; or one for each token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What a critic learns from an update, once credit is given.
+
+    Attributes:
+        readings: what it reads.
+        targets: the value it should have said at each place of each reading, in the unit of the reward.
+        values: what it did say there.
+        critic: its name.
+    """
+
+    readings: Sequence[Reading]
+    targets: Sequence[Sequence[float]]
+    values: Sequence[Sequence[float]]
+    critic: str = "critic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """What an estimator says of what was collected.
+
+    Attributes:
+        decisions: for each trained sample, in order, the credit of each decision of its episode. A decision that
+            several episodes share is credited in one of them.
+        memory: what the next update should remember.
+        lessons: for the critics, which are taught after credit; every process has the same critics in them.
+    """
+
+    decisions: Sequence[Sequence[DecisionCredit]]
+    memory: Any = None
+    lessons: Sequence[Lesson] = ()
+
+
+class Estimator(Protocol):
+    """From what was collected to credit. A value: it plays nothing, trains nothing and keeps nothing.
+
+    Asked twice with the same it answers the same. It is called on all processes at the same time, so it may gather.
+    """
+
+    def __call__(self, collected: Collected, runner: Runner, memory: Any) -> Credit:
+        """Credits.
+
+        Args:
+            collected: of this process.
+            runner: gathers, reads critics, logs.
+            memory: what the last update's credit left, or the method's own at the start.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to credit decisions.
+
+    Attributes:
+        name: as in a recipe, or `"module:factory"`.
+        collector: which episodes an update plays.
+        estimator: what their decisions get.
+        critics: names of the critics that the estimator or the collector asks.
+        memory: what the estimator remembers before the first update: a frozen dataclass of numbers, strings, tuples,
+            mappings and tensors, or `None`. It is in every checkpoint.
+        evaluation: which episodes an evaluation plays.
+        refresh_frozen_every: updates after which the frozen copy of the policy is made anew; `None`: there is none.
+        options: what `make` was given, for records.
+        paper: title, `id` on arXiv and citation, for the model card, where there is a paper.
+    """
+
+    name: str
+    collector: Collector
+    estimator: Estimator
+    critics: tuple[str, ...] = ()
+    memory: Any = None
+    evaluation: Collector = field(default_factory=Single)
+    refresh_frozen_every: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, str] = field(default_factory=dict)
+
+    def bound_to(self, interaction: Interaction[Any]) -> Method:
+        """The same for one Interaction: parts with a `bound_to` of their own fill in what only it can tell, such as
+        its default oracle, and refuse one that they cannot be used with.
+
+        Raises:
+            ValueError: a part refuses the Interaction.
+        """
+        parts = {name: getattr(self, name) for name in ("collector", "estimator", "evaluation")}
+        bound = {
+            name: part.bound_to(interaction) if hasattr(part, "bound_to") else part for name, part in parts.items()
+        }
+        return dataclasses.replace(self, **bound)
+
+    def spec(self) -> dict[str, Any]:
+        """Its name and options as plain values, from which `make` builds it again."""
+        return {"name": self.name, "options": dict(self.options)}
+
+
+def spread(collected: Collected, per_episode: Sequence[float | None]) -> list[list[DecisionCredit]]:
+    """One number for every decision of each trained episode; `None` leaves the episode out.
+
+    A decision that several episodes share, because they split after it, gets the mean of theirs, in the first of them.
+
+    Args:
+        collected: of this process.
+        per_episode: one entry for each trained sample.
+    """
+    found: dict[str, list[float]] = {}
+    for episode, value in zip(collected.episodes, per_episode, strict=True):
+        if value is not None:
+            for decision in episode.decisions:
+                found.setdefault(decision.id, []).append(value)
+    return place(collected, {name: sum(values) / len(values) for name, values in found.items()})
+
+
+def place(collected: Collected, by_decision: Mapping[str, DecisionCredit]) -> list[list[DecisionCredit]]:
+    """Credit by the id of the decision, laid out as `Credit.decisions`: each id once, where it first occurs.
+
+    Args:
+        collected: of this process.
+        by_decision: decisions that are not in it get no credit.
+    """
+    given: set[str] = set()
+    placed: list[list[DecisionCredit]] = []
+    for episode in collected.episodes:
+        own: list[DecisionCredit] = []
+        for decision in episode.decisions:
+            own.append(None if decision.id in given else by_decision.get(decision.id))
+            given.add(decision.id)
+        placed.append(own)
+    return placed
+
+
+def numbered(runner: Runner, collected: Collected) -> list[int]:
+    """The instance of each trained sample, with numbers that no other process uses."""
+    before = sum(runner.gather([collected.rows])[: runner.process])
+    return [before + instance for instance in collected.instances]

@@ -1,0 +1,53 @@
+"""MAGRPO: an episode's return less the mean of its task's, for each of its decisions (a baseline of paper C3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import full_mean, group_scaled
+from hf_credit.methods.base import Credit, Method, spread
+from hf_credit.rollouts import Ending
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMean:
+    """A = R - mean of the group's R (paper C3, Appendix H). Episodes that failed get no credit.
+
+    Args:
+        normalise: whether the credits of a group are divided by their standard deviation.
+        return_clip: returns are clipped to [-return_clip, return_clip].
+    """
+
+    normalise: bool = False
+    return_clip: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.return_clip > 0:
+            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        credits: list[float | None] = [None] * len(collected.episodes)
+        sound = [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
+        if sound:
+            groups = torch.tensor([collected.instances[row] for row in sound])
+            returns = torch.tensor([collected.episodes[row].outcome for row in sound], dtype=torch.float64)
+            centred = full_mean(returns.clamp(-self.return_clip, self.return_clip), groups)
+            centred = group_scaled(centred, groups) if self.normalise else centred
+            for row, value in zip(sound, centred.tolist(), strict=True):
+                credits[row] = value
+        return Credit(decisions=spread(collected, credits))
+
+
+def magrpo(group_size: int = 8, normalise_credit: bool = False, return_clip: float = 10.0) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        normalise_credit, return_clip: as in `GroupMean`.
+    """
+    estimator = GroupMean(normalise=normalise_credit, return_clip=return_clip)
+    return Method(name="magrpo", collector=Group(size=group_size), estimator=estimator)

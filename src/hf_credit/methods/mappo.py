@@ -1,0 +1,92 @@
+"""MAPPO: whole episodes, judged by a critic that reads everything said so far (a baseline of paper C3, Appendix H)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import generalized_advantages
+from hf_credit.critics.readings import context_readings, joint_histories
+from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method
+from hf_credit.rollouts import Ending
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionAdvantages:
+    """Generalized advantages over decisions, with the outcome paid at the last one (paper C3, eq. 4).
+
+    The critic learns the advantage plus what it said. Episodes that failed get no credit.
+
+    Args:
+        gamma: discount from one decision to the next, in [0, 1].
+        lam: decay of the trace, in [0, 1].
+        return_clip: outcomes are clipped to [-return_clip, return_clip].
+    """
+
+    gamma: float = 1.0
+    lam: float = 1.0
+    return_clip: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is 1.")
+        if not self.return_clip > 0:
+            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        sound = [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
+        episodes = [collected.episodes[row] for row in sound]
+        histories = [joint_histories(episode) for episode in episodes]
+        readings = context_readings([history for own in histories for history in own])
+        told = runner.values(readings)
+        rest = (value for (value,) in told)
+        values = [[next(rest) for _ in own] for own in histories]
+        outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
+        advantages = decision_advantages(outcomes, values, self.gamma, self.lam)
+        targets = [
+            (advantage + value,)
+            for own, known in zip(advantages, values, strict=True)
+            for advantage, value in zip(own, known, strict=True)
+        ]
+        credited: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
+        for row, own in zip(sound, advantages, strict=True):
+            credited[row] = [*own]
+        return Credit(decisions=credited, lessons=[Lesson(readings=readings, targets=targets, values=told)])
+
+
+def decision_advantages(
+    outcomes: Sequence[float], values: Sequence[Sequence[float]], gamma: float, lam: float
+) -> list[list[float]]:
+    """The advantage of each decision of each episode, by `generalized_advantages` over decisions.
+
+    Args:
+        outcomes: of the episodes, paid with their last decision, in the unit of the reward.
+        values: what the critic said before each decision of each episode.
+        gamma, lam: as in `DecisionAdvantages`.
+    """
+    width = max([len(own) for own in values] + [1])
+    table, rewards = torch.zeros(len(values), width, dtype=torch.float64), torch.zeros(len(values), width).double()
+    mask = torch.zeros(len(values), width, dtype=torch.bool)
+    for row, own in enumerate(values):
+        table[row, : len(own)] = torch.tensor(own, dtype=torch.float64)
+        mask[row, : len(own)] = True
+        if own:
+            rewards[row, len(own) - 1] = outcomes[row]
+    advantages = generalized_advantages(rewards, table, mask, gamma, lam).tolist()
+    return [advantages[row][: len(own)] for row, own in enumerate(values)]
+
+
+def mappo(group_size: int = 8, gamma: float = 1.0, lam: float = 1.0, return_clip: float = 10.0) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        gamma, lam, return_clip: as in `DecisionAdvantages`.
+    """
+    estimator = DecisionAdvantages(gamma=gamma, lam=lam, return_clip=return_clip)
+    return Method(name="mappo", collector=Group(size=group_size), estimator=estimator, critics=("critic",))

@@ -1,0 +1,204 @@
+"""C3: alternatives at a frozen context, replayed, compared leave-one-out (Contextual Counterfactual Credit Assignment)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
+from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
+from hf_credit.critics.readings import joint_histories
+from hf_credit.methods.base import Credit, Lesson, Method, place
+from hf_credit.rollouts.buckets import Alternative, alternatives
+from hf_credit.rollouts.runner import Reading, Runner
+
+PAPER = {
+    "title": "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
+    "id": "2603.06859",
+    "citation": "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM "
+    "Collaboration. arXiv:2603.06859",
+}
+BASELINES = ("leave_one_out", "full_mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOut:
+    """A message's mean return less that of the others at its context (eqs. 11 to 15); alone, it gets no credit.
+
+    Args:
+        baseline: `"leave_one_out"`, or `"full_mean"` for the ablation "w/o LOO" (eq. 26).
+        match_contexts: without, messages are compared whatever their contexts: the ablation "w/o replay".
+        normalise: whether the credits of a context are divided by their standard deviation, as public code does.
+        value_assistance: how much of a message's baseline comes from a critic that reads messages, in [0, 1].
+        return_clip: returns are clipped to [-return_clip, return_clip] (Appendix D).
+    """
+
+    baseline: str = "leave_one_out"
+    match_contexts: bool = True
+    normalise: bool = False
+    value_assistance: float = 0.0
+    return_clip: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.baseline not in BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {self.baseline!r}; pick one.")
+        if not self.return_clip > 0:
+            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
+        if not 0 <= self.value_assistance <= 1:
+            raise ValueError(f"value_assistance must be in [0, 1], got {self.value_assistance}; the paper's is 0.")
+        if self.value_assistance and self.baseline != "leave_one_out":
+            raise ValueError(
+                f"value_assistance must go with baseline='leave_one_out', got {self.baseline!r}; leave it at 0."
+            )
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        compared = alternatives(collected.episodes, self.match_contexts, collected.instances, self.return_clip)
+        lessons = []
+        expected: list[float] | None = None
+        if self.value_assistance:
+            readings = [_message(collected, alternative) for alternative in compared]
+            values = runner.values(readings)
+            lessons.append(Lesson(readings=readings, targets=[(one.mean_outcome,) for one in compared], values=values))
+            expected = [value for (value,) in values]
+        credits = self._credits(compared, expected)
+        _log_buckets(compared, credits, runner)
+        by_decision = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
+        return Credit(decisions=place(collected, by_decision), lessons=lessons)
+
+    def _credits(self, compared: Sequence[Alternative], expected: Sequence[float] | None) -> list[float | None]:
+        if not compared:
+            return []
+        buckets = torch.tensor([one.bucket for one in compared])
+        counts = torch.tensor([one.count for one in compared])
+        returns = torch.tensor([one.mean_outcome for one in compared], dtype=torch.float64)
+        credits = (leave_one_out if self.baseline == "leave_one_out" else full_mean)(returns, buckets, counts)
+        if expected is not None:
+            values = torch.tensor(expected, dtype=torch.float64)
+            credits = value_assisted(returns, values, buckets, counts, self.value_assistance)
+        if self.normalise:
+            credits = group_scaled(credits, buckets)
+        sizes = torch.bincount(buckets)[buckets]
+        return [value if size > 1 else None for value, size in zip(credits.tolist(), sizes.tolist(), strict=True)]
+
+
+def replay_loo(
+    budget: int = 8,
+    alternatives: Sequence[int] = (2, 4),
+    reference_rollouts: int = 0,
+    contexts: int = 2,
+    num_replays: int = 1,
+    match_contexts: bool = True,
+    baseline: str = "leave_one_out",
+    common_random_numbers: bool = False,
+    normalise_credit: bool = False,
+    value_assistance: float = 0.0,
+    return_clip: float = 10.0,
+) -> Method:
+    """The method of paper C3.
+
+    Args:
+        budget: terminal scores of one instance and update (eq. 24). No instance gets more; the layout below must use
+            up all of it.
+        alternatives: how many messages are sampled at the context of the first step, the second step and so on. Their
+            product is the budget. With `reference_rollouts`, one number: the alternatives at each chosen context.
+        reference_rollouts: 0 takes the alternatives of one step as the contexts of the next, as the paper's
+            experiments do (section 5.1). A positive number is Algorithm 1 to the letter: that many unscored episodes
+            are played, and `contexts` of the contexts they visit are drawn.
+        contexts: drawn from the reference rollouts of an instance; `contexts * alternatives * num_replays = budget`.
+        num_replays: continuations of each alternative at a drawn context.
+        match_contexts: `False` is the ablation "w/o replay": whole episodes, decisions compared whatever their
+            contexts.
+        common_random_numbers: whether the alternatives of a context are continued with the same random numbers
+            (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
+        baseline, normalise_credit, value_assistance, return_clip: as in `LeaveOneOut`.
+
+    Raises:
+        ValueError: a setting is out of range, or the layout does not use the budget.
+    """
+    for name, value, least in (
+        ("budget", budget, 2),
+        ("contexts", contexts, 1),
+        ("num_replays", num_replays, 1),
+        ("reference_rollouts", reference_rollouts, 0),
+    ):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
+    alternatives = tuple(alternatives)
+    collector: Collector
+    if not match_contexts:
+        if value_assistance:
+            raise ValueError("value_assistance must go with match_contexts=True, got False; leave it at 0.")
+        collector = Tree(fanout=(budget,), common_random_numbers=common_random_numbers, budget=budget)
+    elif reference_rollouts:
+        _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
+        collector = VisitedContexts(
+            references=reference_rollouts,
+            contexts=contexts,
+            alternatives=alternatives[0],
+            replays=num_replays,
+            common_random_numbers=common_random_numbers,
+            budget=budget,
+        )
+    else:
+        _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
+        collector = Tree(fanout=alternatives, common_random_numbers=common_random_numbers, budget=budget)
+    return Method(
+        name="replay_loo",
+        collector=collector,
+        estimator=LeaveOneOut(
+            baseline=baseline,
+            match_contexts=match_contexts,
+            normalise=normalise_credit,
+            value_assistance=value_assistance,
+            return_clip=return_clip,
+        ),
+        critics=("critic",) if value_assistance else (),
+        paper=PAPER,
+    )
+
+
+def _refuse_impossible_layout(
+    budget: int, alternatives: tuple[int, ...], contexts: int, num_replays: int, reference_rollouts: int
+) -> None:
+    if not alternatives or min(alternatives) < 1 or max(alternatives) < 2:
+        raise ValueError(
+            f"alternatives must be 2 or more at some step and 1 or more at each, got {list(alternatives)}; one "
+            "message alone has nothing to be compared with."
+        )
+    if not reference_rollouts:
+        calls, told = math.prod(alternatives), f"the product of alternatives={list(alternatives)}"
+    elif len(alternatives) == 1:
+        calls = contexts * alternatives[0] * num_replays
+        told = f"contexts * alternatives * num_replays = {contexts} * {alternatives[0]} * {num_replays}"
+    else:
+        raise ValueError(
+            f"alternatives must be one number with reference_rollouts, got {list(alternatives)}; name how many "
+            "messages each drawn context gets."
+        )
+    if calls != budget:
+        raise ValueError(
+            f"the layout must use the budget of an instance, got {told} = {calls} for a budget of {budget}; change one."
+        )
+
+
+def _message(collected: Collected, alternative: Alternative) -> Reading:
+    """All that was said until a message, and the message."""
+    row, turn = alternative.place
+    ids = joint_histories(collected.episodes[row])[turn] + alternative.decision.action_ids
+    return Reading(ids=ids, at=(len(ids),))
+
+
+def _log_buckets(compared: Sequence[Alternative], credits: Sequence[float | None], runner: Runner) -> None:
+    sizes: dict[int, int] = {}
+    for alternative in compared:
+        sizes[alternative.bucket] = sizes.get(alternative.bucket, 0) + 1
+    told = runner.gather([(list(sizes.values()), [credit is None for credit in credits])])
+    every = [size for own, _ in told for size in own]
+    alone = [one for _, own in told for one in own]
+    if every:
+        runner.log("buckets/count", len(every))
+        runner.log("buckets/alternatives", sum(every) / len(every))
+        runner.log("buckets/alone", sum(alone) / len(alone))

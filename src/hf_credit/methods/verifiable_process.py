@@ -1,0 +1,164 @@
+"""VPR: a reward for every turn, normalised over the trajectories still active at that turn (Verifiable Process Rewards)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
+from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
+from hf_credit.methods.base import Credit, Method
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts import Ending
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Verifiable Process Rewards for Agentic Reasoning",
+    "citation": "Verifiable Process Rewards for Agentic Reasoning. https://github.com/thu-nics/VPR",
+}
+
+TurnRewards = Sequence[Sequence[float | None]]
+"""The reward of each decision of each trained episode; `None` where there is none to be had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnGroup:
+    """Discounted returns of turn rewards, normalised over all trajectories of the update at the same turn (eq. 4).
+
+    Args:
+        gamma: weight of the next turn's reward in a decision's return, in [0, 1].
+        min_active: the fewest trajectories whose own statistics a turn's advantages use.
+    """
+
+    gamma: float = 0.0
+    min_active: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper uses 0.")
+        if self.min_active < 1:
+            raise ValueError(f"min_active must be at least 1, got {self.min_active}; raise it.")
+
+    def rewards(self, collected: Collected) -> TurnRewards:
+        """The oracle's verdicts."""
+        return [
+            [None if decision.verdict is None else decision.verdict.score for decision in episode.decisions]
+            for episode in collected.episodes
+        ]
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        own, first, rewards, active = _everywhere(self.rewards(collected), runner)
+        returns = discounted_returns(rewards, active, self.gamma)
+        advantages = turn_group_advantages(returns, active, self.min_active)
+        return _credit(own, first, advantages)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueDifferences(TurnGroup):
+    """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1)."""
+
+    def rewards(self, collected: Collected) -> TurnRewards:
+        """V(s') - V(s), with the outcome as the value of the last state; none in episodes that failed."""
+        values = continuation_values(collected)
+        estimates, active = _matrix([own or [] for own in values])
+        outcomes = torch.tensor([episode.outcome for episode in collected.episodes], dtype=estimates.dtype)
+        known = value_differences(estimates, outcomes, active).tolist()
+        return [
+            [None] * len(episode.decisions) if own is None else known[row][: len(own)]
+            for row, (own, episode) in enumerate(zip(values, collected.episodes, strict=True))
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryOutcome:
+    """The outcome of an episode, normalised over all of the update, for each of its decisions (eq. 1)."""
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        outcomes: TurnRewards = [
+            [None if episode.ending == Ending.ERROR else episode.outcome] * len(episode.decisions)
+            for episode in collected.episodes
+        ]
+        own, first, rewards, active = _everywhere(outcomes, runner)
+        # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
+        advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
+        return _credit(own, first, advantages)
+
+
+def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: Oracle[Any] | None = None) -> Method:
+    """The method of paper VPR.
+
+    Args:
+        gamma, min_active: as in `TurnGroup`.
+        oracle: who verifies; the environment's own if `None`.
+    """
+    verified = Verified(oracle=oracle)
+    estimator = TurnGroup(gamma=gamma, min_active=min_active)
+    return Method(
+        name="verifiable_process", collector=verified, estimator=estimator, evaluation=_watched(oracle), paper=PAPER
+    )
+
+
+def outcome_reward(oracle: Oracle[Any] | None = None) -> Method:
+    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle only watches."""
+    watched = _watched(oracle)
+    return Method(name="outcome_reward", collector=watched, estimator=TrajectoryOutcome(), evaluation=watched)
+
+
+def mc_process_reward(
+    rollouts: int = 100,
+    gamma: float = 0.0,
+    min_active: int = 4,
+    template_kwargs: Mapping[str, Any] | None = None,
+    oracle: Oracle[Any] | None = None,
+) -> Method:
+    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle only watches.
+
+    Args:
+        rollouts, template_kwargs: as in `Continuations`; the paper rolls out 100 times.
+        gamma, min_active: as in `TurnGroup`.
+        oracle: as in `verifiable_process`.
+    """
+    return Method(
+        name="mc_process_reward",
+        collector=Continuations(rollouts=rollouts, inner=_watched(oracle), template_kwargs=template_kwargs),
+        estimator=ValueDifferences(gamma=gamma, min_active=min_active),
+        evaluation=_watched(oracle),
+    )
+
+
+def _watched(oracle: Oracle[Any] | None) -> Verified:
+    return Verified(oracle=oracle, required=False)
+
+
+def _everywhere(own: TurnRewards, runner: Runner) -> tuple[TurnRewards, int, Tensor, Tensor]:
+    """The turn rewards of this process, the place of its first among those of all processes, and these as a matrix."""
+    counts = runner.gather([len(own)])
+    rewards, active = _matrix(runner.gather(list(own)))
+    if active.any():
+        runner.log("process_reward/mean", rewards[active].mean().item())
+        runner.log("process_reward/std", rewards[active].std(correction=0).item())
+    return own, sum(counts[: runner.process]), rewards, active
+
+
+def _credit(own: TurnRewards, first: int, advantages: Tensor) -> Credit:
+    """Each decision's entry of the matrix, where it had a reward."""
+    values = advantages.tolist()
+    return Credit(
+        decisions=[
+            [None if reward is None else values[first + row][turn] for turn, reward in enumerate(turns)]
+            for row, turns in enumerate(own)
+        ]
+    )
+
+
+def _matrix(turns: TurnRewards) -> tuple[Tensor, Tensor]:
+    """Ragged rows as a (trajectories, turns) matrix, and where it holds a value."""
+    width = max([len(row) for row in turns] + [1])
+    filled = [[*row, *[None] * (width - len(row))] for row in turns]
+    values = torch.tensor([[0.0 if value is None else value for value in row] for row in filled], dtype=torch.float64)
+    active = torch.tensor([[value is not None for value in row] for row in filled])
+    return values.reshape(len(turns), width), active.reshape(len(turns), width)

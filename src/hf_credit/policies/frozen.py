@@ -1,0 +1,66 @@
+"""A copy of a policy as it was, beside the one that goes on learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class FrozenCopy:
+    """The trained weights of a policy at one moment; with LoRA those of the adapters, on shards those of this process.
+
+    The base weights, which do not change, are shared.
+
+    Args:
+        model: the policy.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.weights: dict[str, Tensor] = {}
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Takes the weights as they are now."""
+        for name, parameter in self._trained():
+            if name in self.weights:
+                self.weights[name].copy_(parameter)
+            else:
+                self.weights[name] = parameter.detach().clone()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within, the policy has the weights of the copy; afterwards its own again, after an error as well."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights, for a checkpoint."""
+        return dict(self.weights)
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Takes back what `state` gave.
+
+        Raises:
+            ValueError: it is of another policy.
+        """
+        if state.keys() != self.weights.keys():
+            raise ValueError("a frozen copy must be of this policy, got other weights; resume with the same model.")
+        for name, weight in state.items():
+            self.weights[name].copy_(weight)
+
+    def _trained(self) -> list[tuple[str, Any]]:
+        return [(name, one) for name, one in self.model.named_parameters() if one.requires_grad]
+
+    def _swap(self) -> None:
+        for name, parameter in self._trained():
+            parameter.data, self.weights[name] = self.weights[name], parameter.data

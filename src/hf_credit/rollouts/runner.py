@@ -1,0 +1,166 @@
+"""What a method may ask of whoever runs it: a trainer, a diagnosis, a test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from hf_credit.environments.randomness import stream
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.engine import Engine, Start
+from hf_credit.rollouts.episode import Decision, Episode
+from hf_credit.rollouts.interaction import Interaction
+from hf_credit.rollouts.ledger import Ledger
+
+Policy = Literal["current", "frozen"]
+"""The policy that is trained, or the copy of it that a method keeps (`Method.refresh_frozen_every`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A text for a critic, and where in it values are wanted.
+
+    Attributes:
+        ids: the tokens, at least one.
+        at: how many of the tokens have been read where a value is wanted, each in [1, len(ids)], rising: the value of
+            a context is that at its length, the value before the token at index i that at i.
+    """
+
+    ids: tuple[int, ...]
+    at: tuple[int, ...]
+
+
+class Runner(Protocol):
+    """The hands of a method. Every process of a run calls the same of these in the same order.
+
+    Attributes:
+        interaction: what is played.
+        chat: renders messages to tokens.
+        update: which collection of the run this is, counted from 1.
+        process: which of the processes this is.
+    """
+
+    interaction: Interaction[Any]
+    chat: Chat
+    update: int
+    process: int
+
+    def play(
+        self,
+        starts: Sequence[Start[Any]],
+        policy: Policy = "current",
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Episode]:
+        """The episodes of these starts, as `Engine.run` gives them. What they cost is in the ledger from then on.
+
+        Args:
+            starts: those of this process; there may be none.
+            policy: who replies.
+            template_kwargs: settings of the chat template in place of the run's own.
+        """
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        """The log-probability of each token of each decision under a policy, in nats."""
+
+    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+        """What a critic of the method says at each place of each reading, in the unit of the reward."""
+
+    def gather(self, items: Sequence[Any]) -> list[Any]:
+        """The items of all processes, in the order of the processes."""
+
+    def log(self, name: str, value: float) -> None:
+        """Records a metric of this update, already the same on every process."""
+
+    def draws(self, *purpose: int | str) -> random.Random:
+        """Random numbers for a purpose, others on each process and in each update."""
+
+    def stream(self, *purpose: int | str) -> str | None:
+        """A name for `Start.stream`, another on each process and in each update; `None` where the sampler honours no
+        seeds."""
+
+
+class LocalRunner:
+    """A runner of one process without a trainer: for diagnosis, notebooks and tests.
+
+    Args:
+        engine: plays, with the policy that is looked at; `None` for one that only credits what was played.
+        critics: by name, what each says at the places of readings.
+        seed: of all draws.
+        frozen: plays with the frozen copy, where a method asks for it.
+
+    Attributes:
+        ledger: what has been played so far.
+        metrics: what has been logged so far, by name.
+        update: which collection this is, for whoever runs several.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any] | None = None,
+        critics: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        frozen: Engine[Any] | None = None,
+    ) -> None:
+        self.engine = engine
+        if engine is not None:
+            self.interaction = engine.interaction
+            self.chat = engine.chat
+        self.critics = dict(critics or {})
+        self.seed = seed
+        self.frozen = frozen
+        self.update = 1
+        self.process = 0
+        self.ledger = Ledger()
+        self.metrics: dict[str, list[float]] = {}
+
+    def play(
+        self,
+        starts: Sequence[Start[Any]],
+        policy: Policy = "current",
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Episode]:
+        engine = self.engine if policy == "current" else self.frozen
+        if engine is None:
+            raise ValueError(f"a runner must have an engine to play the {policy} policy, got none; pass it one.")
+        episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
+        self.ledger += Ledger.of(episodes)
+        return episodes
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        """Those that the sampler reported.
+
+        Raises:
+            ValueError: it reported none, or another policy is asked for.
+        """
+        found = [decision.logprobs for decision in decisions]
+        if policy != "current" or any(one is None for one in found):
+            raise ValueError(
+                f"log-probabilities without a trainer are those that the sampler reported, got none under {policy!r}; "
+                "sample with log-probabilities, or run the method in a trainer."
+            )
+        return [one for one in found if one is not None]
+
+    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+        if critic not in self.critics:
+            raise ValueError(
+                f"a method that asks a critic must be run with it, got none called {critic!r}; load the critic that "
+                "was trained with the policy."
+            )
+        return list(self.critics[critic](readings)) if readings else []
+
+    def gather(self, items: Sequence[Any]) -> list[Any]:
+        return list(items)
+
+    def log(self, name: str, value: float) -> None:
+        self.metrics.setdefault(name, []).append(value)
+
+    def draws(self, *purpose: int | str) -> random.Random:
+        head, *rest = purpose or ("",)
+        return stream(self.seed, head, self.update, self.process, *rest)
+
+    def stream(self, *purpose: int | str) -> str | None:
+        if self.engine is None or not self.engine.honours_seeds:
+            return None
+        return " ".join(map(str, (self.seed, self.update, self.process, *purpose)))

@@ -1,0 +1,236 @@
+"""`CreditTrainer`: trains with any method."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from datasets import Dataset, IterableDataset
+from peft import LoraConfig, PeftModel
+from transformers import PreTrainedModel, TrainerCallback
+
+from hf_credit import methods
+from hf_credit.collectors import Collected
+from hf_credit.critics.critic import Critic
+from hf_credit.critics.readings import ReadingCritic
+from hf_credit.methods import Credit, DecisionCredit, Method
+from hf_credit.policies.frozen import FrozenCopy
+from hf_credit.rollouts import Decision, Interaction, Row
+from hf_credit.rollouts.batches import idle_row, pad_rows
+from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.role_adapters import RoleAdapterTrainer
+from hf_credit.trainers.runner import TrainerRunner
+
+
+class CreditCallback(TrainerCallback):
+    """A callback that is shown what decisions got which credit."""
+
+    def on_credit(self, trainer: CreditTrainer, collected: Collected, credit: Credit) -> None:
+        """Called on every process in each update of training, after credit is given and before anything learns.
+
+        Args:
+            trainer: whose update it is.
+            collected: what this process played.
+            credit: of its trained episodes.
+        """
+
+
+class CreditTrainer(RoleAdapterTrainer):
+    """Trains language agents with a method of credit assignment.
+
+    Each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
+    decisions are trained on with TRL's clipped surrogate over tokens, and the method's critics are taught. Samples
+    that are there for comparison only are neither trained on nor counted in `reward`; what they cost is in the ledger.
+
+    Args:
+        model: a model id, a model or a PEFT model, as in TRL.
+        interaction: what is played.
+        args: the settings.
+        train_dataset: task rows.
+        method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
+        evaluation_interaction: what evaluation plays; `interaction` if `None`.
+        critic: for a method with a critic, its backbone in place of `args.critic_model`: a model id, a model, or the
+            adapter to put beside the policy's.
+        **kwargs: as in `RoleAdapterTrainer` and `EpisodeTrainer`.
+
+    Raises:
+        ValueError: the method does not fit the Interaction, the dataset cannot fill one update, or a setting is not
+            possible, in one sentence.
+    """
+
+    _name = "Credit"
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        interaction: Interaction[Any],
+        args: CreditConfig | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        *,
+        method: Method | str,
+        evaluation_interaction: Interaction[Any] | None = None,
+        critic: str | PreTrainedModel | LoraConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if train_dataset is None:
+            raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
+        self.method = (methods.make(method) if isinstance(method, str) else method).bound_to(interaction)
+        self.memory = self.method.memory
+        if self.method.paper and type(self) is CreditTrainer:
+            self._paper = dict(self.method.paper)
+        super().__init__(model, interaction, args or CreditConfig(), train_dataset, **kwargs)
+        self.updates_collected = 0
+        self.runner = TrainerRunner(self, self.engine)
+        self.evaluation_runner = self.runner
+        if evaluation_interaction is not None:
+            self.evaluation_runner = TrainerRunner(self, self.engine.of(evaluation_interaction))
+        self.critics = {name: self._make_critic(critic) for name in self.method.critics}
+        self.frozen: FrozenCopy | None = None
+        if self.method.refresh_frozen_every is not None:
+            if self.vllm is not None:
+                raise ValueError(
+                    f"the method {self.method.name!r} keeps a frozen copy of the policy, got use_vllm=True, which "
+                    "holds one policy; leave use_vllm out."
+                )
+            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model))
+
+    # An update ----------------------------------------------------------------------------------------------------
+
+    def collect(self, rows: list[dict[str, Any]]) -> Collected:
+        if not self.model.training:
+            return self.method.evaluation(rows, self.evaluation_runner, self.memory)
+        self.updates_collected += 1
+        return self.method.collector(rows, self.runner, self.memory)
+
+    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
+        if not self.model.training:
+            return [[None] * len(episode.decisions) for episode in collected.episodes]
+        credit = self.method.estimator(collected, self.runner, self.memory)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, CreditCallback):
+                callback.on_credit(self, collected, credit)
+        self.memory = credit.memory
+        for lesson in credit.lessons:
+            taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
+            for name, value in taught.items():
+                self.log_metric(f"{lesson.critic}/{name}", value)
+        every = self.method.refresh_frozen_every
+        if self.frozen is not None and every is not None and self.updates_collected % every == 0:
+            self.frozen.refresh()
+        return credit.decisions
+
+    # What a method asks for ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def frozen_policy(self) -> Iterator[None]:
+        """Within, the policy is its frozen copy.
+
+        Raises:
+            ValueError: the method keeps none.
+        """
+        if self.frozen is None:
+            raise ValueError(
+                f"the method {self.method.name!r} must say how often its frozen copy is made anew, got None; set "
+                "refresh_frozen_every."
+            )
+        with self.frozen.in_use():
+            yield
+
+    def decision_logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
+        """The log-probability of each token of each decision under the policy."""
+        rows = [
+            Row(
+                prompt_ids=decision.context_ids,
+                completion_ids=decision.action_ids,
+                loss_mask=(1,) * len(decision.action_ids),
+                advantages=(0.0,) * len(decision.action_ids),
+                logprobs=None,
+                role=decision.role if self.roles else "",
+            )
+            for decision in decisions
+        ]
+        needed = self.ranks.most(len(rows))  # sharded weights want as many passes on every process
+        if not needed:
+            return []
+        rows += [idle_row(self._idle)] * (needed - len(rows))
+        found = self.policy_logprobs(pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)).tolist()
+        pairs = zip(found, rows, strict=True)
+        return [tuple(own[: len(row.completion_ids)]) for own, row in pairs][: len(decisions)]
+
+    def _make_critic(self, backbone: str | PreTrainedModel | LoraConfig | None) -> ReadingCritic:
+        policy = self.accelerator.unwrap_model(self.model)
+        if backbone is None:
+            backbone = self.args.critic_model
+        if backbone is None and isinstance(policy, PeftModel):
+            backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
+        critic = Critic(
+            policy.config._name_or_path if backbone is None else backbone,
+            policy,
+            self.chat.tokenizer,
+            self.accelerator,
+            self.args.critic_config(),
+            self.args.model_init_kwargs,
+        )
+        return ReadingCritic(critic, self.room_for_context())
+
+    # Checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        return {
+            **super().checkpoint_state(),
+            "updates_collected": self.updates_collected,
+            "memory": to_plain(self.memory),
+            "critics": {name: one.critic.state() for name, one in self.critics.items()},
+            **({} if self.frozen is None else {"frozen": self.frozen.state()}),
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        super().load_checkpoint_state(state)
+        self.updates_collected = state["updates_collected"]
+        self.memory = from_plain(state["memory"], self.method.memory)
+        for name, one in self.critics.items():
+            one.critic.load_state(state["critics"][name])
+        if self.frozen is not None:
+            self.frozen.load_state(state["frozen"])
+
+    def load_from_other_processes(self, folder: Path) -> None:
+        super().load_from_other_processes(folder)
+        for name, one in self.critics.items():
+            one.critic.load(folder, name)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        super().save_model(output_dir, _internal_call)
+        if self.is_world_process_zero():
+            for name, one in self.critics.items():
+                one.critic.save(output_dir or self.args.output_dir, name)
+
+
+def to_plain(memory: Any) -> Any:
+    """A method's memory as values that a checkpoint holds: dataclasses as mappings, all else as it is."""
+    if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
+        return {one.name: to_plain(getattr(memory, one.name)) for one in dataclasses.fields(memory)}
+    if isinstance(memory, dict):
+        return {name: to_plain(value) for name, value in memory.items()}
+    if isinstance(memory, tuple | list):
+        return type(memory)(to_plain(value) for value in memory)
+    return memory.clone() if isinstance(memory, torch.Tensor) else memory
+
+
+def from_plain(values: Any, like: Any) -> Any:
+    """What `to_plain` was given.
+
+    Args:
+        values: what it gave.
+        like: the method's memory before the first update, whose dataclasses are made again.
+    """
+    if dataclasses.is_dataclass(like) and not isinstance(like, type) and isinstance(values, dict):
+        return dataclasses.replace(
+            like, **{name: from_plain(value, getattr(like, name)) for name, value in values.items()}
+        )
+    if isinstance(values, dict) and isinstance(like, dict):
+        return {name: from_plain(value, like.get(name)) for name, value in values.items()}
+    return values

@@ -1,0 +1,80 @@
+"""What a method asks of a trainer: episodes, log-probabilities, values, the other processes, the log."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from hf_credit.environments.randomness import stream
+from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, Start
+from hf_credit.rollouts.runner import Policy, Reading
+
+if TYPE_CHECKING:
+    from hf_credit.trainers.credit import CreditTrainer
+
+
+class TrainerRunner:
+    """A `Runner` with a trainer behind it.
+
+    Args:
+        trainer: has the policy, the processes and the log.
+        engine: plays with the trainer's policy.
+    """
+
+    def __init__(self, trainer: CreditTrainer, engine: Engine[Any]) -> None:
+        self.trainer = trainer
+        self.engine = engine
+        self.chat = engine.chat
+        self.interaction: Interaction[Any] = engine.interaction
+
+    @property
+    def update(self) -> int:
+        return self.trainer.updates_collected
+
+    @property
+    def process(self) -> int:
+        return int(self.trainer.accelerator.process_index)
+
+    def play(
+        self,
+        starts: Sequence[Start[Any]],
+        policy: Policy = "current",
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Episode]:
+        engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
+        with ExitStack() as stack:
+            if policy == "frozen":
+                # Keys and values that one policy wrote are of no use to the other.
+                stack.enter_context(self.trainer.forgetting())
+                stack.enter_context(self.trainer.frozen_policy())
+            episodes = engine.run(starts)
+            self.trainer.ranks.finish()
+        if self.trainer.model.training:
+            self.trainer.spend(Ledger.of(episodes))
+        return episodes
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        with ExitStack() as stack:
+            if policy == "frozen":
+                stack.enter_context(self.trainer.frozen_policy())
+            return self.trainer.decision_logprobs(decisions)
+
+    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+        return self.trainer.critics[critic](readings)
+
+    def gather(self, items: Sequence[Any]) -> list[Any]:
+        return self.trainer.ranks.gather(list(items))
+
+    def log(self, name: str, value: float) -> None:
+        self.trainer.log_metric(name, value)
+
+    def draws(self, *purpose: int | str) -> random.Random:
+        head, *rest = purpose or ("",)
+        return stream(self.trainer.args.seed, head, self.update, self.process, *rest)
+
+    def stream(self, *purpose: int | str) -> str | None:
+        if not self.engine.honours_seeds:
+            return None
+        return " ".join(map(str, (self.trainer.args.seed, self.update, self.process, *purpose)))
