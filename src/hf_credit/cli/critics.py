@@ -13,11 +13,11 @@ from peft import LoraConfig, PeftConfig, PeftModel
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
+from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.readings import CentralCritic
 from hf_credit.evaluation.bucket_sampling import ValueFunction
 from hf_credit.evaluation.runs import CONFIG_FILE
 from hf_credit.policies.generation import room_for_context
-from hf_credit.critics.readings import CentralCritic
-from hf_credit.critics.critic import Critic, CriticConfig
 
 _WEIGHTS = Path("critic") / "critic.safetensors"
 _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_credit.credit import clipped_value_errors
-from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import micro_batches, pad_rows
 from hf_credit.critics.backbone import adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights
+from hf_credit.rollouts import Row
+from hf_credit.rollouts.batches import micro_batches, pad_rows
 
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 

@@ -18,10 +18,10 @@ from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
-from hf_credit.credit import sampling_ratio
-from hf_credit.policies.generation import can_continue, room_for_context
 from hf_credit.collectors import Collected
+from hf_credit.credit import sampling_ratio
 from hf_credit.methods import DecisionCredit
+from hf_credit.policies.generation import can_continue, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
 from hf_credit.trainers.accumulation import accumulating
