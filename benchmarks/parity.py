@@ -10,6 +10,7 @@ the gradient of every update and the metrics. Arms whose credit was meant to cha
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -92,12 +93,12 @@ def make_policies(folder: Path) -> None:
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=6, batch_rows=16, learning_rate=8e-3)
     starts = [Start[Any](task=row, seed=place) for place, row in enumerate(relay_tasks(rows=96))]
     init_collaboration_policy(relay(), lambda quality: relay_player(quality), starts, folder / "relay", config)
-    environment = make("sudoku", size=4, blanks=2)
+    environment = make("sudoku", size=4, blanks=4)
     interaction = EnvironmentInteraction(environment, history="current", instructions=False)
     tasks = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     oracle = default_oracle(environment)
     assert oracle is not None
-    init_policy(interaction, oracle, tasks, folder / "sudoku", config)
+    init_policy(interaction, oracle, tasks, folder / "sudoku", dataclasses.replace(config, epochs=20))
 
 
 def train(arm: str, side: str, policies: Path) -> dict[str, Any]:
@@ -143,11 +144,11 @@ def build_before(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
         shown = {
             "history": "current",
             "instructions": False,
-            "trajectories_per_update": 8,
+            "trajectories_per_update": 16,
             "max_completion_length": 12,
         }
         args = VerifiableProcessConfig(**{**settings, **shown, "process_reward": reward, "value_rollouts": 3})
-        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=2), args)
+        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=4), args)
     chosen = {
         "c3": {},
         "c3 contexts": {"reference_rollouts": 3, "contexts": 2, "alternatives": [2], "replays": 2},
@@ -178,7 +179,8 @@ def build_after(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
     settings = {**settings, "instances_per_update": 8}
     if arm in ("vpr", "outcome", "mc-pr"):
         shown = {"history": "current", "instructions": False, "max_completion_length": 12}
-        environment = make("sudoku", size=4, blanks=2)
+        shown["instances_per_update"] = 16
+        environment = make("sudoku", size=4, blanks=4)
         args = VerifiableProcessConfig(**{**settings, **shown})
         if arm == "vpr":
             return VerifiableProcessTrainer(str(policies / "sudoku"), environment, args)

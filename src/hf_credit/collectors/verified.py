@@ -32,7 +32,7 @@ class Verified:
         """The same with the oracle of an Interaction's environment, where none is named.
 
         Raises:
-            ValueError: the Interaction is no game, or the oracle does not fit it, or one is required and there is none.
+            ValueError: the Interaction is no game, the oracle does not fit it, or there is none and one is required.
         """
         oracle = self.oracle or interaction.default_oracle()
         if oracle is not None and not isinstance(interaction, EnvironmentInteraction):

@@ -83,7 +83,7 @@ class ReadingCritic:
         return self.critic.fit(batch, wanted, mask, old)
 
     def _row(self, reading: Reading) -> Row:
-        """The reading as a row whose completion begins at the first place: a value stands before each of its tokens."""
+        """The reading as a row whose completion begins at its first place: values stand before its tokens."""
         ids, first = self._cut(reading)
         # Behind the last token a value stands before a token that nobody reads.
         completion = (*ids[first:], self.critic.pad_token_id)

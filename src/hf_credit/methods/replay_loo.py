@@ -1,4 +1,4 @@
-"""C3: alternatives at a frozen context, replayed, compared leave-one-out (Contextual Counterfactual Credit Assignment)."""
+"""C3: alternatives at a frozen context, replayed, compared leave-one-out (the paper C3)."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def _refuse_impossible_layout(
         )
     if calls != budget:
         raise ValueError(
-            f"the layout must use the budget of an instance, got {told} = {calls} for a budget of {budget}; change one."
+            f"the layout must use the budget of an instance, got {told} = {calls} for a budget of {budget}; change "
+            "one."
         )
 
 

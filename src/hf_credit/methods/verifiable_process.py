@@ -1,4 +1,4 @@
-"""VPR: a reward for every turn, normalised over the trajectories still active at that turn (Verifiable Process Rewards)."""
+"""VPR: a reward for every turn, normalised over the trajectories still active there (the paper VPR)."""
 
 from __future__ import annotations
 

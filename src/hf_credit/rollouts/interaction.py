@@ -47,8 +47,8 @@ class Interaction(ABC, Generic[S]):
     A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions.
     An Interaction holds options only. None of its methods may change anything but what they return.
 
-    It also says of itself what others have to know: `name`, `roles`, `max_replies`, the columns and the tasks it plays,
-    who knows the right moves, and `spec()`, from which it is built again.
+    It also says of itself what others have to know: `name`, `roles`, `max_replies`, the columns and the tasks it
+    plays, who knows the right moves, and `spec()`, from which it is built again.
 
     Attributes:
         roles: who speaks, where it is known beforehand.

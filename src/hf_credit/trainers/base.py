@@ -119,7 +119,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         raise NotImplementedError
 
     def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
-        """The credit of each decision of each trained episode of this process; `None` keeps a decision out of the loss.
+        """The credit of each decision of each trained episode of this process; without, it is not in the loss.
 
         Called on every process at the same time, so it may gather.
         """

@@ -40,9 +40,9 @@ class CreditConfig(GRPOConfig):
         rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
             takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
-        critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own beside
-            the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy started
-            from.
+        critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own
+            beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
+            started from.
         critic_learning_rate: of the critic's own AdamW.
         critic_clip: how far one update may move a value; `None` for no limit.
         critic_passes: how often an update goes over what the critic read.
