@@ -88,7 +88,9 @@ def test_an_instance_over_its_budget_is_rejected(runner: LocalRunner) -> None:
 
 def test_samples_for_comparison_take_budget_where_they_are_scored() -> None:
     episode = Episode(decisions=(), outcome=1.0, ending=Ending.FINISHED)
-    samples = tuple(Sample(episode=one, instance=0, trained=False) for one in (episode, replace(episode, scored=False)))
+    samples = tuple(
+        Sample(episode=one, instance=0, trained=False) for one in (episode, replace(episode, scored=False))
+    )
     refuse_over_budget(Collected(samples=samples, rows=1), 1)
     with pytest.raises(RuntimeError, match="at most 0"):
         refuse_over_budget(Collected(samples=samples, rows=1), 0)

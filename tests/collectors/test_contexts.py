@@ -46,7 +46,9 @@ class Letters:
         for _ in contexts:
             letter = "defghijklmnpqrstuvwxyz"[self.count % 22]
             self.count += 1
-            replies.append(Generation(ids=self.chat.tokenizer(f"{letter}<|end|>", add_special_tokens=False)["input_ids"]))
+            replies.append(
+                Generation(ids=self.chat.tokenizer(f"{letter}<|end|>", add_special_tokens=False)["input_ids"])
+            )
         return replies
 
 

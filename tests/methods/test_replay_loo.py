@@ -107,7 +107,9 @@ def test_each_return_is_clipped_before_it_is_averaged() -> None:
 def test_a_verified_copy_is_the_same_decision() -> None:
     """An oracle's verdict makes a copy of a decision; what was under it before is under it still."""
     verdicts = [
-        replace(sample, episode=replace(sample.episode, decisions=tuple(replace(one) for one in sample.episode.decisions)))
+        replace(
+            sample, episode=replace(sample.episode, decisions=tuple(replace(one) for one in sample.episode.decisions))
+        )
         for sample in TREE.samples
     ]
     assert credits(LeaveOneOut(), Collected(samples=tuple(verdicts), rows=1)) == credits(LeaveOneOut())
