@@ -109,7 +109,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
-    """A tokenizer small enough to read: printable ASCII, and a few longer tokens, so that a text has several spellings.
+    """A tokenizer small enough to read: printable ASCII and a few longer tokens, so that texts have several spellings.
 
     Decoding and encoding again can change its tokens: `a b` becomes `ab`.
     """
