@@ -149,9 +149,7 @@ def build_before(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
             "max_completion_length": 12,
         }
         args = VerifiableProcessConfig(**{**settings, **shown, "process_reward": reward, "value_rollouts": 3})
-        return VerifiableProcessTrainer(
-            str(policies / "sudoku"), make("sudoku", size=4, blanks=1 if arm == "outcome" else 4), args
-        )
+        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=BLANKS[arm]), args)
     chosen = {
         "c3": {},
         "c3 contexts": {"reference_rollouts": 3, "contexts": 2, "alternatives": [2], "replays": 2},
