@@ -40,7 +40,8 @@ def generalized_advantages(
         Advantages in the dtype of `rewards`, torch's default for integers and booleans; 0 where not an action.
 
     Raises:
-        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is no mask, or a reward or an action's value is not finite.
+        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is no mask, or a reward or an action's
+            value is not finite.
     """
     if not (0 <= gamma <= 1 and 0 <= lam <= 1):
         raise ValueError(f"gamma and lam must be in [0, 1], got {gamma} and {lam}; without discount both are 1.")

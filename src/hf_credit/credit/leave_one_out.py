@@ -31,7 +31,8 @@ def leave_one_out(
         counts: how many replays are behind each mean, at least 1; one each if `None`.
 
     Returns:
-        Credits in the unit of `returns` and its dtype, torch's default for integers and booleans; exactly 0 where the returns of a group are equal.
+        Credits in the unit of `returns` and its dtype, torch's default for integers and booleans; exactly 0 where the
+        returns of a group are equal.
 
     Raises:
         ValueError: shapes differ, a count is below 1, or a return is not finite.

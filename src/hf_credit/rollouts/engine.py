@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
+from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
 
@@ -112,8 +113,8 @@ class Engine(Generic[S]):
     """Walks many episodes of an Interaction side by side, one batch of generation a round.
 
     Each round collects every reply that any episode waits for and asks for all of them in one call. An episode that
-    ends makes room for the next at once. What fails inside an episode ends that episode as an error; what fails in
-    `generate` itself is the sampler's failure and is raised.
+    ends makes room for the next at once. What fails inside an episode ends that episode as an error, and the
+    first failure of each kind is logged; what fails in `generate` itself is the sampler's failure and is raised.
 
     Args:
         interaction: what is played.
@@ -144,6 +145,7 @@ class Engine(Generic[S]):
         self.chat = chat
         self.generate = generate
         self.max_concurrent = max_concurrent
+        self.failures = FailureLog()
         self.max_context_tokens = math.inf if max_context_tokens is None else max_context_tokens
 
     @property
@@ -190,7 +192,7 @@ class Engine(Generic[S]):
             return
         walk.begun = True
         start = walk.start
-        with _errors_end(walk):
+        with self._errors_end(walk):
             if start.state is None:
                 seed = start.task.get("seed", 0) if start.seed is None else start.seed
                 walk.state = self.interaction.start(start.task, seed)
@@ -208,7 +210,7 @@ class Engine(Generic[S]):
         branches = walk.split()
         for index, branch in enumerate(branches):
             if index and (walk.path or walk.start.stream is None):
-                with _errors_end(branch):
+                with self._errors_end(branch):
                     branch.state = self.interaction.reseed(branch.state, index)
         return branches
 
@@ -237,7 +239,7 @@ class Engine(Generic[S]):
         contexts = [self._context(walk, request) for walk, request in asked]
         for (walk, _), context in zip(asked, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
-                with _errors_end(walk):
+                with self._errors_end(walk):
                     self._end(walk, Ending.TRUNCATED)
         going = [
             (walk, request, context)
@@ -285,12 +287,12 @@ class Engine(Generic[S]):
         """The tokens of a request; messages that the template refuses end the walk as an error."""
         if request.event in walk.contexts:
             return walk.contexts.pop(request.event)
-        with _errors_end(walk):
+        with self._errors_end(walk):
             return self.chat.context(request.messages, walk.threads.get(request.event))
         return ()
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
-        with _errors_end(walk, step):
+        with self._errors_end(walk, step):
             state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
             reward = float(self.interaction.reward(state))
             walk.decisions.extend(replace(decision, reward=reward) for decision in step)
@@ -300,20 +302,21 @@ class Engine(Generic[S]):
             step.clear()
             self._look(walk)
 
-
-@contextmanager
-def _errors_end(walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterator[None]:
-    """What the task's own code raises ends the walk, not the run; decisions of the failed step are kept."""
-    try:
-        yield
-    except Exception as error:
-        walk.episode = Episode(
-            decisions=(*walk.decisions, *unrecorded),
-            outcome=0.0,
-            ending=Ending.ERROR,
-            error=f"{type(error).__name__}: {error}".replace("\n", " ")[:500],
-            start=walk.place,
-            path=walk.path,
-            inherited=walk.inherited,
-            scored=walk.asked,
-        )
+    @contextmanager
+    def _errors_end(self, walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterator[None]:
+        """What the task's own code raises ends the walk, not the run; decisions of the failed step are kept."""
+        try:
+            yield
+        except Exception as error:
+            self.failures.add(error)
+            walk.episode = Episode(
+                decisions=(*walk.decisions, *unrecorded),
+                outcome=0.0,
+                ending=Ending.ERROR,
+                error=in_one_line(error),
+                exception=error,
+                start=walk.place,
+                path=walk.path,
+                inherited=walk.inherited,
+                scored=walk.asked,
+            )
