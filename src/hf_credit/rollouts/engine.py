@@ -15,6 +15,7 @@ from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
+from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 
 S = TypeVar("S")
 
@@ -67,6 +68,7 @@ class _Walk(Generic[S]):
     path: tuple[int, ...] = ()
     inherited: int = 0
     asked: bool = False
+    shared: SharedStates | None = None  # where others go on from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
 
@@ -158,15 +160,17 @@ class Engine(Generic[S]):
 
         Raises:
             ValueError: a start's `fanout` holds a number below 1.
+            SharedStateError: alternatives go on from a state that is no value, or that another of them has changed.
         """
+        states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
             while waiting and len(live) < self.max_concurrent:
                 walk = waiting.popleft()
-                self._begin(walk)
+                self._begin(walk, states)
                 if walk.splits:
-                    waiting.extendleft(reversed(self._split(walk)))
+                    waiting.extendleft(reversed(self._split(walk, states)))
                 elif walk.episode is None:
                     live.append(walk)
             self._round(live)
@@ -187,7 +191,7 @@ class Engine(Generic[S]):
             fanout=tuple(start.fanout),
         )
 
-    def _begin(self, walk: _Walk[S]) -> None:
+    def _begin(self, walk: _Walk[S], states: SharedStates) -> None:
         if walk.begun:
             return
         walk.begun = True
@@ -201,14 +205,19 @@ class Engine(Generic[S]):
             else:
                 walk.state = self.interaction.reseed(start.state, start.seed)
             self._look(walk)
+            if start.state is not None:
+                states.enter(start.state, start.seed, walk.requests)
+                walk.shared = states
 
-    def _split(self, walk: _Walk[S]) -> list[_Walk[S]]:
+    def _split(self, walk: _Walk[S], states: SharedStates) -> list[_Walk[S]]:
         """The alternatives of the next step, each with a world of its own ahead.
 
         With common random numbers the first alternatives meet the same world, so that only their replies differ.
         """
+        require_value(walk.state)
         branches = walk.split()
         for index, branch in enumerate(branches):
+            branch.shared = states
             if index and (walk.path or walk.start.stream is None):
                 with self._errors_end(branch):
                     branch.state = self.interaction.reseed(branch.state, index)
@@ -293,6 +302,9 @@ class Engine(Generic[S]):
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
         with self._errors_end(walk, step):
+            if walk.shared is not None:
+                walk.shared.leave(walk.state, walk.requests)
+                walk.shared = None
             state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
             reward = float(self.interaction.reward(state))
             walk.decisions.extend(replace(decision, reward=reward) for decision in step)
@@ -307,6 +319,8 @@ class Engine(Generic[S]):
         """What the task's own code raises ends the walk, not the run; decisions of the failed step are kept."""
         try:
             yield
+        except SharedStateError:
+            raise
         except Exception as error:
             self.failures.add(error)
             walk.episode = Episode(
