@@ -15,7 +15,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
-from hf_credit.rollouts import Decision
+from hf_credit.rollouts import Decision, EveryEpisodeFailedError
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -192,8 +192,8 @@ def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., 
     assert math.isfinite(logged["loss"])
 
 
-def test_an_update_without_any_usable_episode_changes_nothing(
-    one_update: Callable[..., Any], micro_policy: Path
+def test_an_update_in_which_every_episode_failed_stops_the_run_with_the_first_failure(
+    one_update: Callable[..., Any], micro_policy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_all(trainer: Any) -> None:
         def fail(task: Any, seed: int) -> Any:
@@ -201,9 +201,34 @@ def test_an_update_without_any_usable_episode_changes_nothing(
 
         trainer.environment.initial_state = fail
 
-    trainer = one_update(micro_policy, on_built=break_all)
-    assert trainer.state.log_history[0]["endings/error"] == 1
-    assert all(value.abs().max() == 0 for value in trainer.kept[0].values())
+    with pytest.raises(EveryEpisodeFailedError, match=r"got 8 of 8 .* the first with RuntimeError: closed") as stopped:
+        one_update(micro_policy, on_built=break_all)
+    assert str(stopped.value.__cause__) == "closed"
+    assert caplog.text.count('raise RuntimeError("closed")') == 1
+
+
+def test_an_evaluation_in_which_every_episode_failed_stops_the_run(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+
+    def fail(task: Any, seed: int) -> Any:
+        raise RuntimeError("closed" if seed else "not yet open")
+
+    step, trainer.environment.initial_state = trainer.environment.initial_state, fail
+    with pytest.raises(EveryEpisodeFailedError, match=r"some episode of an evaluation .* RuntimeError\('closed'\)"):
+        trainer.evaluate(trainer.train_dataset)
+    trainer.environment.initial_state = lambda task, seed: step(task, seed) if seed else fail(task, seed)
+    assert 0 < trainer.evaluate(trainer.train_dataset)["eval_endings/error"] < 1
+
+
+def test_replies_that_leave_no_room_for_a_context_are_refused(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    with pytest.raises(ValueError, match="got replies of up to 4096 tokens for a model of 4096 positions"):
+        one_update(micro_policy, max_completion_length=4096)
+    with pytest.raises(ValueError, match=r"got room for 6 tokens and longer ones in the first 8 tasks; lower"):
+        one_update(micro_policy, max_completion_length=4090)
 
 
 def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_undisturbed_one(

@@ -319,8 +319,9 @@ def test_a_scorer_that_fails_marks_its_episode_and_is_counted(train: Callable[..
             raise TimeoutError("no answer")
         return 2.0 if len(calls) % 4 == 1 else 0.5
 
+    trainer = train(interaction=interaction, build_only=True)
     interaction.scorer = moody
-    trainer = train(interaction=interaction)
+    trainer.train()
     logged = trainer.state.log_history[0]
     assert logged["endings/error"] == 0.5
     ((episodes, _),) = trainer.played

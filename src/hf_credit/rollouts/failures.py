@@ -24,6 +24,7 @@ class FailureLog:
     """
 
     def __init__(self) -> None:
+        self.latest: Exception | None = None
         self._known: set[tuple[type[Exception], str, int | None]] = set()
 
     def add(self, error: Exception, what: str = "an episode") -> None:
@@ -33,6 +34,7 @@ class FailureLog:
             error: as it was caught. Its frames let go of what they hold, which may be a GPU's memory.
             what: failed.
         """
+        self.latest = error
         place = traceback.extract_tb(error.__traceback__)[-1:] or [traceback.FrameSummary("", None, "")]
         kind = (type(error), place[0].filename, place[0].lineno)
         if kind not in self._known:

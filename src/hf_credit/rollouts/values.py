@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +12,11 @@ from hf_credit.rollouts.ledger import Ledger
 
 
 def rollout_values(
-    episodes: Sequence[Episode], engine: Engine[Any], rollouts: int, keep_contexts: bool = True
+    episodes: Sequence[Episode],
+    engine: Engine[Any],
+    rollouts: int,
+    keep_contexts: bool = True,
+    on_played: Callable[[Sequence[Episode]], None] | None = None,
 ) -> tuple[list[list[float]], Ledger]:
     """Estimates the value of the state before each decision as the mean outcome of fresh rollouts from it.
 
@@ -24,6 +28,7 @@ def rollout_values(
         rollouts: how many from each state; the paper uses 100.
         keep_contexts: whether the first reply of a rollout is to the recorded tokens. Without, the engine's chat
             renders the conversation anew, as a lighter mode of the policy needs.
+        on_played: given the rollouts before they are made use of, such as `refuse_total_failure`.
 
     Returns:
         A value for each decision of each episode, 0 where every rollout failed, and what the
@@ -32,6 +37,8 @@ def rollout_values(
     decisions = [decision for episode in episodes for decision in episode.decisions]
     starts = [_start(decision, seed, keep_contexts) for decision in decisions for seed in range(rollouts)]
     played = engine.run(starts)
+    if on_played is not None:
+        on_played(played)
     means = []
     for first in range(0, len(played), rollouts):
         outcomes = [episode.outcome for episode in played[first : first + rollouts] if episode.ending != Ending.ERROR]

@@ -14,17 +14,19 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
 from hf_credit.credit import sampling_ratio
-from hf_credit.policies.generation import can_continue, room_for_context
+from hf_credit.policies.generation import can_continue, room_beside, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, Start, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
+from hf_credit.rollouts.failures import refuse_total_failure
+from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
-from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
 from hf_credit.trainers.ranks import InStep
@@ -53,8 +55,9 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
 
     Raises:
-        ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, or a
-            setting would make the loss depend on the layout of rows.
+        ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
+            fits the model, or a setting would make the loss depend on the layout of rows.
+        TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
     """
 
     _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
@@ -79,14 +82,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         quantization_config: Any | None = None,
         peft_config: PeftConfig | None = None,
     ) -> None:
-        if processing_class is None:
-            name = model if isinstance(model, str) else model.config._name_or_path
-            revision = cast(dict[str, Any], args.model_init_kwargs or {}).get("revision")
-            processing_class = AutoTokenizer.from_pretrained(
-                name, revision=revision, padding_side="left", trust_remote_code=args.trust_remote_code
-            )
+        arguments.require(interaction, args, CreditConfig)
+        processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
+        self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        refuse_short_dataset(train_dataset, args)
+        arguments.check_rows(self, train_dataset, eval_dataset)
         wait_for_server(args)
         super().__init__(
             model=model,
@@ -95,12 +95,11 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            callbacks=callbacks,
+            callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
             optimizers=optimizers,
             quantization_config=quantization_config,
             peft_config=peft_config,
         )
-        self.interaction = interaction
         self.ledger = Ledger()
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
@@ -109,6 +108,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = InStep(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
+        arguments.require_room_for_rows(self, train_dataset)
 
     # What a subclass says ---------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         """
 
     def start(self, row: Mapping[str, Any]) -> Start[Any]:
-        """Where the episode of a task row begins."""
+        """Where the episode of a task row begins; asked at construction too, before a model is loaded."""
         return Start(task=row)
 
     def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
@@ -161,6 +161,8 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         with self.forgetting():
             with self._timed("time/rollouts"):
                 episodes = self.collect(inputs)
+            if self.model.training:
+                refuse_total_failure(episodes, self.ranks.gather)
             with self._timed("time/credit"):
                 advantages = self.credit(episodes)
             if self.mask_truncated_completions:
@@ -295,7 +297,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         if self.vllm is None:
             return room_for_context(self.model, reply)
         # It refuses contexts beyond its own limit, which may be lower than the model's.
-        return max(self.ranks.most(context_length(self.vllm)) - reply, 1)
+        return room_beside(reply, self.ranks.most(context_length(self.vllm)))
 
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.

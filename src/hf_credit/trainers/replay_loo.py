@@ -17,6 +17,8 @@ from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import ContextKeys, Episode, Interaction, Ledger, Start, alternatives, replay_from
 from hf_credit.rollouts.buckets import Alternative
 from hf_credit.rollouts.episode import Ending
+from hf_credit.rollouts.failures import refuse_total_failure
+from hf_credit.trainers.arguments import require
 from hf_credit.trainers.central_critic import CentralCritic
 from hf_credit.trainers.critic import Critic
 from hf_credit.trainers.replay_loo_config import ReplayLOOConfig
@@ -69,7 +71,9 @@ class ReplayLOOTrainer(RoleAdapterTrainer):
     ) -> None:
         if train_dataset is None:
             raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
-        super().__init__(model, interaction, args or ReplayLOOConfig(), train_dataset, **kwargs)
+        args = args or ReplayLOOConfig()
+        require(interaction, args, ReplayLOOConfig)
+        super().__init__(model, interaction, args, train_dataset, **kwargs)
         self.batches = 0  # of instances, so far
         judged = self.args.estimator == "critic" or self.args.value_assistance > 0
         self.critic = self._make_critic(critic) if judged else None
@@ -162,6 +166,7 @@ class ReplayLOOTrainer(RoleAdapterTrainer):
         count = self.args.reference_rollouts
         references = self.engine.run([Start(task=row, seed=None, scored=False) for row in rows for _ in range(count)])
         self.ranks.finish()
+        refuse_total_failure(references, self.ranks.gather)
         fanout = (*self.args.alternatives, self.args.replays)
         starts, instances = [], []
         for instance in range(len(rows)):

@@ -21,8 +21,9 @@ from hf_credit.credit import (
 from hf_credit.environments import Environment
 from hf_credit.environments.tasks import require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle, require_fit
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Episode, rollout_values, verify
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Episode, refuse_total_failure, rollout_values, verify
 from hf_credit.rollouts.episode import Ending
+from hf_credit.trainers.arguments import require_config, require_environment
 from hf_credit.trainers.base import CreditTrainer
 from hf_credit.trainers.config import CreditConfig, tasks_per_update
 
@@ -124,6 +125,8 @@ class VerifiableProcessTrainer(CreditTrainer):
         **kwargs: Any,
     ) -> None:
         args = args or VerifiableProcessConfig()
+        require_environment(environment)
+        require_config(args, VerifiableProcessConfig)
         self.oracle = default_oracle(environment) if oracle is None else oracle
         if self.oracle is not None:
             require_fit(self.oracle, environment)
@@ -152,13 +155,13 @@ class VerifiableProcessTrainer(CreditTrainer):
         if self.oracle is None:
             return episodes
         begun = time.perf_counter()
-        judged = verify(episodes, self.oracle)
+        judged = verify(episodes, self.oracle, self.engine.failures)
         self.log_metric("oracle/seconds", time.perf_counter() - begun)
         if self.args.process_reward == "oracle":
             return judged
         # With the baselines the oracle only watches, and its failures are its own.
         return [
-            replace(after, ending=before.ending, error=before.error)
+            replace(after, ending=before.ending, error=before.error, exception=before.exception)
             for before, after in zip(episodes, judged, strict=True)
         ]
 
@@ -196,10 +199,13 @@ class VerifiableProcessTrainer(CreditTrainer):
 
     def _value_rewards(self, episodes: list[Episode]) -> list[list[float | None]]:
         sound = [episode if episode.ending != Ending.ERROR else replace(episode, decisions=()) for episode in episodes]
-        values, cost = rollout_values(
-            sound, self.value_engine, self.args.value_rollouts, keep_contexts=self.value_engine is self.engine
-        )
-        self.ranks.finish()
+
+        def check(played: Sequence[Episode]) -> None:
+            self.ranks.finish()
+            refuse_total_failure(played, self.ranks.gather, "of the value rollouts")
+
+        same = self.value_engine is self.engine
+        values, cost = rollout_values(sound, self.value_engine, self.args.value_rollouts, same, check)
         self.log_metric("tokens/value_rollouts", sum(self.ranks.gather([cost.completion_tokens])))
         if self.model.training:
             self.spend(cost)
