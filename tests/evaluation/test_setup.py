@@ -46,6 +46,19 @@ def test_a_model_that_is_on_no_reachable_hub_has_no_setup() -> None:
     assert GameSetup.load("somebody/some-model") is None
 
 
+def test_a_setup_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> None:
+    known = GameSetup(environment="sudoku", history="current", instructions=False)
+    assert known.shown_unlike(None, "runs/base") is None
+    assert GameSetup(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
+    assert GameSetup(environment="sudoku").shown_unlike(known, "runs/base") == (
+        "the policy 'runs/base' was shown its task otherwise: history='append' where it knows 'current', "
+        "instructions=True where it knows False; leave these as they were, or expect replies that it was never taught."
+    )
+    thinking = GameSetup(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
+    assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
+    assert GameSetup(collaboration="relay").shown_unlike(known, "m") is None
+
+
 def test_a_setup_becomes_the_game_it_describes() -> None:
     setup = GameSetup(
         environment="sudoku",

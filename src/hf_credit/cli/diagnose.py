@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import setup_for
+from hf_credit.cli.evaluate import setup_for, warn_unlike
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -132,6 +132,7 @@ def diagnose(
         setup = setup_for(one, task, options)
         require_trusted(setup, one, options)
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
+        warn_unlike(setups[-1], setup, one)
     plan = BucketPlan(
         buckets=buckets,
         candidates=candidates,

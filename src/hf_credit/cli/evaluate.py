@@ -87,7 +87,8 @@ def evaluate(
     require_trusted(setup, model, options)
     shown = given(history=history, instructions=instructions, max_turns=max_turns)
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
-    setup = replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
+    told, setup = setup, replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
+    warn_unlike(setup, told, model)
     judge = named_oracle(oracle, oracle_option)
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
@@ -127,6 +128,13 @@ def setup_for(model: str, task: str | None, options: dict[str, Any]) -> GameSetu
             raise ValueError(f"a task must be named, got none and no {SETUP_FILE} beside {model!r}; add --task.")
         return GameSetup.of(task, options)
     return known.with_options(options) if task in (None, known.name) else known.on(task, options)
+
+
+def warn_unlike(setup: GameSetup, known: GameSetup | None, model: str) -> None:
+    """Says on stderr where a task is shown otherwise than the policy knows it."""
+    told = setup.shown_unlike(known, model)
+    if told is not None:
+        typer.echo(f"Warning: {told}", err=True)
 
 
 def _print_json(results: GameResults) -> None:

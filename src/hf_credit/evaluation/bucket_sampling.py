@@ -20,6 +20,7 @@ from hf_credit.rollouts import (
     Generation,
     Ledger,
     Start,
+    refuse_total_failure,
     replay_from,
     verify,
 )
@@ -120,6 +121,7 @@ def diagnostic_buckets(
 
     Raises:
         ValueError: a start has alternatives of its own, or an event type never came up.
+        EveryEpisodeFailedError: every episode ended as an error.
         ContextCollisionError: two contexts have one key.
     """
     plan = plan or BucketPlan()
@@ -142,6 +144,7 @@ def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketP
         for place, start in enumerate(starts)
     ]
     references = engine.run(named)
+    refuse_total_failure(references, what="of a diagnosis")
     return references, Ledger.of(references)
 
 

@@ -13,7 +13,17 @@ from typing import Any
 from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Ending, Engine, Episode, GenerateFn, Interaction, Start, verify
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    Episode,
+    GenerateFn,
+    Interaction,
+    Start,
+    refuse_total_failure,
+    verify,
+)
 from hf_credit.rollouts.samplers import counted
 
 LABELS = {
@@ -191,7 +201,8 @@ def evaluate_policy(
         on_replies: told after each round how many replies it brought.
 
     Raises:
-        ValueError: two starts have the same seed, or one has none.
+        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
+        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
     """
     seeds = [_seed(start) for start in starts]
     if len(set(seeds)) < len(seeds):
@@ -201,7 +212,9 @@ def evaluate_policy(
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
-        episodes = verify(episodes, oracle)
+        episodes = verify(episodes, oracle, engine.failures)
+    refuse_total_failure(episodes, what="of an evaluation")
+    _refuse_unplayed(episodes, max_context_tokens)
     records = tuple(GameRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
     return GameResults(records=records, about=dict(about or {}))
 
@@ -229,6 +242,16 @@ def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
+
+
+def _refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: int | None) -> None:
+    """A table of zeros would say of the policy what is true of the settings."""
+    if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
+        raise ValueError(
+            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
+            f"longer than the {max_context_tokens} tokens beside it; lower max_new_tokens or take a model that reads "
+            "more."
+        )
 
 
 def _interval(values: list[float], confidence: float, resamples: int) -> Interval:

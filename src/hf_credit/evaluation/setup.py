@@ -112,6 +112,25 @@ class GameSetup:
         """The same with other options where they are given."""
         return self.on(self.name, {**self.options, **options})
 
+    def shown_unlike(self, known: GameSetup | None, model: str) -> str | None:
+        """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.
+
+        Args:
+            known: the setup beside the policy, of its warm-up or training; `None` where there is none.
+            model: the policy's folder or id, for the sentence.
+        """
+        if known is None:
+            return None
+        names = ("history", "instructions") if self.environment and known.environment else ()
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
+        told = [f"{name}={own!r} where it knows {theirs!r}" for name, own, theirs in pairs if own != theirs]
+        if not told:
+            return None
+        return (
+            f"the policy {model!r} was shown its task otherwise: {', '.join(told)}; leave these as they were, or "
+            "expect replies that it was never taught."
+        )
+
     def interaction(self) -> Interaction[Any]:
         """The task, ready to be walked through.
 
