@@ -120,7 +120,6 @@ def test_a_template_that_refuses_system_is_refused(tokenizer_alone: Path, tmp_pa
 
 def test_the_dry_run_is_no_part_of_what_a_run_counts(one_update: Callable[..., Any], micro_policy: Path) -> None:
     started: list[int] = []
-    environment = make("sudoku", size=4, blanks=4)
     rows = Dataset.from_list([{"seed": seed} for seed in range(8)])
 
     def watch(trainer: Any) -> None:
@@ -129,4 +128,3 @@ def test_the_dry_run_is_no_part_of_what_a_run_counts(one_update: Callable[..., A
     trainer = one_update(micro_policy, trainer_kwargs={"train_dataset": rows}, on_built=watch)
     assert started == [0]
     assert trainer.state.log_history[0]["budget/scoring_events"] == 8
-    assert environment.max_turns

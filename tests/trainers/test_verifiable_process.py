@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make, oracles
-from hf_credit.rollouts import Decision, Ending, Episode, Verdict
+from hf_credit.rollouts import Decision, Ending, Episode, EveryEpisodeFailedError, Verdict
 
 
 def config(tmp_path: Path, **changed: Any) -> VerifiableProcessConfig:
@@ -94,6 +94,17 @@ def test_monte_carlo_rewards_sum_to_the_outcome_less_the_first_value(
         assert len(values) == len(played.decisions)
         assert sum(values) <= played.outcome  # the value of the first state is not negative
         assert played.outcome - sum(values) <= 1
+
+
+def test_value_rollouts_that_all_fail_stop_the_run(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    def break_replays(trainer: Any) -> None:
+        def fail(state: Any, seed: int) -> Any:
+            raise RuntimeError("no way back")
+
+        trainer.interaction.reseed = fail
+
+    with pytest.raises(EveryEpisodeFailedError, match=r"some episode of the value rollouts must .* no way back"):
+        one_update(micro_policy, process_reward="rollout_value", value_rollouts=2, on_built=break_replays)
 
 
 def test_lighter_rollouts_render_the_conversation_anew(one_update: Callable[..., Any], micro_policy: Path) -> None:
