@@ -329,3 +329,9 @@ def test_no_tasks_give_no_buckets(policy) -> None:
 def test_a_diagnosis_of_which_nothing_came_is_no_empty_table(policy):
     with pytest.raises(EveryEpisodeFailedError, match="some episode of a diagnosis must come to an end, got 2 of 2"):
         diagnostic_buckets(policy, [Start(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
+
+
+def test_a_diagnosis_without_room_for_a_reply_is_no_empty_table(policy):
+    narrow = Engine(policy.interaction, policy.chat, policy.generate, max_context_tokens=3)
+    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 3 tokens beside it"):
+        diagnostic_buckets(narrow, starts(2), PLAN)

@@ -67,7 +67,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> tuple[Any, GameSetu
     interaction = open_task(setup)
     rows = rows or load_rows(job)
     if args.process_index == 0:
-        _warn_of_another_showing(setup, model.model_name_or_path)
+        _warn_of_another_showing(setup, str(model.model_name_or_path))
     played: Any = interaction
     judge = {}
     if not METHODS[game.method].collaborations:

@@ -214,7 +214,7 @@ def evaluate_policy(
     if oracle is not None:
         episodes = verify(episodes, oracle, engine.failures)
     refuse_total_failure(episodes, what="of an evaluation")
-    _refuse_unplayed(episodes, max_context_tokens)
+    refuse_unplayed(episodes, engine.max_context_tokens)
     records = tuple(GameRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
     return GameResults(records=records, about=dict(about or {}))
 
@@ -244,13 +244,21 @@ def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
 
 
-def _refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: int | None) -> None:
-    """A table of zeros would say of the policy what is true of the settings."""
+def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
+    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
+
+    Args:
+        episodes: of a policy.
+        max_context_tokens: the limit that they met.
+
+    Raises:
+        ValueError: each was truncated before its first reply.
+    """
     if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
         raise ValueError(
             f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
-            f"longer than the {max_context_tokens} tokens beside it; lower max_new_tokens or take a model that reads "
-            "more."
+            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
+            "reads more."
         )
 
 
