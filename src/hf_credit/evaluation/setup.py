@@ -17,6 +17,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from hf_credit import collaborations
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, make
+from hf_credit.redaction import redacted
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 
 SETUP_FILE = "hf_credit_game.json"
@@ -136,8 +137,8 @@ class GameSetup:
         return dataclasses.replace(self, environment_options=options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `from_dict` gives back an equal setup."""
-        return dataclasses.asdict(self)
+        """Plain values without secrets, for JSON; `from_dict` gives back an equal setup."""
+        return dict(redacted(dataclasses.asdict(self)))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GameSetup:
