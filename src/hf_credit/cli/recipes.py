@@ -192,6 +192,10 @@ def read_job(arguments: Sequence[str]) -> Job:
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{' '.join(unknown)}; correct or remove it."
         )
+    if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
+        raise ValueError(
+            "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
+        )
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
