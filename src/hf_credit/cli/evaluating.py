@@ -32,8 +32,8 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
         ) from error

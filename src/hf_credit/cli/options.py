@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.untrusted import parse_json
+
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
 
@@ -92,6 +94,9 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        json.loads(text)
     except json.JSONDecodeError:
         return text
+    except (ValueError, RecursionError):
+        pass  # told in one sentence below
+    return parse_json(text)

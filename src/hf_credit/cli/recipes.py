@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import yaml
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
+from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
 
 class Method(NamedTuple):
@@ -211,8 +209,8 @@ def _method_of(recipe: str | None) -> str | None:
     if recipe is None:
         return None
     try:
-        values = yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = parse_yaml(read_text(recipe))
+    except ValueError as error:
         raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
     if not isinstance(values, dict):
         raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
@@ -221,11 +219,11 @@ def _method_of(recipe: str | None) -> str | None:
 
 def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
     try:
-        read = json.loads(value) if isinstance(value, str) else value or {}
-    except json.JSONDecodeError:
+        read = parse_json(value) if isinstance(value, str) else value or {}
+    except ValueError:
         read = value
     if not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping, got {value!r}; write for example '{{\"size\": 4}}'.")
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
     return read
 
 

@@ -19,6 +19,7 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, make
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.untrusted import read_json
 
 SETUP_FILE = "hf_credit_game.json"
 
@@ -169,6 +170,12 @@ class GameSetup:
         _refuse_unknown(values, cls)
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
+        for name in ("environment_options", "collaboration_options", "chat_template_kwargs"):
+            if not isinstance(values.get(name, {}), Mapping):
+                raise ValueError(f"{name} of a task's setup must be a mapping, got {values[name]!r}; correct it.")
+        for name in ("environment", "collaboration"):
+            if not isinstance(values.get(name, ""), str | None):
+                raise ValueError(f"{name} of a task's setup must be a name, got {values[name]!r}; correct it.")
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
     def save(self, folder: str | Path) -> Path:
@@ -192,10 +199,10 @@ class GameSetup:
         if path is None:
             return None
         try:
-            found = cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-            return dataclasses.replace(found, trusted=False)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must be JSON, got {error}; mend it, or remove it and name the task.") from None
+            values = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{path} must be JSON, got {error} Mend it, or remove it and name the task.") from None
+        return dataclasses.replace(cls.from_dict(values), trusted=False)
 
 
 def environment_options(environment: Environment[Any]) -> dict[str, Any]:
@@ -262,6 +269,8 @@ def _setup_file(model: str | Path) -> Path | None:
 
 def _refuse_unknown(values: Mapping[str, Any], known: type) -> None:
     names = [field.name for field in dataclasses.fields(known) if field.name != "trusted"]
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a task's setup must be a mapping of {', '.join(names)}, got {values!r}; correct it.")
     for name in values:
         if name not in names:
             raise ValueError(f"a task's setup has the fields {', '.join(names)}, got {name!r}; remove it.")
