@@ -25,6 +25,7 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.samplers import counted
+from hf_credit.untrusted import parse_json, read_text
 
 LABELS = {
     "success": "success rate",
@@ -151,10 +152,10 @@ class GameResults:
             ValueError: the text is something else.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text, broken_text=True)
             records = tuple(GameRecord(**record) for record in values["records"])
             return cls(records=records, about=values["about"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"results must be what GameResults.to_json writes, got {type(error).__name__}: {error}; "
                 "evaluate the policy again."
@@ -163,7 +164,7 @@ class GameResults:
     @classmethod
     def load(cls, path: str | Path) -> GameResults:
         """The results in a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(read_text(path))
 
 
 def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
