@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -81,7 +82,11 @@ def test_rows_without_loss_do_not_change_the_gradient(
         most = trainer.ranks.most
         trainer.ranks.most = lambda count: most(count) + (13 if count > 8 else 0)  # as if another process had more
 
-    assert_same_gradient(one_update(micro_policy, on_built=pad).kept[0], reference)
+    padded = one_update(micro_policy, on_built=pad)
+    assert_same_gradient(padded.kept[0], reference)
+    logged, plain = padded.state.log_history[0], one_update(micro_policy).state.log_history[0]
+    for name in ("loss", "entropy", "clip_ratio/region_mean"):
+        assert logged[name] == pytest.approx(plain[name], rel=1e-4, abs=1e-6), name
 
 
 def test_padding_to_a_multiple_does_not_change_the_gradient(
@@ -305,3 +310,11 @@ def test_what_the_seam_uses_of_trl_is_still_there() -> None:
     source = inspect.getsource(GRPOTrainer._compute_loss)
     for key in ("advantages", "tool_mask", "num_items_in_batch", "old_per_token_logps", "importance_sampling_ratio"):
         assert f'"{key}"' in source, f"TRL's loss no longer reads {key}"
+    # Means over the tokens of a pass, but for what is told apart by name.
+    assert set(re.findall(r'_metrics\[mode\]\["([^"]+)"\]', source)) == {
+        "entropy", "kl", "policy_loss", "entropy_coef", "aux_loss", "cispo_clip_ratio", "vespo/phi_seq_mean",
+        "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "clip_ratio/low_min",
+        "clip_ratio/high_max",
+    }  # fmt: skip
+    for name in ("_entropy_bonus_enabled", "_last_world_entropy", "current_gradient_accumulation_steps"):
+        assert f"self.{name}" in source, f"TRL's loss no longer asks {name}"
