@@ -123,6 +123,37 @@ def test_a_reference_policy_and_repeated_updates_are_trls_own(
     assert trainer.state.log_history[1]["kl"] > 0
 
 
+# Plain descent at a high rate, after which the policy is far from the one that played.
+FAR = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_steps": 2}
+
+
+def test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    again = one_update(micro_policy, num_iterations=2, epsilon=1e-3, **FAR)
+    assert [logged["clip_ratio/region_mean"] for logged in again.state.log_history[:1]] == [0]
+    assert again.state.log_history[1]["clip_ratio/region_mean"] > 0.1
+
+
+def test_the_reference_stays_the_policy_of_the_start(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    batches: list[Any] = []
+
+    def watch(trainer: Any) -> None:
+        reference = trainer._reference_logprobs
+        trainer._reference_logprobs = lambda batch: batches.append((batch, reference(batch))) or batches[-1][1]
+
+    trainer = one_update(micro_policy, beta=0.1, on_built=watch, **FAR)
+    assert trainer.state.log_history[1]["kl"] > 1e-3  # of replies that the trained policy made
+    start = AutoModelForCausalLM.from_pretrained(micro_policy)
+    (_, _), (batch, found) = batches
+    for row, own in enumerate(batch["completion_mask"].bool()):
+        ids = torch.cat(
+            [batch["prompt_ids"][row][batch["prompt_mask"][row].bool()], batch["completion_ids"][row][own]]
+        )
+        expected = start(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        torch.testing.assert_close(found[row][own], expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
+
+
 def test_lora_trains_the_adapter_alone_and_saves_it(
     one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path
 ) -> None:
