@@ -611,6 +611,12 @@ def test_common_random_numbers_are_shared_by_alternatives_and_by_nothing_else(ch
     assert [decision.action_text for decision in again[0].decisions] != words[0]
 
 
+def test_those_who_speak_at_the_same_time_draw_numbers_of_their_own(chat):
+    (episode,) = Engine(Vote(), chat, Seeded(chat)).run([Start(stream="bucket 7")])
+    said = [decision.action_text for decision in episode.decisions]
+    assert len(said) == len(set(said)) == 10
+
+
 def test_a_sampler_without_seeds_is_asked_without_them(chat):
     engine = Engine(TaleInteraction(), chat, Letters(chat))
     assert not engine.honours_seeds

@@ -67,7 +67,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plays held-out tasks with a policy and reports each number with its 95% bootstrap interval.
+    """Plays held-out tasks with a policy and reports each number with its 95% interval.
 
     A policy made by `init-policy` or `train` knows its task and how it was shown; options change that.
 

@@ -118,7 +118,7 @@ class GameResults:
         return {seed: values[name] for seed, values in found if name in values}
 
     def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
-        """The mean over episodes of every number, with its bootstrap interval, in the order of `LABELS`.
+        """The mean over episodes of every number, with its interval, in the order of `LABELS`.
 
         An episode that ended in an error has no metrics of its own: it counts in `endings/error` and `reward`, not
         in rates such as `success`. The oracle's share is the mean of the episodes' own shares. A single value has no
@@ -221,7 +221,7 @@ def evaluate_policy(
 
 
 def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.95) -> Interval:
-    """The bootstrap interval of the mean of `name` of a minus b, task by task.
+    """The interval of the mean of `name` of a minus b, task by task.
 
     It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
     other training runs of the same methods.

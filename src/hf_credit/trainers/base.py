@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
@@ -28,10 +29,17 @@ from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
-from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
+from hf_credit.trainers.metrics import (
+    LossMetrics,
+    largest_difference,
+    summarise,
+    tell,
+    update_metrics,
+    without_cut_replies,
+)
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.shared_prefix import shared_log_probs
+from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 
@@ -67,6 +75,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
+    _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
 
     def __init__(
@@ -101,6 +110,7 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
             peft_config=peft_config,
         )
         self.ledger = Ledger()
+        self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
@@ -187,21 +197,57 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """TRL's loss of a slice, a few rows at a time; the loss is a sum over rows, so the gradient is the same."""
+        """TRL's loss of a slice, a few rows at a time; the loss is a sum over tokens, so the gradient is the same."""
         training = torch.is_grad_enabled()
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
-        *first, last = micro_batches(inputs, size, len(self.roles) or 1)
+        parts = micro_batches(inputs, size, len(self.roles) or 1)
+        tokens = torch.stack([part["tool_mask"].sum() for part in parts])
+        everywhere = self.accelerator.reduce(tokens, "sum").tolist()
+        *first, (last, tokens_of_last) = zip(parts, everywhere, strict=True)
         earlier = torch.zeros((), device=self.accelerator.device)
-        for part in first:
+        for part, tokens_of_part in first:
             self.use_policy_of(part)
             with accumulating(model, self.accelerator):
-                loss = super().compute_loss(model, part, return_outputs, num_items_in_batch)
+                loss = self._loss_of_part(model, part, tokens_of_part)
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
         self.use_policy_of(last)
-        return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
+        return self._loss_of_part(model, last, tokens_of_last) + earlier
+
+    def _loss_of_part(self, model: Any, part: dict[str, Tensor], tokens: float) -> Tensor:
+        """TRL's loss of a forward pass, with what TRL takes the mean of over that pass weighed by its tokens.
+
+        Args:
+            model: as the accelerator prepared it.
+            part: the rows of the pass.
+            tokens: in its loss, over all processes.
+        """
+        mode = "train" if self.model.training else "eval"
+        gated = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
+        coefficient = 0.0 if gated else self.entropy_coef  # TRL may move it below
+        logged, self._metrics[mode] = self._metrics[mode], defaultdict(list)
+        try:
+            loss = super().compute_loss(model, part)
+        finally:
+            found, self._metrics[mode] = self._metrics[mode], logged
+        if self._entropy_bonus_enabled:
+            # TRL gives the mean entropy of each pass one share of the step; it is to be the mean over all its tokens.
+            steps, share = 1, 1.0
+            if mode == "train":
+                steps = self.current_gradient_accumulation_steps
+                share = steps / self.args.steps_per_generation
+            summed = part["num_items_in_batch"].clamp(min=1) * share  # by all processes
+            here = part["tool_mask"].sum().clamp(min=1) * steps
+            entropy = (self._entropies * part["tool_mask"]).sum()
+            loss = loss + coefficient * entropy * (1 / here - self.accelerator.num_processes / summed)
+            found["policy_loss"] = [value * summed.item() / max(tokens, 1) for value in found["policy_loss"]]
+            if "entropy_coef" in found:
+                logged["entropy_coef"] += found.pop("entropy_coef")
+        self._entropies = None
+        self._loss_metrics[mode].add({name: value for name, (value,) in found.items()}, tokens)
+        return loss
 
     def _continuing_replies(self) -> ContinuingReplies | None:
         """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
@@ -283,14 +329,13 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         compute_entropy: bool = False,
         **others: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        rows, shared = (input_ids, attention_mask, logits_to_keep), None
-        # The others are images, the balance of experts, and a size of batches: none of them knows of shared prompts.
-        if self.args.share_prompts and all(value is None or value is False for value in others.values()):
-            with self.accelerator.autocast():
-                shared = shared_log_probs(model, self.accelerator.unwrap_model(model), *rows)
-        if shared is None:
-            return super()._get_per_token_logps_and_entropies(model, *rows, compute_entropy=compute_entropy, **others)
-        return shared[0], shared[1] if compute_entropy else None, None
+        # The others are images and the balance of experts, which no batch here asks for.
+        policy, rows = self.accelerator.unwrap_model(model), (input_ids, attention_mask, logits_to_keep)
+        with self.accelerator.autocast():
+            found = shared_log_probs(model, policy, *rows) if self.args.share_prompts else None
+            logprobs, entropies = found or separate_log_probs(model, policy, *rows)
+        self._entropies = entropies if compute_entropy else None
+        return logprobs, self._entropies, None
 
     def _room_for_context(self) -> int | None:
         reply = cast(int, self.max_completion_length)
@@ -322,6 +367,12 @@ class CreditTrainer(ResumableTrainer, GRPOTrainer):
         begun = time.perf_counter()
         yield
         self.log_metric(name, time.perf_counter() - begun)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        mode = "train" if self.model.training else "eval"
+        for name, value in self._loss_metrics[mode].taken().items():
+            self._metrics[mode][name] = [value]
+        super().log(logs, start_time)
 
     def _log_episodes(self, episodes: list[Episode], advantages: list[list[float | None]]) -> None:
         pairs = zip(episodes, advantages, strict=True)

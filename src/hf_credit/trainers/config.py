@@ -40,6 +40,8 @@ class CreditConfig(GRPOConfig):
         rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
             takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
+        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
+            one forward pass. TRL's default is the model's own.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
@@ -70,6 +72,9 @@ class CreditConfig(GRPOConfig):
     resume_with_changed: list[str] | None = field(
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
+    )
+    router_aux_loss_coef: float | None = field(
+        default=0.0, metadata={"help": "Only 0: the loss that balances experts depends on how rows are laid out."}
     )
     vllm_server_request_timeout: float = field(
         default=1800.0,
@@ -168,6 +173,21 @@ class CreditConfig(GRPOConfig):
             raise ValueError(
                 "off_policy_mask_threshold must be None, got "
                 f"{self.off_policy_mask_threshold}, which would mask whole rows; leave it out."
+            )
+        if self.top_entropy_quantile != 1.0:
+            raise ValueError(
+                f"top_entropy_quantile must be 1, got {self.top_entropy_quantile}, whose threshold is that of "
+                "the rows of one forward pass; leave it out."
+            )
+        if self.router_aux_loss_coef != 0:
+            raise ValueError(
+                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
+                "over one forward pass; leave it out."
+            )
+        if self.neftune_noise_alpha is not None:
+            raise ValueError(
+                f"neftune_noise_alpha must be None, got {self.neftune_noise_alpha}, whose noise depends on the "
+                "padding of rows; leave it out."
             )
 
 
