@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import hf_credit
-
 from hf_credit.verifiers.isolation import IsolationError, isolation, required, tried
 
 # Programs that run under a kernel which refuses what isolation needs, as many containers do: all of it or a part.

@@ -8,6 +8,7 @@ from typing import Any
 
 from hf_credit.verifiers.sandbox import wire
 
+_STARTS = {"default": (None,), "bytearray": ("",)}
 MAPPINGS = (collections.OrderedDict, collections.Counter, collections.defaultdict, dict)
 
 
@@ -48,7 +49,7 @@ def empty(data: Any, kind: type | None = None) -> Any:
         wire.WireError: `content` cannot have written this.
     """
     tag = data[0] if type(data) is list and data and type(data[0]) is str else ""
-    start = data[:2] if tag in ("deque", "array") else [tag, None] if tag == "default" else [tag]
+    start = data[:2] if tag in ("deque", "array") else [tag, *_STARTS.get(tag, ())]
     base = type(plain := wire.decode(start))
     if base not in wire.CHANGING:
         raise wire.WireError("the answer is no plain data")

@@ -184,11 +184,11 @@ class Link:
         try:
             error = kind(text)
         except Exception:  # a UnicodeError wants more than a text, and so may a class of the setup
-            if issubclass(kind, UnicodeError):
-                error = ValueError(text)
-            else:
+            if kind.__module__ == NAME:
                 error = kind.__new__(kind)
                 error.args = (text,)
+            else:
+                error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{lineage[0]}: {text}")
         error.by_solver = True  # type: ignore[attr-defined]
         raise error
 
@@ -329,9 +329,7 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     return names
 
 
-def _take(
-    link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]
-) -> None:
+def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]) -> None:
     """Lets the tests see a name of the solution."""
     origin, exception = described
     if origin is not None:

@@ -105,14 +105,14 @@ class Remote:
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Remote) or other.__number == self.__number:
-            return self is other
+            return isinstance(other, Remote)
         if self.__by_identity or other.__by_identity:
             return False
         return bool(self.__link.ask("eq", self, other))
 
     def __ne__(self, other: object) -> bool:
         if not isinstance(other, Remote) or self.__by_identity or other.__by_identity:
-            return self is not other
+            return not isinstance(other, Remote) or self.__number != other.__number
         return bool(self.__link.ask("ne", self, other))
 
     def __hash__(self) -> int:
