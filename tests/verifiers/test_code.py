@@ -1106,6 +1106,14 @@ def test_importing_the_scorer_imports_neither_torch_nor_a_checker_of_mathematics
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_the_sandbox_has_one_door(root: Path) -> None:
+    inside = re.compile(r"hf_credit\.verifiers\.(sandbox|keepers|isolation)|verifiers import .*(keepers|isolation)")
+    source = root / "src" / "hf_credit"
+    files = [path for path in source.rglob("*.py") if source / "verifiers" not in path.parents]
+    assert len(files) > 50
+    assert [str(path) for path in files if inside.search(path.read_text())] == []
+
+
 # Reference solutions
 
 Row = tuple[str, str, list[str], str, str | None]

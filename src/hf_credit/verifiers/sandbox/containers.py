@@ -26,9 +26,9 @@ def fill(value: Any, data: Any) -> None:
     Raises:
         wire.WireError: the two are not of one class.
     """
-    base = wire.base_of(value)
-    if base is not type(data) or base not in wire.CHANGING:
+    if wire.base_of(value) is not type(data) or type(data) not in wire.CHANGING:
         raise wire.WireError("the answer is no plain data")
+    base: Any = wire.base_of(value)
     if base in MAPPINGS:
         base.clear(value)
         for key, item in data.items():

@@ -315,11 +315,11 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
         own = {statement.defines for statement in statements if statement.defines is not None}
         link.compare_by_identity(own - {entry_point})
         for statement in statements:
-            name = statement.defines
-            if name not in defined:
+            given = statement.defines
+            if given is None or given not in defined:
                 exec(statement.code, names)
-            elif not _run_class(link, statement, names, name in classes and name != entry_point):
-                names[name] = defined[name][1] or link.ask("global", name)
+            elif not _run_class(link, statement, names, given in classes and given != entry_point):
+                names[given] = defined[given][1] or link.ask("global", given)
         for name in sorted((wanted & later) - names.keys()):
             _take(link, name, defined[name], names)
     except Exception as error:
@@ -345,7 +345,7 @@ def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], s
     before = names.pop(name, None)
     with contextlib.suppress(Exception):
         exec(statement.code, names)
-    kind = names.get(name)
+    kind: Any = names.get(name)
     if solver.is_exception(kind) and issubclass(kind, Exception):
         link.know(name, kind)
     elif shared and tables.sharable(name, kind, NAME):

@@ -43,9 +43,10 @@ def load(source: str | bytes, setup: str) -> tuple[dict[str, Any], dict[str, typ
             if statement.defines is not None:
                 classes[statement.defines] = names[statement.defines]
     exec(compile(source, "<solution>", "exec", dont_inherit=True), names)
-    return names, {
+    shared: dict[str, Any] = {
         name: kind for name, kind in classes.items() if names.get(name) is kind and tables.sharable(name, kind, NAME)
     }
+    return names, shared
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class Solver:
                 return self._take(body)[1][0]
             if operation == "raise":
                 *own, standard, text = self._take(body)[1]
-                named = [kind for name in own if is_exception(kind := self._names.get(name))]
+                named: list[Any] = [self._names[name] for name in own if is_exception(self._names.get(name))]
                 raise (named or [getattr(builtins, standard, Exception)])[0](text)
             wire.send(self._write_end, self.answer(body))  # the function of the test asks something on its part
 

@@ -198,7 +198,7 @@ def names_added(kind: type, base: type) -> list[str]:
 
 
 @functools.lru_cache(maxsize=256)
-def _kin(link: Asks, base: type, name: str, names: tuple[str, ...]) -> type:
+def _kin(link: Any, base: type, name: str, names: tuple[str, ...]) -> type:
     members: dict[str, Any] = {
         "__hash__": base.__hash__,
         "__getattr__": _got,
@@ -259,7 +259,8 @@ def kin(link: Asks, base: type, described: Any) -> type:
         raise wire.WireError("the answer is no plain data")
     allowed = [one for one in names if one in ADDED | _ADDED_OPERATORS or not one.startswith("_")]
     try:
-        return _kin(link, base, name[:100], tuple(allowed))
+        asks: Any = link
+        return _kin(asks, base, name[:100], tuple(allowed))
     except (TypeError, ValueError) as error:
         raise wire.WireError(f"the answer is no plain data ({type(error).__name__})") from None
 

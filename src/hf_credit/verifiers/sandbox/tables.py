@@ -12,6 +12,7 @@ items. Looking through everything would make a thousand calls cost a million loo
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 import operator
 import sys
@@ -143,7 +144,7 @@ class Table:
         for number, _, data in changes:
             inner: list[Any] = []
             plain = ["dict", *data[2:]] if data[0] == "made" else data
-            contents.append((number, decode(plain, lambda one, inner=inner: self._at(one, inner)), inner))
+            contents.append((number, decode(plain, functools.partial(self._at, inner=inner)), inner))
         for number, now, inner in contents:
             value = self._entries[number].value
             if wire.base_of(value) is not None:

@@ -67,11 +67,12 @@ def content(value: Any, other: Other, kept: Other | None = None) -> Any:
 
 def base_of(value: Any) -> Any:
     """The plain class that a value is of, itself or through a subclass; `None` if it is no plain data."""
-    return _base_of(type(value))
+    kind: Any = type(value)
+    return _base_of(kind)
 
 
 @functools.lru_cache(maxsize=512)
-def _base_of(kind: type) -> Any:
+def _base_of(kind: Any) -> Any:
     if kind in _WRITERS or kind in _PLAIN:
         return kind
     return next((base for base in _BASES if issubclass(kind, base)), None)
