@@ -125,7 +125,7 @@ def run_tests(
     The one door to the sandbox: nothing else in this library runs code that it was given. What is guaranteed:
 
     - The code reaches no network, no file but the standard library, no other process and no secret of this program,
-      and never runs as root. `hf_credit.verifiers.isolation` says what each level adds; below `"landlock"` it is refused.
+      and never runs as root. `hf_credit.verifiers.isolation` says what each level adds; without one it is refused.
     - The code never sees the tests, an expected value or the way to the result. It sees what a test passes to it.
     - An outcome is the judge's. An object of the solution equals no plain data, whatever it says of itself.
     - What can change is one thing on both sides: identity, and changes in place, are as in one interpreter.
