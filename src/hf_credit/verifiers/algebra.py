@@ -155,7 +155,7 @@ class Server:
             except ChildProcessError:
                 ended, status = pid, 0
             if ended:
-                late = now > end or os.waitstatus_to_exitcode(status) in (-signal.SIGPROF, -signal.SIGXCPU)
+                late = now > end or os.waitstatus_to_exitcode(status) in (-signal.SIGPROF, -signal.SIGKILL)
                 _tell(descriptor, TIME if late else ENDED)  # behind what the child told; only the first letter counts
                 os.close(descriptor)
                 del self._children[pid]

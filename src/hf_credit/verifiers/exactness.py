@@ -23,7 +23,7 @@ _TRIES = (sympy.Rational(7, 5), sympy.Rational(13, 7))
 
 def numbers_equal(one: Any, other: Any, *_: Any) -> bool:
     """Whether two constants are equal, or two matrices entry by entry."""
-    if isinstance(one, sympy.MatrixBase | sympy.MatrixExpr) and isinstance(other, sympy.MatrixBase | sympy.MatrixExpr):
+    if _is_matrix(one) and _is_matrix(other):
         one, other = one.doit(), other.doit()
         if not isinstance(one, sympy.MatrixBase) or not isinstance(other, sympy.MatrixBase):
             return False
@@ -36,7 +36,7 @@ def numbers_equal(one: Any, other: Any, *_: Any) -> bool:
 
 def expressions_equal(one: Any, other: Any) -> bool:
     """Whether the difference of two expressions is 0, by algebra."""
-    if not isinstance(one, sympy.Expr) or not isinstance(other, sympy.Expr):
+    if not _is_scalar(one) or not _is_scalar(other):
         return False
     if _close(one, other) is False:
         return False
@@ -44,6 +44,14 @@ def expressions_equal(one: Any, other: Any) -> bool:
     if difference == 0:
         return True
     return bool(sympy.simplify(difference) == 0)
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, sympy.MatrixBase | sympy.MatrixExpr)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, sympy.Expr) and not _is_matrix(value)
 
 
 def relations_equal(gold: Any, said: Any, *_: Any) -> bool:
@@ -78,7 +86,7 @@ def _same(golds: list[Any], saids: list[Any]) -> bool:
 
 def _close(one: Any, other: Any) -> bool | None:
     """Whether two expressions agree to many digits: exact for constants, `None` if it takes algebra to say."""
-    if not isinstance(one, sympy.Expr) or not isinstance(other, sympy.Expr):
+    if not _is_scalar(one) or not _is_scalar(other):
         return None
     names = sorted(one.free_symbols | other.free_symbols, key=str)
     if not names:

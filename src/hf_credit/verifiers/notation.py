@@ -39,7 +39,7 @@ NAME = re.compile(
 
 _NODES = frozenset({
     "Integer", "Rational", "Half", "One", "Zero", "NegativeOne", "Float", "Pi", "Exp1", "ImaginaryUnit", "EulerGamma",
-    "Infinity", "NegativeInfinity", "Symbol", "Add", "Mul", "Pow", "UnevaluatedExpr", "Abs", "floor", "ceiling",
+    "Infinity", "NegativeInfinity", "ComplexInfinity", "NaN", "Symbol", "Add", "Mul", "Pow", "UnevaluatedExpr", "Abs", "floor", "ceiling",
     "factorial", "binomial", "Mod", "Max", "Min", "exp", "log", "sin", "cos", "tan", "cot", "sec", "csc",
     "asin", "acos", "atan", "acot", "asec", "acsc", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "Tuple", "FiniteSet", "Interval", "Union", "Intersection", "Complement", "EmptySet", "Reals", "Naturals", "Integers",
