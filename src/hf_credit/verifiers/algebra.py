@@ -37,10 +37,11 @@ _REAP_MS = 20
 
 # What SymPy imports from within functions. A child cannot: it opens no file of an installed package.
 _LATE = """
-assumptions.facts assumptions.lra_satask assumptions.satask assumptions.wrapper combinatorics combinatorics.permutations
-logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory physics.units polys.dispersion
-polys.distributedmodules polys.domains.old_fractionfield polys.domains.old_polynomialring polys.domains.quotientring
-sets.setexpr sets.handlers.add sets.handlers.functions sets.handlers.issubset sets.handlers.mul sets.handlers.power
+assumptions.facts assumptions.lra_satask assumptions.satask assumptions.wrapper combinatorics
+combinatorics.permutations logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
+physics.units polys.dispersion polys.distributedmodules polys.domains.old_fractionfield
+polys.domains.old_polynomialring polys.domains.quotientring sets.setexpr sets.handlers.add
+sets.handlers.functions sets.handlers.issubset sets.handlers.mul sets.handlers.power
 tensor.array.array_derivatives tensor.array.expressions tensor.tensor
 """.split()  # noqa: SIM905
 
@@ -294,7 +295,7 @@ def comparison() -> Any:
     return compare
 
 
-_DECIMAL = re.compile(r"(?<![\d.,])((?:\d{1,3}(?:,\d{3})+|\d+)?)\.(\d+)(?![\d.])")
+_DECIMAL = re.compile(r"(?<![\d.])((?:\d{1,3}(?:,\d{3})+|\d+)?)\.(\d+)(?![\d.])")
 _UNIT_I = re.compile(r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|_(?:\{[^{}]*\}|.)|i")
 
 

@@ -154,9 +154,9 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     """
     if clash(gold.unit, answer.unit):
         return False
-    if gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold()):
-        if len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
-            return True
+    alike = gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold())
+    if alike and len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
+        return True
     values = _number(gold), _number(answer)
     if values[0] is not None and values[1] is not None:
         return same(values[0], values[1])

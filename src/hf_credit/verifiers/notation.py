@@ -1,7 +1,7 @@
 r"""Which writing the algebra is asked about: a short list, so that no text can become a program.
 
-SymPy keeps text as the *name* of a symbol and, in some places (`Sum.evalf`, `nsolve`, roots of polynomials), compiles a
-function whose source holds such names. So two lists stand before it, one for the text and one for the tree that is
+SymPy keeps text as the *name* of a symbol and, in some places (`Sum.evalf`, `nsolve`, roots of polynomials), compiles
+a function whose source holds such names. So two lists stand before it, one for the text and one for the tree that is
 read from it: plain short names, commands and kinds of nodes that an answer needs, and no sums, products, integrals,
 limits, or texts within formulas. What is not on them equals nothing but the same text.
 """
@@ -15,7 +15,8 @@ COMMANDS = frozenset({
     "frac", "sqrt", "pi", "infty", "cdot", "times", "div", "pm", "mp", "binom", "left", "right",
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp",
     "lfloor", "rfloor", "lceil", "rceil", "lvert", "rvert", "vert", "max", "min", "gcd", "lcm", "mod",
-    "cup", "cap", "setminus", "emptyset", "varnothing", "in", "le", "ge", "leq", "geq", "lt", "gt", "ne", "neq", "approx",
+    "cup", "cap", "setminus", "emptyset", "varnothing", "in", "le", "ge", "leq", "geq", "lt", "gt", "ne", "neq",
+    "approx",
     "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "kappa", "lambda",
     "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega",
     "Gamma", "Delta", "Theta", "Lambda", "Xi", "Sigma", "Phi", "Psi", "Omega",
@@ -39,11 +40,12 @@ NAME = re.compile(
 
 _NODES = frozenset({
     "Integer", "Rational", "Half", "One", "Zero", "NegativeOne", "Float", "Pi", "Exp1", "ImaginaryUnit", "EulerGamma",
-    "Infinity", "NegativeInfinity", "ComplexInfinity", "NaN", "Symbol", "Add", "Mul", "Pow", "UnevaluatedExpr", "Abs", "floor", "ceiling",
+    "Infinity", "NegativeInfinity", "ComplexInfinity", "NaN",
+    "Symbol", "Add", "Mul", "Pow", "UnevaluatedExpr", "Abs", "floor", "ceiling",
     "factorial", "binomial", "Mod", "Max", "Min", "exp", "log", "sin", "cos", "tan", "cot", "sec", "csc",
     "asin", "acos", "atan", "acot", "asec", "acsc", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "Tuple", "FiniteSet", "Interval", "Union", "Intersection", "Complement", "EmptySet", "Reals", "Naturals", "Integers",
-    "Rationals", "Complexes", "Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan",
+    "Tuple", "FiniteSet", "Interval", "Union", "Intersection", "Complement", "EmptySet", "Reals", "Naturals",
+    "Integers", "Rationals", "Complexes", "Equality", "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan",
     "GreaterThan", "And", "BooleanTrue", "BooleanFalse",
     "MutableDenseMatrix", "ImmutableDenseMatrix", "MatAdd", "MatMul", "MatPow",
 })  # fmt: skip

@@ -28,9 +28,11 @@ _UNITS = {
     "m": "m meter metre 米", "km": "km kilometer kilometre 千米 公里", "inch": "in inch inche", "foot": "ft foot feet",
     "yard": "yd yard", "mile": "mi mile", "mg": "mg milligram", "g": "g gram 克", "kg": "kg kilogram 千克 公斤",
     "ton": "ton tonne 吨", "pound": "lb pound", "ounce": "oz ounce", "second": "s sec second 秒",
-    "minute": "min minute 分钟", "hour": "h hr hour 小时", "day": "day 天", "week": "week 周 星期", "month": "month 个月",
+    "minute": "min minute 分钟", "hour": "h hr hour 小时", "day": "day 天", "week": "week 周 星期",
+    "month": "month 个月",
     "year": "yr year 年", "ml": "ml milliliter millilitre 毫升", "liter": "l liter litre 升", "gallon": "gal gallon",
-    "dollar": "dollar usd", "cent": "cent", "euro": "euro eur", "yuan": "yuan rmb 元", "jiao": "角", "rupee": "rupee",
+    "dollar": "dollar usd", "cent": "cent", "euro": "euro eur", "yuan": "yuan rmb 元",
+    "jiao": "角", "rupee": "rupee",
     "degree": "degree deg", "radian": "radian rad", "am": "am", "pm": "pm", "^2": "sq square 平方", "^3": "cubic 立方",
     "mile hour": "mph", "km hour": "kph kmh",
 }  # fmt: skip
