@@ -5,7 +5,8 @@ that take algebra, each right in half of the replies. The other side calls `pars
 process, for every reply and its gold answer, as a loop over a dataset would; its alarm is left on, as by default.
 
 The two sides differ: ours finds the answer in the reply by its own rules, decides numbers without algebra and asks
-a confined child of a second process about each of the rest. Seconds are those on the clock, since that process's count as well.
+a confined child of a second process about each of the rest. Seconds are those on the clock, since
+those of the other processes count as well.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def main(arguments_given: list[str] | None = None) -> None:
     WORKER.close()
     text = (
         "Mathematical answers checked a second, on the clock, by one caller; medians over repeats in turns. Numbers "
-        "are decided without algebra; expressions take a confined process each. A tower of powers is refused before it "
-        "is computed; the library called directly is left out there, as its alarm cannot interrupt the computation."
+        "are decided without algebra; expressions take a confined process each. A tower of powers is refused before "
+        "it is computed; the library called directly is left out there, as its alarm cannot interrupt the computation."
     )
     report(options, "answers", text, rows)
 

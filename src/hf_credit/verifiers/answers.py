@@ -73,8 +73,7 @@ def normal(answer: str) -> Answer:
         text = pattern.sub(new, text)
     text = _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
     text = re.sub(r"\s+", " ", text).strip().strip("*`")
-    for pattern, new in _SPACED:
-        text = pattern.sub(new, text)
+    text = _LIST.sub(",", _GROUPS.sub(lambda found: found.group().replace(" ", ""), text))
     text = re.sub(r"[\s.,;:。]+$", "", text)
     while text.startswith("{") and text.endswith("}") and _closes_at_end(text):
         text = text[1:-1].strip()
@@ -109,10 +108,8 @@ def _closes_at_end(text: str) -> bool:
 
 
 # Numbers in groups of three, 10 080, and lists in words, 1 and 2.
-_SPACED = [
-    (re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])"), lambda found: found.group().replace(" ", "")),
-    (re.compile(r"(?<=[\d)}])(?:,| ?,)? (?:and|or) (?=[\d(\\-])"), ","),
-]
+_GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
+_LIST = re.compile(r"(?<=[\d)}])(?:,| ?,)? (?:and|or) (?=[\d(\\-])")
 _MARKS = [
     (re.compile(r"\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])"), frozenset({"degree"})),
     (re.compile(r"\\\$"), frozenset({"dollar"})),
@@ -167,7 +164,7 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
         if ":" in one.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", one.key) or _is_words(one):
             return False
     parts = _split(gold.text), _split(answer.text)
-    golds, answers = ([one for part in parts[side][1] if (one := number(part))] for side in (0, 1))
+    golds, answers = ([read for part in parts[side][1] if (read := number(part))] for side in (0, 1))
     if len(golds) == len(parts[0][1]) and len(answers) == len(parts[1][1]) and max(len(golds), len(answers)) > 1:
         return _same_numbers(parts[0][0], parts[1][0], golds, answers)
     if _GAP.search(gold.text) or _GAP.search(answer.text):
