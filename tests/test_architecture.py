@@ -74,6 +74,8 @@ TRL_CONVENTIONS = {"_tag_names", "_name", "_paper"}
 MAX_LINES = 350
 LONG_MODULES: dict[str, str] = {  # path: why it is better whole
     "trainers/base.py": "the one place that knows TRL's loss: what it weighs anew stands beside what it calls",
+    "verifiers/sandbox/judge.py": "what holds the tests and what asks the solver share every name of the protocol",
+    "verifiers/sandbox/wire.py": "a writer and a reader of each tag, read side by side",
 }
 TESTED_ELSEWHERE: dict[str, str] = {}  # path: where and why
 
