@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import discounted_returns, group_in_group_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, sound
-from hf_credit.methods.turns import by_turn, matrix, paid
-from hf_credit.rollouts import Decision, Interaction
+from hf_credit.methods.turns import ANCHORS, by_turn, matrix, paid, state_numbers
 from hf_credit.rollouts.runner import Runner
 
 PAPER = {
@@ -20,7 +17,6 @@ PAPER = {
     "id": "2505.10978",
     "citation": "Group-in-Group Policy Optimization for LLM Agent Training. arXiv:2505.10978",
 }
-ANCHORS = ("observation", "context", "state")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +26,7 @@ class GroupInGroup:
     Episodes that failed get no credit.
 
     Args:
-        anchor: what two steps of one event type must have in common: the `"observation"`, the last message that was
-            shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction, which must be hashable.
+        anchor: as in `state_numbers`.
         gamma: discount of the next step's return, in [0, 1].
         weight, normalise, by_steps, eps: as in `group_in_group_advantages`.
     """
@@ -56,19 +51,14 @@ class GroupInGroup:
         rows = sound(collected)
         outcomes, groups = outcomes_of(collected, rows)
         rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
-        numbers: dict[Hashable, int] = {}
-        anchors = [
-            numbers.setdefault((collected.instances[row], *(self._anchor(one, runner) for one in step)), len(numbers))
-            for row in rows
-            for step in collected.episodes[row].steps
-        ]
+        states = state_numbers(collected, rows, self.anchor, runner)
         rollouts, _ = active.nonzero(as_tuple=True)
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(
             outcomes,
             groups,
             discounted_returns(rewards, active, self.gamma)[active],
-            torch.tensor(anchors, dtype=torch.long),
+            torch.tensor(states, dtype=torch.long),
             rollouts,
             self.weight,
             self.normalise,
@@ -76,18 +66,6 @@ class GroupInGroup:
             self.eps,
         )
         return Credit(decisions=by_turn(collected, rows, advantages))
-
-    def _anchor(self, decision: Decision, runner: Runner) -> Hashable:
-        if self.anchor == "state":
-            return decision.event, decision.state
-        if self.anchor == "context":
-            return decision.event, decision.context_ids
-        return decision.event, _last_message(runner.interaction, decision)
-
-
-def _last_message(interaction: Interaction[Any], decision: Decision) -> str:
-    requests = interaction.pending(decision.state)
-    return next(one.messages[-1]["content"] for one in requests if one.event == decision.event)
 
 
 def gigpo(

@@ -50,13 +50,13 @@ class WhitenedReturns:
         told, own = everywhere(list(zip(outcomes.tolist(), lengths, strict=True)), runner)
         everyone = torch.tensor([length for _, length in told], dtype=torch.long)
         returns = token_returns(torch.tensor([value for value, _ in told], dtype=torch.float64), everyone, self.gamma)
-        values = whitened(returns, correction=self.correction).tolist()
         first = int(everyone[: own.start].sum())
+        values = whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist()
         given: dict[str, DecisionCredit] = {}
-        for row, start in zip(rows, accumulate(lengths, initial=first), strict=False):
+        for row, start in zip(rows, accumulate(lengths, initial=0), strict=False):
             for decision in collected.episodes[row].decisions:
                 tokens = tuple(values[start : start + len(decision.action_ids)])
-                given[decision.id] = tokens if self.gamma < 1 else (tokens[0] if tokens else None)
+                given[decision.id] = tokens if self.gamma < 1 else next(iter(tokens), None)
                 start += len(tokens)
         return Credit(decisions=place(collected, given))
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
 
 from hf_credit.collectors import Collected, Collector, Group, Single, Verified
 from hf_credit.methods.base import DecisionCredit, average
-from hf_credit.rollouts import Episode
+from hf_credit.rollouts import Decision, Episode
+from hf_credit.rollouts.runner import Runner
+
+ANCHORS = ("observation", "context", "state")
+"""What tells that two states are equal."""
 
 SOURCES = ("reward", "verdict")
 """Where turns have their scores from: what the Interaction pays for a step, or what an oracle says of it."""
@@ -62,6 +66,32 @@ def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> li
         steps = collected.episodes[row].steps
         per_decision[row] = [value for step, value in zip(steps, values, strict=False) for _ in step]
     return average(collected, per_decision)
+
+
+def state_numbers(collected: Collected, rows: Sequence[int], anchor: str, runner: Runner) -> list[int]:
+    """A number for each step of some of the trained samples, the same for steps of one instance from equal states.
+
+    Args:
+        collected: of this process.
+        rows: the places of the samples.
+        anchor: what the decisions of two steps must have in common, beside their event types: the `"observation"`,
+            the last message that was shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction,
+            which must be hashable.
+        runner: knows the Interaction.
+    """
+
+    def of(decision: Decision) -> Hashable:
+        if anchor == "observation":
+            requests = runner.interaction.pending(decision.state)
+            return next(str(one.messages[-1]["content"]) for one in requests if one.event == decision.event)
+        return decision.context_ids if anchor == "context" else decision.state
+
+    numbers: dict[Hashable, int] = {}
+    return [
+        numbers.setdefault((collected.instances[row], tuple((one.event, of(one)) for one in step)), len(numbers))
+        for row in rows
+        for step in collected.episodes[row].steps
+    ]
 
 
 def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
