@@ -25,7 +25,7 @@ def problem(path: Path, *arguments: str) -> str:
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
     assert job.game.method == path.parent.name
-    assert job.args.trajectories_per_update
+    assert job.args.instances_per_update
     assert job.setup().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
@@ -170,3 +170,10 @@ def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path])
     path = recipe().with_name("without.yaml")
     path.write_text(yaml.safe_dump(values))
     assert read_job(["--config", str(path)]).game.method == "verifiable_process"
+
+
+def test_checkpoints_that_nobody_would_save_are_refused(recipe: Callable[..., Path]) -> None:
+    path = str(recipe())
+    with pytest.raises(ValueError, match="save_steps needs save_strategy 'steps', got 'no'"):
+        read_job(["--config", path, "--save_steps", "10"])
+    read_job(["--config", path, "--save_steps", "10", "--save_strategy", "steps"])

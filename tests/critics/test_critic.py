@@ -16,10 +16,10 @@ from peft import LoraConfig, get_peft_model
 
 from hf_credit import make
 from hf_credit.credit import clipped_value_loss
+from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 
 SIZES = {"hidden_size": 16, "heads": 2}
 
@@ -236,6 +236,24 @@ def test_mini_batches_take_every_sequence_once_a_pass(build):
     for each in range(3):
         assert sorted(torch.cat(steps[3 * each : 3 * each + 3]).tolist()) == list(range(10))
     assert torch.cat(steps[:3]).tolist() != torch.cat(steps[3:6]).tolist()
+
+
+def test_each_fit_takes_sequences_in_an_order_of_its_own(build, batch):
+    critic = build(mini_batch_rows=1)
+    seen = []
+
+    def remember(rows, sums):
+        seen.append(rows["prompt_ids"][0].tolist())
+        return 0.0
+
+    critic._one_step = remember
+    for _ in range(4):
+        critic.fit(
+            batch, RETURNS, torch.tensor([list(one.loss_mask) + [0] * (4 - len(one.loss_mask)) for one in ROWS])
+        )
+    orders = [tuple(map(tuple, seen[start : start + 4])) for start in range(0, 16, 4)]
+    assert all(len(set(order)) == 4 for order in orders)
+    assert len(set(orders)) > 1
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_told(build, batch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import logging
@@ -42,7 +43,7 @@ SHARDED = {
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
 FOUR_UPDATES_OF_ONE_GENERATION = {
-    "trajectories_per_update": None,
+    "instances_per_update": None,
     "per_device_train_batch_size": 4,
     "steps_per_generation": 2,
     "gradient_accumulation_steps": 1,
@@ -207,7 +208,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
     assert found["log"] == expected["log"]
     assert policy_of(output) == policy_of(whole)
     # One process alone would see other episodes.
-    alone = {**settings, "trajectories_per_update": 8}
+    alone = {**settings, "instances_per_update": 8}
     with pytest.raises(ValueError, match=r"processes 1 in place of 2 .*resume_with_changed=.*'processes'"):
         runs.build(micro_policy, output, **alone).train(resume_from_checkpoint=output / "checkpoint-3")
     accepted = ["processes", "gradient_accumulation_steps", "steps_per_generation"]
@@ -442,13 +443,29 @@ def test_a_later_pass_over_a_stream_is_not_resumed_silently(
     assert "in a later pass over a stream, which starts with its first task" in caplog.text
 
 
-def test_no_secret_is_recorded(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
-    settings = {"hub_token": "hf_one", "model_init_kwargs": {"token": "hf_two", "attn_implementation": "sdpa"}}
-    runs.build(micro_policy, tmp_path, max_steps=1, **settings).train()
-    recorded = (tmp_path / "checkpoint-1" / MANIFEST).read_text()
-    assert '"attn_implementation": "sdpa"' in recorded
-    assert "hf_one" not in recorded
-    assert "hf_two" not in recorded
+def test_no_secret_is_in_any_file_that_a_run_writes_but_pushing_still_has_it(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    settings = {
+        "hub_token": "hf_secret_one",
+        "model_init_kwargs": {"token": "hf_secret_two", "attn_implementation": "sdpa"},
+        "vllm_server_base_url": "http://me:hf_secret_three@host:8000",
+    }
+    trainer = runs.build(micro_policy, tmp_path, max_steps=1, **settings)
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    trainer.save_state()
+    trainer.create_model_card()
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert [path for path, content in written.items() if b"hf_secret" in content] == []
+    assert '"attn_implementation": "sdpa"' in (tmp_path / "checkpoint-1" / MANIFEST).read_text()
+    for folder in ("checkpoint-1", "saved"):
+        args = torch.load(tmp_path / folder / "training_args.bin", weights_only=False)
+        assert (args.hub_token, args.model_init_kwargs) == (None, {"attn_implementation": "sdpa"})
+        assert args.learning_rate == trainer.args.learning_rate
+    for args in (trainer.args, copy.copy(trainer.args), copy.deepcopy(trainer.args)):
+        assert args.hub_token == "hf_secret_one"
+        assert args.model_init_kwargs["token"] == "hf_secret_two"
 
 
 class Adds(CheckpointCallback):
