@@ -142,8 +142,10 @@ def test_states_of_one_tree_are_chosen_apart_from_those_of_others(chat):
 
 def test_nothing_forks_from_an_episode_that_failed(chat):
     for collector in RandomForks(trees=2, expansions=2), UncertainForks(initial=2, forks=2):
-        collected = collector([{}], local(chat, letters="x"))
-        assert [sample.episode.ending for sample in collected.samples] == [Ending.ERROR] * 2
+        collected = collector([{}, {}], local(chat, letters="xx" + "abacab" * 9))
+        failed = [sample for sample in collected.samples if sample.episode.ending == Ending.ERROR]
+        assert [(sample.instance, sample.source) for sample in failed] == [(0, ""), (0, "")]
+        assert {sample.instance for sample in collected.samples if sample.source} == {1}
 
 
 def test_a_fork_that_fails_is_kept_and_not_forked_from(chat):

@@ -102,6 +102,7 @@ def test_turns_that_were_not_reached_paid_nothing():
 def test_integers_are_promoted_and_no_rollouts_have_no_credit():
     whole, active, groups = torch.tensor([[1], [0]]), torch.ones(2, 1).bool(), torch.zeros(2).long()
     assert alive_advantages(whole, active, groups).tolist() == [[1.0], [-1.0]]
+    assert alive_advantages(whole, active.long(), groups).tolist() == [[1.0], [-1.0]]
     assert all_turns_advantages(whole.bool(), torch.tensor([1, 0]), active, groups).tolist() == [[2.0], [-2.0]]
     empty, none = torch.zeros(0, 1), torch.zeros(0).long()
     assert alive_advantages(empty, empty.bool(), none).shape == (0, 1)

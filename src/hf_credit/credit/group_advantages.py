@@ -7,6 +7,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from hf_credit.credit.grouping import group_scaled
+from hf_credit.credit.inputs import result_dtype
 from hf_credit.credit.leave_one_out import full_mean
 
 SCALES = ("group", "batch", "none")
@@ -32,7 +33,7 @@ def group_advantages(
         eps: added to the standard deviation, above 0.
 
     Returns:
-        In the floating dtype of `outcomes`, or float32.
+        In the dtype of `outcomes`, torch's default for integers and booleans.
 
     Raises:
         ValueError: `scale` is unknown, `eps` is not above 0, shapes differ, or an outcome is not finite.
@@ -47,7 +48,7 @@ def group_advantages(
         advantages = group_scaled(advantages, groups, eps, correction=1)
     elif scale == "batch":
         advantages = group_scaled(advantages, torch.zeros_like(groups), eps, correction=1, of=values)
-    return advantages.to(torch.promote_types(outcomes.dtype, torch.float32))
+    return advantages.to(result_dtype(outcomes))
 
 
 def tree_group_advantages(

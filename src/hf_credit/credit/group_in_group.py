@@ -7,6 +7,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from hf_credit.credit.grouping import group_scaled
+from hf_credit.credit.inputs import result_dtype
 from hf_credit.credit.leave_one_out import full_mean
 
 
@@ -43,7 +44,7 @@ def group_in_group_advantages(
         eps: added to standard deviations, above 0.
 
     Returns:
-        One for each step, in the floating dtype of `returns` or float32.
+        One for each step, in the dtype of `returns`, torch's default for integers and booleans.
 
     Raises:
         ValueError: `weight` is below 0, `eps` is not above 0, shapes differ, or a number is not finite.
@@ -59,4 +60,4 @@ def group_in_group_advantages(
     of_members = compared(outcomes[members], groups[members])
     of_episodes = of_members if by_steps else of_members[rollouts]
     advantages = of_episodes + weight * compared(returns, anchors)
-    return advantages.to(torch.promote_types(returns.dtype, torch.float32))
+    return advantages.to(result_dtype(returns))

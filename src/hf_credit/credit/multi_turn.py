@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Real, Shaped
 from torch import Tensor
 
 from hf_credit.credit.group_advantages import group_advantages
+from hf_credit.credit.inputs import as_mask, result_dtype
 
 
 def multi_turn_advantages(
     rewards: Shaped[Tensor, "rollouts turns"],
     outcomes: Shaped[Tensor, " rollouts"],
-    active: Bool[Tensor, "rollouts turns"],
+    active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
     turn_weight: float = 1.0,
     gamma: float = 1.0,
@@ -42,7 +43,7 @@ def multi_turn_advantages(
         eps: as in `group_advantages`.
 
     Returns:
-        In the floating dtype of `rewards`, or float32; 0 where inactive.
+        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
         ValueError: `turn_weight` or `gamma` is out of range, or as `group_advantages`.
@@ -51,6 +52,7 @@ def multi_turn_advantages(
         raise ValueError(
             f"turn_weight must be at least 0 and gamma in [0, 1], got {turn_weight} and {gamma}; 1 and 1 are usual."
         )
+    active = as_mask(active, "active")
     of_outcomes = group_advantages(outcomes.double(), groups, eps=eps)
     advantages = torch.zeros(rewards.shape, dtype=torch.float64)
     turns = active.sum(dim=1)
@@ -69,4 +71,4 @@ def multi_turn_advantages(
         first = torch.where(active[:, 0], rewards[:, 0].double(), 0)
         combined = group_advantages(turn_weight * first + outcomes.double(), groups, eps=eps)
         advantages[:, 0] = torch.where(turns == 1, combined, advantages[:, 0])
-    return torch.where(active, advantages, 0).to(torch.promote_types(rewards.dtype, torch.float32))
+    return torch.where(active, advantages, 0).to(result_dtype(rewards))

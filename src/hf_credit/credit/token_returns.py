@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from hf_credit.credit.inputs import result_dtype
+
 
 def token_returns(
     outcomes: Shaped[Tensor, " rollouts"], lengths: Int[Tensor, " rollouts"], gamma: float = 1.0
@@ -22,8 +24,8 @@ def token_returns(
         gamma: in [0, 1].
 
     Returns:
-        The tokens of the first rollout, those of the second, and so on, in the floating dtype of `outcomes` or
-        float32.
+        The tokens of the first rollout, those of the second, and so on, in the dtype of `outcomes`, torch's default
+        for integers and booleans.
 
     Raises:
         ValueError: `gamma` is outside [0, 1].
@@ -33,4 +35,4 @@ def token_returns(
     ends = lengths.cumsum(0)
     left = ends.repeat_interleave(lengths) - 1 - torch.arange(int(lengths.sum()))
     returns = outcomes.double().repeat_interleave(lengths) * torch.tensor(gamma, dtype=torch.float64) ** left
-    return returns.to(torch.promote_types(outcomes.dtype, torch.float32))
+    return returns.to(result_dtype(outcomes))

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from hf_credit.credit.inputs import result_dtype
+
 
 def branch_advantages(
     parents: Int[Tensor, " vertices"], outcomes: Shaped[Tensor, " vertices"]
@@ -22,7 +24,8 @@ def branch_advantages(
 
     Returns:
         The advantage of the branch to each vertex, exactly 0 where the siblings are worth the same and for roots, in
-        the floating dtype of `outcomes` or float32; and how many siblings it has, itself included, 0 for roots.
+        the dtype of `outcomes`, torch's default for integers and booleans; and how many siblings it has, itself
+        included, 0 for roots.
 
     Raises:
         ValueError: a parent does not come before its child.
@@ -43,5 +46,5 @@ def branch_advantages(
             values[vertex] = lowest + beyond
             for child in own:
                 advantages[child], siblings[child] = values[child] - lowest - beyond, len(own)
-    dtype = torch.promote_types(outcomes.dtype, torch.float32)
+    dtype = result_dtype(outcomes)
     return torch.tensor(advantages, dtype=dtype), torch.tensor(siblings, dtype=torch.long)

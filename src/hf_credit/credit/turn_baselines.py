@@ -7,15 +7,18 @@ means as a rollout has turns: to go on then costs the means of all turns ahead (
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Real, Shaped
 from torch import Tensor
 
+from hf_credit.credit.inputs import as_mask, result_dtype
 from hf_credit.credit.leave_one_out import leave_one_out
 from hf_credit.credit.returns import discounted_returns
 
 
 def alive_advantages(
-    rewards: Shaped[Tensor, "rollouts turns"], active: Bool[Tensor, "rollouts turns"], groups: Int[Tensor, " rollouts"]
+    rewards: Shaped[Tensor, "rollouts turns"],
+    active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
+    groups: Int[Tensor, " rollouts"],
 ) -> Float[Tensor, "rollouts turns"]:
     """The return from a turn on, less the mean return of the other rollouts that reached this turn.
 
@@ -31,11 +34,12 @@ def alive_advantages(
         groups: the prompt of each rollout: any integers.
 
     Returns:
-        In the floating dtype of `rewards`, or float32; 0 where inactive.
+        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
         ValueError: as `leave_one_out`.
     """
+    active = as_mask(active, "active")
     returns = discounted_returns(rewards.double(), active, 1.0)
     rollouts, turns = active.nonzero(as_tuple=True)
     group = torch.unique(groups, return_inverse=True)[1]
@@ -43,13 +47,13 @@ def alive_advantages(
     _, place, members = torch.unique(alive, return_inverse=True, return_counts=True)
     advantages = torch.zeros_like(returns)
     advantages[active] = torch.where(members[place] > 1, leave_one_out(values, alive), values)
-    return advantages.to(torch.promote_types(rewards.dtype, torch.float32))
+    return advantages.to(result_dtype(rewards))
 
 
 def all_turns_advantages(
     rewards: Shaped[Tensor, "rollouts turns"],
     outcomes: Shaped[Tensor, " rollouts"],
-    active: Bool[Tensor, "rollouts turns"],
+    active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
 ) -> Float[Tensor, "rollouts turns"]:
     """The return from a turn on, less the others' mean reward at this and every later turn and their mean outcome.
@@ -65,11 +69,12 @@ def all_turns_advantages(
         active, groups: as in `alive_advantages`.
 
     Returns:
-        In the floating dtype of `rewards`, or float32; 0 where inactive.
+        In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
         ValueError: as `leave_one_out`.
     """
+    active = as_mask(active, "active")
     paid = torch.where(active, rewards.double(), 0)
     returns = paid.flip(1).cumsum(1).flip(1) + outcomes.double()[:, None]
     _, place, members = torch.unique(groups, return_inverse=True, return_counts=True)
@@ -77,4 +82,4 @@ def all_turns_advantages(
     for turn in range(returns.shape[1]):
         own = returns[:, turn].contiguous()
         advantages[:, turn] = torch.where(members[place] > 1, leave_one_out(own, groups), own)
-    return torch.where(active, advantages, 0).to(torch.promote_types(rewards.dtype, torch.float32))
+    return torch.where(active, advantages, 0).to(result_dtype(rewards))

@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Real, Shaped
 from torch import Tensor
 
+from hf_credit.credit.inputs import as_mask, result_dtype
 from hf_credit.credit.leave_one_out import full_mean
 
 
 def score_deltas(
-    scores: Shaped[Tensor, "rollouts turns"], known: Bool[Tensor, "rollouts turns"]
+    scores: Shaped[Tensor, "rollouts turns"], known: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"]
 ) -> Float[Tensor, "rollouts turns"]:
     """What each turn changed: its score less the last one known before it.
 
@@ -20,7 +21,7 @@ def score_deltas(
         scores: after each turn, in any unit; anything where not known.
         known: whether the turn has a score.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    known, scores = as_mask(known, "known"), scores.to(result_dtype(scores))
     deltas = torch.zeros_like(scores)
     last = torch.zeros_like(deltas[:, 0])
     seen = torch.zeros_like(known[:, 0])
@@ -34,7 +35,7 @@ def score_deltas(
 def turn_credit(
     deltas: Shaped[Tensor, "rollouts turns"],
     rewards: Shaped[Tensor, " rollouts"],
-    active: Bool[Tensor, "rollouts turns"],
+    active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     tokens: Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
     gamma: float = 0.9,
@@ -57,13 +58,14 @@ def turn_credit(
         beta: how far credit may differ between turns, at least 0.
 
     Returns:
-        In the floating dtype of `deltas`, or float32; 0 where inactive.
+        In the dtype of `deltas`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
         ValueError: `gamma` or `beta` is out of range, or as `full_mean`.
     """
     if not (0 <= gamma <= 1 and beta >= 0):
         raise ValueError(f"gamma must be in [0, 1] and beta at least 0, got {gamma} and {beta}; .9 and 1 are usual.")
+    active = as_mask(active, "active")
     own = torch.where(active, deltas.double(), 0)
     turns = torch.arange(own.shape[1])
     distance = (turns[:, None] - turns[None, :]).double()  # from the turn that changed it back to the turn credited
@@ -73,4 +75,4 @@ def turn_credit(
     mean = (share * credit).sum(dim=1) / share.sum(dim=1).clamp(min=1)
     level = full_mean(rewards.double() + own.sum(dim=1), groups)
     advantages = level[:, None] + beta * (credit - mean[:, None])
-    return torch.where(active, advantages, 0).to(torch.promote_types(deltas.dtype, torch.float32))
+    return torch.where(active, advantages, 0).to(result_dtype(deltas))

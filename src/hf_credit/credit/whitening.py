@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Real, Shaped
 from torch import Tensor
 
+from hf_credit.credit.inputs import result_dtype
+
 
 def whitened(
     values: Shaped[Tensor, " members"],
@@ -26,7 +28,8 @@ def whitened(
         correction: 1 for the sample's variance, as in TRL and verl; 0 for the population's, as in OpenRLHF.
 
     Returns:
-        In the floating dtype of `values`, or float32; exactly 0 where the values of positive weight are equal.
+        In the dtype of `values`, torch's default for integers and booleans; exactly 0 where the values of positive
+        weight are equal.
 
     Raises:
         ValueError: `eps` is below 0, or a value is not finite.
@@ -36,7 +39,7 @@ def whitened(
     if not bool(values.isfinite().all()):
         raise ValueError("values must be finite, got NaN or infinity; leave out what has no value.")
     weights = torch.ones(len(values), dtype=torch.float64) if weights is None else weights.double()
-    dtype = torch.promote_types(values.dtype, torch.float32)
+    dtype = result_dtype(values)
     counted = weights > 0
     if not counted.any():
         return torch.zeros(len(values), dtype=dtype)
