@@ -123,3 +123,25 @@ def test_a_dataset_without_the_split_or_of_an_unknown_kind_is_refused(
     (tmp_path / "rows.txt").write_text("")
     with pytest.raises(ValueError, match=r"must end in \.json, \.jsonl, \.csv, \.parquet"):
         build_trainer(read_job(["--config", str(recipe(dataset_name=str(tmp_path / "rows.txt")))]))
+
+
+def test_no_file_of_a_run_or_of_its_report_holds_a_secret(
+    recipe: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = recipe(
+        max_steps=1,
+        hub_token="hf_secret_one",
+        save_strategy="steps",
+        save_steps=1,
+        model_init_kwargs={"token": "hf_secret_two"},
+        chat_template_kwargs={"api_key": "hf_secret_three"},
+    )
+    run = tmp_path / "run"
+    assert command("train", path).code == 0
+    played = command("evaluate", run, "--episodes", 2, "--output", run / "evaluation.json")
+    assert played.code == 0, played.err
+    assert command("report", run).code == 0
+    written = {path.relative_to(run).as_posix(): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    files = {"config.yaml", "run.json", "training_args.bin", "checkpoint-1/training_args.bin", "report/report.md"}
+    assert files <= written.keys()
+    assert [name for name, content in written.items() if b"hf_secret" in content] == []

@@ -45,6 +45,13 @@ TopKOption = Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for
 FirstTaskOption = Annotated[int, typer.Option(help="Index of the first task.", min=0)]
 BatchSizeOption = Annotated[int, typer.Option(help="Episodes under way at once.", min=1)]
 DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run code that a policy's folder or repository holds or names: its model's, and its scorer.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 

@@ -26,9 +26,6 @@ OWN_TASKS = {"relay": "hf_credit.collaborations.relay:relay_tasks"}
 PLAYERS = {"relay": "hf_credit.collaborations.relay:relay_player"}
 """Who plays a collaboration from a script: a function of the quality, and of the collaboration's options."""
 
-OWN_SCORERS = ("hf_credit.verifiers.math:score_task", "hf_credit.verifiers.code:score")
-"""Scorers of this library, which a policy from the Hub may name: they are no code of others."""
-
 _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -42,20 +39,6 @@ def open_task(setup: GameSetup) -> Interaction[Any]:
         return setup.interaction()
     with _importing_from_here():
         return setup.interaction()
-
-
-def require_trusted(setup: GameSetup, model: str, given: Mapping[str, Any]) -> None:
-    """Refuses to import code that a policy from the Hub names: only the user may name it.
-
-    Raises:
-        ValueError: the scorer was not named by the user.
-    """
-    scorer = setup.options.get("scorer", OWN_SCORERS[0])
-    if scorer not in OWN_SCORERS and "scorer" not in given and not Path(model).is_dir():
-        raise ValueError(
-            f"a scorer runs as code, so a policy from the Hub cannot choose it, got {scorer!r} from "
-            f"{model!r}; add --option scorer=... with a scorer that you trust."
-        )
 
 
 def most_replies(interaction: Interaction[Any]) -> int:
@@ -209,8 +192,9 @@ def _function(name: str) -> Any:
 @contextlib.contextmanager
 def _importing_from_here() -> Iterator[None]:
     """The current folder comes last: nothing that is installed is hidden by what lies there."""
-    before = list(sys.path)
-    sys.path.append(str(Path.cwd()))
+    before, here = list(sys.path), str(Path.cwd())
+    # It is in front where Python was told `-m` or `-c`.
+    sys.path[:] = [*(path for path in before if path not in ("", here)), here]
     try:
         yield
     finally:

@@ -7,13 +7,14 @@ import itertools
 import json
 import math
 import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from hf_credit.redaction import redacted
 
 CONFIG_FILE = "config.yaml"
 FACTS_FILE = "run.json"
@@ -34,11 +35,6 @@ PACKAGES = (
     "vllm",
     "bitsandbytes",
 )
-
-_SECRET_NAME = re.compile(r"(^|_)(token|secret|password|api_key|apikey|credentials?)$", re.IGNORECASE)
-# Names of the text's own tokens, which are no secrets.
-_TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b|(?<=://)[^/@\s]+(?=@)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +112,13 @@ def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values with whatever is secret left out: by its name in mappings, and by its looks in text."""
-    if isinstance(value, Mapping):
-        return {key: without_secrets(item) for key, item in value.items() if not _is_secret_name(str(key))}
+    """Plain values, as YAML and JSON have them, `redacted`."""
+    value = redacted(value)
+    if isinstance(value, dict):
+        return {key: without_secrets(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(item) for item in value]
-    if isinstance(value, str):
-        return _SECRET_VALUE.sub("***", value)
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
 
 
 def versions() -> dict[str, str]:
@@ -168,7 +163,3 @@ def _text(path: Path) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_secret_name(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) and not _TEXT_TOKEN.match(name)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.redaction import redacted
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
@@ -129,6 +131,27 @@ class CreditConfig(GRPOConfig):
             gradient_checkpointing=self.gradient_checkpointing,
             seed=self.seed,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers pickles the settings beside every model it saves or pushes, where others read them.
+        public = redacted(self.__dict__)
+        return {name: public.get(name) for name in self.__dict__}
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, values: dict[str, Any]) -> Self:
+        """The same settings in this process, which may know its secrets."""
+        other = object.__new__(type(self))
+        other.__dict__.update(values)
+        return other
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, for logs and trackers, without secrets in what a setting holds either."""
+        return {name: redacted(value) for name, value in super().to_dict().items()}
 
     @property
     def micro_batch_rows(self) -> int:
