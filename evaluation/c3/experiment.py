@@ -73,7 +73,7 @@ EXPERIMENT = Experiment(
     training={
         "budget": 8,
         "alternatives": [2, 4],
-        "trajectories_per_update": 32,
+        "instances_per_update": 32,
         "per_device_train_batch_size": 32,
         "max_steps": 150,
         "learning_rate": 1e-3,

@@ -8,8 +8,8 @@ import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_credit.cli.critics import saved_critic
 from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.critics.saved import saved_critic
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import Chat, Engine, Start
 
@@ -90,8 +90,8 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     from accelerate import Accelerator
     from peft import LoraConfig, get_peft_model
 
-    from hf_credit.critics.readings import joint_histories
     from hf_credit.critics.critic import Critic
+    from hf_credit.critics.readings import joint_histories
 
     base, tokenizer = loaded(relay_policy)
     config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj"])

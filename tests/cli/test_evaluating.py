@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from hf_credit.cli.evaluating import evaluate_model, load_policy, load_sampler
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.training import build_trainer
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.evaluation.play import evaluate_model, load_policy, load_sampler
 from hf_credit.oracles import make as make_oracle
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 
-SETUP = GameSetup(
+SETUP = TaskSpec(
     environment="sudoku",
     environment_options={"size": 4, "blanks": 4},
     history="current",
@@ -37,7 +37,7 @@ def test_results_say_what_was_played(micro_policy: Path) -> None:
 def test_a_conversation_that_outgrows_the_model_is_cut_and_counted(micro_policy: Path) -> None:
     network, _ = load_policy(str(micro_policy))
     long = Sampling(max_new_tokens=network.config.max_position_embeddings - 60, temperature=0.0)
-    setup = GameSetup(environment="sudoku", environment_options={"size": 4}, history="append", sampling=long)
+    setup = TaskSpec(environment="sudoku", environment_options={"size": 4}, history="append", sampling=long)
     assert {one.ending for one in evaluate_model(str(micro_policy), setup, 2).records} == {"truncated"}
 
 

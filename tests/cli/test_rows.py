@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from datasets import Dataset, IterableDataset
 
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.rows import load_rows, without_evaluation
-from hf_credit.cli.tasks import open_task
-from hf_credit.cli.training import build_trainer
 from hf_credit.data import OverlapError, fingerprint, load_problems
+from hf_credit.tasks.problems import load_rows, without_evaluation
+from hf_credit.tasks.rows import open_task
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 from hf_credit.verifiers.symbolic import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]

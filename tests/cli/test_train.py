@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.recipes import read_job
-from hf_credit.evaluation.games import GameResults
+from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
 
 
 def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run: Path, micro_policy: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run:
         AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (micro_policy, trained_run)
     )
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert GameSetup.load(trained_run) == GameSetup.load(trained_run / "checkpoint-1")
+    assert TaskSpec.load(trained_run) == TaskSpec.load(trained_run / "checkpoint-1")
 
 
 def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     facts = read_run(run).facts
     assert 0 < facts["trained_parameters"] < facts["parameters"]
     assert command("evaluate", run, "--episodes", 4, "--output", run / "evaluation.json")[0] == 0
-    assert len(GameResults.load(run / "evaluation.json").records) == 4
+    assert len(EvalResults.load(run / "evaluation.json").records) == 4
 
 
 def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
@@ -100,13 +100,13 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
     folder = path.parent / "run"
     run = read_run(folder)
     assert (run.updates, run.facts["episodes_per_update"], run.log[0]["budget/scoring_events"]) == (1, 32, 32)
-    assert GameSetup.load(folder) == GameSetup.of(
+    assert TaskSpec.load(folder) == TaskSpec.of_name(
         "relay", {"size": 4}, sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
     )
     code, _, err = command("evaluate", folder, "--episodes", 8, "--output", folder / "evaluation.json")
     assert code == 0, err
     assert "turns: 16/16" in err
-    assert [record.turns for record in GameResults.load(folder / "evaluation.json").records] == [2] * 8
+    assert [record.turns for record in EvalResults.load(folder / "evaluation.json").records] == [2] * 8
 
 
 def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:

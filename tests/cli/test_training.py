@@ -9,12 +9,12 @@ import pytest
 from datasets import DatasetDict
 
 from hf_credit import ReplayLOOTrainer, VerifiableProcessTrainer
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.training import build_trainer
 from hf_credit.collaborations.relay import relay_tasks
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 
 
 def problem(path: Path, *arguments: str) -> str:
@@ -33,7 +33,7 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
     assert isinstance(trainer, VerifiableProcessTrainer)
     assert trainer.oracle.name == "sudoku_constraints"
     assert any("lora" in name for name, _ in trainer.model.named_parameters())
-    assert setup == GameSetup(
+    assert setup == TaskSpec(
         environment="sudoku",
         environment_options={"size": 4, "blanks": 4},
         history="current",
@@ -48,7 +48,7 @@ def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callabl
     assert isinstance(trainer, ReplayLOOTrainer)
     assert trainer.args.fanout == (4, 2)
     assert list(trainer.train_dataset) == list(relay_tasks("train", rows=8, size=4))
-    assert setup == GameSetup(
+    assert setup == TaskSpec(
         collaboration="relay",
         collaboration_options={"size": 4},
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.critics.readings import decision_advantages, joint_histories
+from hf_credit.rollouts import Decision, Ending, Episode
 
 
 def decision(context: tuple[int, ...], action: tuple[int, ...]) -> Decision:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import setup_for
+from hf_credit.cli.evaluate import spec_for
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -115,7 +115,6 @@ def diagnose(
 
     be_quiet()  # before the libraries that have something to say when they are imported
     from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
-    from hf_credit.cli.tasks import most_replies, open_task
     from hf_credit.evaluation.bucket_sampling import BucketPlan
     from hf_credit.evaluation.diagnosis import mean_with_interval
     from hf_credit.evaluation.diagnosis_report import write_diagnosis
@@ -131,7 +130,7 @@ def diagnose(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setups = []
     for one in models:
-        setup = setup_for(one, task, options, trust_remote_code)
+        setup = spec_for(one, task, options, trust_remote_code)
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
     plan = BucketPlan(
         buckets=buckets,
@@ -149,7 +148,7 @@ def diagnose(
     found: list[Diagnosis] = []
     with Progress() as progress:
         for one, setup in zip(models, setups, strict=True):
-            most = most_replies(open_task(setup))
+            most = setup.build().max_replies or 1
             bar = progress.task(f"replies of {one}", replies_at_most(episodes or 256, most, plan, attempts))
             found.append(
                 diagnose_model(

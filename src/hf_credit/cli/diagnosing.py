@@ -8,28 +8,28 @@ from typing import Any
 
 from transformers import set_seed
 
-from hf_credit.cli.critics import saved_critic
-from hf_credit.cli.evaluating import judge_of, load_sampler
-from hf_credit.cli.tasks import evaluation_starts, open_task
-from hf_credit.collaborations import Collaboration
+from hf_credit.critics.readings import context_readings, joint_histories
+from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.evaluation.attempts import attempt
 from hf_credit.evaluation.bucket_credit import with_exact_values
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
+from hf_credit.evaluation.bucket_sampling import BucketPlan, ValueFunction, diagnostic_buckets
 from hf_credit.evaluation.buckets import Bucket
 from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interval
 from hf_credit.evaluation.diagnostics import pass_at_k_by_instance
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.evaluation.play import load_sampler
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import RoleSampler
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction, Ledger, Start
 from hf_credit.rollouts.samplers import counted
+from hf_credit.tasks import Sampling, TaskSpec
+from hf_credit.tasks.rows import evaluation_starts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Which tasks are played, as for `hf_credit.cli.tasks.evaluation_starts`."""
+    """Which tasks are played, as for `hf_credit.tasks.rows.evaluation_starts`."""
 
     episodes: int | None = None
     first_task: int = 0
@@ -39,7 +39,7 @@ class Tasks:
 
 def diagnose_model(
     model: str,
-    setup: GameSetup,
+    setup: TaskSpec,
     plan: BucketPlan,
     *,
     name: str | None = None,
@@ -73,11 +73,11 @@ def diagnose_model(
         ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
     """
     tasks = tasks or Tasks()
-    interaction = open_task(setup)
-    oracle = judge_of(interaction, setup, oracle)
+    interaction = setup.build()
+    oracle = interaction.check_oracle(oracle)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
-    starts = evaluation_starts(setup, interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
+    starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
     room = room_for_context(network, setup.sampling.max_new_tokens)
@@ -87,7 +87,7 @@ def diagnose_model(
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     set_seed(plan.seed)
-    critic = saved_critic(model, network, tokenizer, device)
+    critic = _value_function(model, setup, network, tokenizer, room, device)
     buckets, cost = diagnostic_buckets(engine(generate), starts, plan, oracle=oracle, value_function=critic)
     if exact_floor is not None:
         buckets = _with_exact(buckets, interaction, chat, network, setup.sampling, exact_floor)
@@ -99,6 +99,22 @@ def diagnose_model(
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
     about |= {"attempts": attempts, "credit_replays": credit_replays, "exact_floor": exact_floor}
     return diagnose(name or model, buckets, success=success, cost=cost, about=about, credit_replays=credit_replays)
+
+
+def _value_function(
+    model: str, setup: TaskSpec, network: Any, tokenizer: Any, room: int | None, device: str | None
+) -> ValueFunction | None:
+    """What the critic of a run of MAPPO says before each decision of episodes."""
+    if not has_critic(model) or (setup.method or {}).get("name") != "mappo":
+        return None
+    critic = SavedCritic(model, network, tokenizer, model=setup.critic_model, max_tokens=room, device=device)
+
+    def values(episodes: Sequence[Episode]) -> list[list[float]]:
+        own = [joint_histories(episode) for episode in episodes]
+        told = iter(critic(context_readings([history for histories in own for history in histories])))
+        return [[next(told)[0] for _ in histories] for histories in own]
+
+    return values
 
 
 def _greedy(
@@ -143,9 +159,9 @@ def _with_exact(
     )
 
 
-def _refuse_inexact(interaction: Interaction[Any], setup: GameSetup) -> None:
+def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     sampling = setup.sampling
-    if not isinstance(interaction, Collaboration):
+    if not interaction.enumerable:
         raise ValueError(
             f"exact values are of collaborations whose replies can be enumerated, got the game {setup.name!r}; leave "
             "--exact out."

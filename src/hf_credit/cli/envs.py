@@ -20,8 +20,8 @@ def envs() -> None:
 
     from hf_credit.collaborations import COLLABORATIONS
     from hf_credit.environments import ENVIRONMENTS, make
-    from hf_credit.evaluation.setup import options_of
     from hf_credit.oracles import default_oracle
+    from hf_credit.tasks.spec import options_of
 
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
     for name in sorted(ENVIRONMENTS):

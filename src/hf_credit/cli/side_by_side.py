@@ -125,8 +125,8 @@ def _termination_raises() -> Iterator[None]:
 
 
 def _show(log: Path, task: Task) -> None:
-    from hf_credit.cli.recording import note
     from hf_credit.evaluation.runs import read_log
+    from hf_credit.trainers.recording import note
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:

@@ -1,20 +1,17 @@
-"""Policies on games: held-out episodes, what is counted of each, and how sure the means are (paper VPR, Table 1)."""
+"""What is counted of held-out episodes of a policy, and how sure the means are (paper VPR, Table 1)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
-from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Ending, Engine, Episode, GenerateFn, Interaction, Start, verify
-from hf_credit.rollouts.samplers import counted
+from hf_credit.rollouts import Ending, Episode
 
 LABELS = {
     "success": "success rate",
@@ -37,7 +34,7 @@ SHARES = ("success", "completion", "draw", "loss", "oracle/valid", *(f"endings/{
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameRecord:
+class EpisodeRecord:
     """What is kept of one episode.
 
     Attributes:
@@ -62,7 +59,7 @@ class GameRecord:
     error: str | None = None
 
     @classmethod
-    def of(cls, seed: int, episode: Episode) -> GameRecord:
+    def of(cls, seed: int, episode: Episode) -> EpisodeRecord:
         """The record of an episode whose decisions may carry verdicts."""
         verdicts = [decision.verdict for decision in episode.decisions if decision.verdict is not None]
         return cls(
@@ -90,7 +87,7 @@ class GameRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameResults:
+class EvalResults:
     """The records of one policy.
 
     Attributes:
@@ -98,7 +95,7 @@ class GameResults:
         about: what was played, by which model and how: plain values, for the reader.
     """
 
-    records: tuple[GameRecord, ...]
+    records: tuple[EpisodeRecord, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, name: str) -> dict[int, float]:
@@ -134,7 +131,7 @@ class GameResults:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> GameResults:
+    def from_json(cls, text: str) -> EvalResults:
         """The results that `to_json` wrote.
 
         Raises:
@@ -142,71 +139,21 @@ class GameResults:
         """
         try:
             values = json.loads(text)
-            records = tuple(GameRecord(**record) for record in values["records"])
+            records = tuple(EpisodeRecord(**record) for record in values["records"])
             return cls(records=records, about=values["about"])
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
-                f"results must be what GameResults.to_json writes, got {type(error).__name__}: {error}; "
+                f"results must be what EvalResults.to_json writes, got {type(error).__name__}: {error}; "
                 "evaluate the policy again."
             ) from None
 
     @classmethod
-    def load(cls, path: str | Path) -> GameResults:
+    def load(cls, path: str | Path) -> EvalResults:
         """The results in a file."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
 
-def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
-    """The starts of held-out tasks `first` to `first + episodes - 1`, the same for every policy.
-
-    Raises:
-        ValueError: there is no such task.
-    """
-    seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
-    return [Start(task={}, seed=seed) for seed in seeds]
-
-
-def evaluate_policy(
-    generate: GenerateFn | Mapping[str, GenerateFn],
-    chat: Chat,
-    interaction: Interaction[Any],
-    starts: Sequence[Start[Any]],
-    oracle: Oracle[Any] | None = None,
-    *,
-    max_concurrent: int = 256,
-    max_context_tokens: int | None = None,
-    about: Mapping[str, Any] | None = None,
-    on_replies: Callable[[int], None] | None = None,
-) -> GameResults:
-    """Plays one episode from each start and keeps a record of it.
-
-    Args:
-        generate: the policy, or that of each role.
-        chat: its tokenizer and template.
-        interaction: what is played, shown as in training.
-        starts: each with a task and a seed of its own; see `held_out_starts`.
-        oracle: judges every action; nobody does if `None`.
-        max_concurrent, max_context_tokens: as for `Engine`.
-        about: kept with the results.
-        on_replies: told after each round how many replies it brought.
-
-    Raises:
-        ValueError: two starts have the same seed, or one has none.
-    """
-    seeds = [_seed(start) for start in starts]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
-
-    policies = counted(generate, on_replies)
-    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
-    episodes = engine.run(starts)
-    if oracle is not None:
-        episodes = verify(episodes, oracle)
-    records = tuple(GameRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
-    return GameResults(records=records, about=dict(about or {}))
-
-
-def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.95) -> Interval:
+def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.95) -> Interval:
     """The bootstrap interval of the mean of `name` of a minus b, task by task.
 
     It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
@@ -235,14 +182,3 @@ def _interval(values: list[float], confidence: float, resamples: int) -> Interva
     if len(values) == 1:
         return Interval(mean=values[0], low=math.nan, high=math.nan, confidence=confidence, n=1)
     return mean_interval(values, confidence, resamples)
-
-
-def _seed(start: Start[Any]) -> int:
-    if start.seed is None:
-        raise ValueError("every episode must have a seed, got a start without one; give it one.")
-    return start.seed
-
-
-def _repeated(seeds: Iterable[int]) -> int:
-    seen: set[int] = set()
-    return next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]

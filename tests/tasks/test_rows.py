@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from hf_credit.cli.tasks import (
+from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
+from hf_credit.collaborations.relay import relay_tasks
+from hf_credit.tasks.rows import (
     OWN_TASKS,
     PLAYERS,
     evaluation_starts,
@@ -19,12 +21,10 @@ from hf_credit.cli.tasks import (
     require_columns,
     scripted_player,
 )
-from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
-from hf_credit.collaborations.relay import relay_tasks
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.tasks.spec import TaskSpec
 
-RELAY = GameSetup.of("relay", {"size": 4})
-MATH = GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
+RELAY = TaskSpec.of_name("relay", {"size": 4})
+MATH = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
 
 
 def test_tasks_and_players_are_of_known_collaborations() -> None:
@@ -40,7 +40,7 @@ def test_the_relay_draws_its_own_tasks_with_its_own_options() -> None:
 
 
 def test_a_game_draws_its_own_tasks() -> None:
-    setup = GameSetup.of("sudoku", {"size": 4})
+    setup = TaskSpec.of_name("sudoku", {"size": 4})
     assert [row["seed"] for row in own_rows(setup, setup.interaction(), "held_out", 2)] == [2**31, 2**31 + 1]
 
 
@@ -65,7 +65,7 @@ def test_only_who_knows_the_task_plays_it_from_a_script() -> None:
 
 def test_the_most_replies_of_an_episode_count_every_event_of_every_round() -> None:
     assert most_replies(RELAY.interaction()) == 2
-    assert most_replies(GameSetup.of("sudoku", {"size": 4, "blanks": 5}).interaction()) == 5
+    assert most_replies(TaskSpec.of_name("sudoku", {"size": 4, "blanks": 5}).interaction()) == 5
     events = [Event("plan", role="a"), Event("answer", role="a", after="plan")]
     loop = Loop("answer", target="plan", times=2)
     assert most_replies(Collaboration({"a": ""}, events, "answer", max, [loop])) == 6
@@ -131,7 +131,7 @@ def test_a_scorer_may_lie_in_the_current_folder_which_hides_nothing(
     (tmp_path / "my_own_scorer.py").write_text("def score(task, text):\n    return float(text == task['answer'])\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
-    task: Any = open_task(GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "my_own_scorer:score"}))
+    task: Any = open_task(TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "my_own_scorer:score"}))
     assert task.scorer({"answer": "2"}, "2") == 1.0
     assert sys.path == before
 
@@ -145,5 +145,5 @@ def test_the_current_folder_hides_nothing_though_python_was_started_in_it(
         (folder / "scorer_of_both.py").write_text(line)
     monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", ["", str(here), *sys.path, str(installed)])
-    task: Any = open_task(GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}))
+    task: Any = open_task(TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}))
     assert task.scorer({}, "") == 1.0

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hf_credit.collaborations import COLLABORATIONS, Collaboration
 from hf_credit.environments import ENVIRONMENTS, make
-from hf_credit.evaluation.setup import OWN_SCORERS, SETUP_FILE, GameSetup, Sampling, environment_options
+from hf_credit.tasks.spec import OWN_SCORERS, TASK_FILE, Sampling, TaskSpec, environment_options
 
 OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())
 GAMES = st.builds(
-    GameSetup,
+    TaskSpec,
     environment=st.sampled_from(sorted(ENVIRONMENTS)),
     environment_options=OPTIONS,
     history=st.sampled_from(["append", "current"]),
@@ -25,30 +25,30 @@ GAMES = st.builds(
     sampling=st.builds(Sampling, max_new_tokens=st.integers(1, 9999), temperature=st.floats(0, 2)),
 )
 
-TOGETHER = st.builds(GameSetup, collaboration=st.sampled_from(sorted(COLLABORATIONS)), collaboration_options=OPTIONS)
+TOGETHER = st.builds(TaskSpec, collaboration=st.sampled_from(sorted(COLLABORATIONS)), collaboration_options=OPTIONS)
 
 
 @given(GAMES | TOGETHER)
-def test_a_setup_survives_json(setup: GameSetup) -> None:
-    assert GameSetup.from_dict(json.loads(json.dumps(setup.to_dict()))) == setup
+def test_a_setup_survives_json(setup: TaskSpec) -> None:
+    assert TaskSpec.from_dict(json.loads(json.dumps(setup.to_dict()))) == setup
 
 
 def test_a_saved_setup_is_found_beside_the_model(tmp_path: Path) -> None:
-    setup = GameSetup(environment="sudoku", environment_options={"size": 4}, sampling=Sampling(top_k=3))
+    setup = TaskSpec(environment="sudoku", environment_options={"size": 4}, sampling=Sampling(top_k=3))
     setup.save(tmp_path)
-    assert GameSetup.load(tmp_path) == setup
+    assert TaskSpec.load(tmp_path) == setup
 
 
 def test_a_model_without_a_setup_has_none(tmp_path: Path) -> None:
-    assert GameSetup.load(tmp_path) is None
+    assert TaskSpec.load(tmp_path) is None
 
 
 def test_a_model_that_is_on_no_reachable_hub_has_no_setup() -> None:
-    assert GameSetup.load("somebody/some-model") is None
+    assert TaskSpec.load("somebody/some-model") is None
 
 
 def test_a_setup_becomes_the_game_it_describes() -> None:
-    setup = GameSetup(
+    setup = TaskSpec(
         environment="sudoku",
         environment_options={"size": 6, "blanks": 9},
         history="current",
@@ -61,7 +61,7 @@ def test_a_setup_becomes_the_game_it_describes() -> None:
 
 
 def test_a_setup_becomes_the_collaboration_it_describes() -> None:
-    together = GameSetup(collaboration="relay", collaboration_options={"size": 4}).interaction()
+    together = TaskSpec(collaboration="relay", collaboration_options={"size": 4}).interaction()
     assert isinstance(together, Collaboration)
     assert together.roles["actor"] == "answer mod 4"
 
@@ -69,36 +69,36 @@ def test_a_setup_becomes_the_collaboration_it_describes() -> None:
 def test_the_setup_of_a_policy_from_before_there_were_collaborations_is_read(tmp_path: Path) -> None:
     old = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 8}, "history": "current"}
     old |= {"instructions": False, "max_turns": None, "chat_template_kwargs": {}, "sampling": {"top_k": 0}}
-    (tmp_path / SETUP_FILE).write_text(json.dumps(old))
-    setup = GameSetup.load(tmp_path)
+    (tmp_path / TASK_FILE).write_text(json.dumps(old))
+    setup = TaskSpec.load(tmp_path)
     assert setup is not None
     assert (setup.name, setup.options, setup.history) == ("sudoku", {"size": 4, "blanks": 8}, "current")
 
 
 def test_a_task_is_found_by_its_name_whatever_it_is() -> None:
     assert not ENVIRONMENTS.keys() & COLLABORATIONS.keys()
-    assert GameSetup.of("sudoku", {"size": 4}) == GameSetup(environment="sudoku", environment_options={"size": 4})
-    assert GameSetup.of("relay", {"size": 4}) == GameSetup(collaboration="relay", collaboration_options={"size": 4})
+    assert TaskSpec.of_name("sudoku", {"size": 4}) == TaskSpec(environment="sudoku", environment_options={"size": 4})
+    assert TaskSpec.of_name("relay", {"size": 4}) == TaskSpec(collaboration="relay", collaboration_options={"size": 4})
     with pytest.raises(
         ValueError, match=r"of the games minesweeper, .* collaborations reasoner_actor, relay, got 'go'"
     ):
-        GameSetup.of("go")
+        TaskSpec.of_name("go")
 
 
 def test_another_task_is_shown_and_sampled_alike_as_far_as_it_can_be() -> None:
     sampling = Sampling(top_k=3)
-    game = GameSetup(environment="sudoku", history="current", instructions=False, sampling=sampling)
-    assert game.on("relay", {}) == GameSetup(collaboration="relay", sampling=sampling)
+    game = TaskSpec(environment="sudoku", history="current", instructions=False, sampling=sampling)
+    assert game.on("relay", {}) == TaskSpec(collaboration="relay", sampling=sampling)
     assert game.on("minesweeper", {"rows": 4}).history == "current"
     assert game.with_options({"size": 4}).environment_options == {"size": 4}
 
 
 def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_is_asked_for() -> None:
-    assert GameSetup(collaboration="relay").complete().options == {"size": 10}
+    assert TaskSpec(collaboration="relay").complete().options == {"size": 10}
     named = {"domain": "math", "scorer": "operator:eq"}
-    assert GameSetup.of("reasoner_actor", named).complete().options == {**named, "column": "problem"}
+    assert TaskSpec.of_name("reasoner_actor", named).complete().options == {**named, "column": "problem"}
     with pytest.raises(ValueError, match="'reasoner_actor' needs the options scorer, got domain; add them"):
-        GameSetup.of("reasoner_actor", {"domain": "math"}).interaction()
+        TaskSpec.of_name("reasoner_actor", {"domain": "math"}).interaction()
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
@@ -126,19 +126,19 @@ def test_options_that_depend_on_others_are_written_out() -> None:
     ],
 )
 def test_a_file_that_is_no_setup_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
-    (tmp_path / SETUP_FILE).write_text(text)
+    (tmp_path / TASK_FILE).write_text(text)
     with pytest.raises(ValueError, match=complaint):
-        GameSetup.load(tmp_path)
+        TaskSpec.load(tmp_path)
 
 
 # Trust
 
 
 def test_what_lies_beside_a_policy_cannot_choose_what_is_imported(tmp_path: Path) -> None:
-    setup = GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
+    setup = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
     setup.interaction()
     setup.save(tmp_path)
-    found = GameSetup.load(tmp_path)
+    found = TaskSpec.load(tmp_path)
     assert found == setup
     for untrusted in (found, found.complete(), found.with_options({"domain": "code"})):
         with pytest.raises(ValueError, match="cannot choose it, got 'operator:eq' from"):
@@ -149,14 +149,14 @@ def test_what_lies_beside_a_policy_cannot_choose_what_is_imported(tmp_path: Path
 
 def test_it_may_name_the_scorers_of_this_library(tmp_path: Path) -> None:
     for scorer in OWN_SCORERS:
-        GameSetup.of("reasoner_actor", {"domain": "math", "scorer": scorer}).save(tmp_path)
-        found = GameSetup.load(tmp_path)
+        TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": scorer}).save(tmp_path)
+        found = TaskSpec.load(tmp_path)
         assert found is not None
         found.interaction()
 
 
 def test_no_file_says_of_itself_that_it_is_trusted(tmp_path: Path) -> None:
-    values = GameSetup(environment="sudoku").to_dict()
-    (tmp_path / SETUP_FILE).write_text(json.dumps({**values, "trusted": True}))
+    values = TaskSpec(environment="sudoku").to_dict()
+    (tmp_path / TASK_FILE).write_text(json.dumps({**values, "trusted": True}))
     with pytest.raises(ValueError, match="got 'trusted'; remove it"):
-        GameSetup.load(tmp_path)
+        TaskSpec.load(tmp_path)

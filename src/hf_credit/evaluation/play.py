@@ -1,20 +1,21 @@
-"""A saved policy on held-out tasks."""
+"""Playing: a policy on held-out tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from hf_credit.cli.tasks import evaluation_starts, most_replies, open_task
-from hf_credit.evaluation.games import GameResults, evaluate_policy
-from hf_credit.evaluation.setup import GameSetup, Sampling
-from hf_credit.oracles import Oracle, default_oracle, require_fit
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults
+from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import load_role_policies, role_folders
-from hf_credit.rollouts import Chat, EnvironmentInteraction, GenerateFn, Interaction
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Start, verify
+from hf_credit.rollouts.samplers import counted
+from hf_credit.tasks.rows import evaluation_starts
+from hf_credit.tasks.spec import Sampling, TaskSpec
 
 
 def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
@@ -68,24 +69,49 @@ def load_sampler(
     return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
 
 
-def judge_of(interaction: Interaction[Any], setup: GameSetup, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-    """Who judges the actions of a task: the given oracle, or the game's own if `None`; nobody a collaboration's.
+def evaluate_policy(
+    generate: GenerateFn | Mapping[str, GenerateFn],
+    chat: Chat,
+    interaction: Interaction[Any],
+    starts: Sequence[Start[Any]],
+    oracle: Oracle[Any] | None = None,
+    *,
+    max_concurrent: int = 256,
+    max_context_tokens: int | None = None,
+    about: Mapping[str, Any] | None = None,
+    on_replies: Callable[[int], None] | None = None,
+) -> EvalResults:
+    """Plays one episode from each start and keeps a record of it.
+
+    Args:
+        generate: the policy, or that of each role.
+        chat: its tokenizer and template.
+        interaction: what is played, shown as in training.
+        starts: each with a task and a seed of its own; see `hf_credit.tasks.rows.evaluation_starts`.
+        oracle: judges every action; nobody does if `None`.
+        max_concurrent, max_context_tokens: as for `Engine`.
+        about: kept with the results.
+        on_replies: told after each round how many replies it brought.
 
     Raises:
-        ValueError: the oracle does not fit the task.
+        ValueError: two starts have the same seed, or one has none.
     """
-    if isinstance(interaction, EnvironmentInteraction):
-        oracle = default_oracle(interaction.environment) if oracle is None else oracle
-        if oracle is not None:
-            require_fit(oracle, interaction.environment)
-    elif oracle is not None:
-        raise ValueError(f"an oracle judges a game, got one for the collaboration {setup.name!r}; leave it out.")
-    return oracle
+    seeds = [_seed(start) for start in starts]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
+
+    policies = counted(generate, on_replies)
+    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
+    episodes = engine.run(starts)
+    if oracle is not None:
+        episodes = verify(episodes, oracle)
+    records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
+    return EvalResults(records=records, about=dict(about or {}))
 
 
 def evaluate_model(
     model: str,
-    setup: GameSetup,
+    spec: TaskSpec,
     episodes: int | None = None,
     *,
     oracle: Oracle[Any] | None = None,
@@ -98,13 +124,13 @@ def evaluate_model(
     trust_remote_code: bool = False,
     on_begin: Callable[[int], None] | None = None,
     on_replies: Callable[[int], None] | None = None,
-) -> GameResults:
+) -> EvalResults:
     """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
-        setup: the task, how it is shown and how replies are drawn.
-        episodes, dataset, split: which tasks, one episode each, as for `hf_credit.cli.tasks.evaluation_starts`.
+        spec: the task, how it is shown and how replies are drawn.
+        episodes, dataset, split: which tasks, one episode each, as for `hf_credit.tasks.rows.evaluation_starts`.
         oracle: judges every action of a game; the environment's own if `None`.
         first_task: index of the first task.
         seed: of the drawing of replies; the tasks do not depend on it.
@@ -114,25 +140,35 @@ def evaluate_model(
         on_replies: as in `evaluate_policy`.
 
     Raises:
-        ValueError: the model, the setup, a task or a sampling parameter is not possible.
+        ValueError: the model, the spec, a task or a sampling parameter is not possible.
     """
-    interaction = open_task(setup)
-    oracle = judge_of(interaction, setup, oracle)
-    starts = evaluation_starts(setup, interaction, episodes, first_task, dataset, split)
-    sampling = setup.sampling
-    network, tokenizer, generate = load_sampler(model, sampling, device, trust_remote_code)
-    if on_begin is not None:
-        on_begin(len(starts) * most_replies(interaction))
+    interaction = spec.build()
+    oracle = interaction.check_oracle(oracle)
+    starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
+    network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
+    if on_begin is not None and interaction.max_replies is not None:
+        on_begin(len(starts) * interaction.max_replies)
     set_seed(seed)
-    about = {"model": model, "setup": setup.to_dict(), "first_task": first_task, "seed": seed}
+    about = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
     return evaluate_policy(
         generate,
-        Chat(tokenizer, setup.chat_template_kwargs),
+        Chat(tokenizer, spec.chat_template_kwargs),
         interaction,
         starts,
         oracle,
         max_concurrent=max_concurrent,
-        max_context_tokens=room_for_context(network, sampling.max_new_tokens),
+        max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_replies=on_replies,
     )
+
+
+def _seed(start: Start[Any]) -> int:
+    if start.seed is None:
+        raise ValueError("every episode must have a seed, got a start without one; give it one.")
+    return start.seed
+
+
+def _repeated(seeds: Iterable[int]) -> int:
+    seen: set[int] = set()
+    return next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]
