@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _MADE = "_hf_credit_made"  # on what a factory returned: what it was called, and with what
 
 
@@ -82,9 +83,7 @@ def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: M
     needed = [
         one.name
         for one in parameters.values()
-        if one.default is one.empty
-        and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-        and one.name not in options
+        if one.default is one.empty and one.kind not in _ANY_NUMBER and one.name not in options
     ]
     if needed:
         raise ValueError(
@@ -133,7 +132,7 @@ def name_of(made: Any) -> str | None:
 
 
 def remembered(made: Any) -> tuple[str, dict[str, Any]] | None:
-    """The name and the options that `made` was built with, where its factory noted them; every option, as plain values.
+    """The name, and every option as a plain value, that `made` was built with, where its factory noted them.
 
     Raises:
         ValueError: an option is no plain value, in one sentence.
@@ -158,7 +157,7 @@ def described(kind: str, known: Mapping[str, str], made: Any) -> tuple[str, dict
     own = type(made)
     options = {}
     for name, parameter in inspect.signature(own).parameters.items():
-        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        if parameter.kind in _ANY_NUMBER:
             continue
         if not hasattr(made, name):
             raise ValueError(

@@ -20,8 +20,7 @@ _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
 
 
 class SavedCritic:
-    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`. It is loaded when it is first
-    asked.
+    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`; loaded when first asked.
 
     Args:
         folder: of a policy.
