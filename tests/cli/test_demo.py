@@ -32,7 +32,7 @@ def report(output: Path) -> Any:
 
 def test_both_trainings_differ_in_the_reward_alone(report: Any, output: Path) -> None:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
-    assert (vpr.pop("process_reward"), outcome.pop("process_reward")) == ("oracle", "outcome")
+    assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
     assert vpr == outcome
 

@@ -57,15 +57,18 @@ def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], m
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "a task must be named, got none and no hf_credit_game.json beside"),
-        (("--task", "chess"), "a task must be one of the games minesweeper, "),
+        ((), "a task must be named, got none and no hf_credit_task.json beside"),
+        (("--task", "chess"), "a task must be one of the environments minesweeper, "),
         (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--environment", "sudoku", "--temperature", "-1"), "sampling needs"),
         (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
-        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of a game"),
-        (("--task", "relay", "--oracle", "mcts"), "an oracle judges a game, got one for the collaboration 'relay'"),
+        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of an env"),
+        (
+            ("--task", "relay", "--oracle", "mcts"),
+            "an oracle judges the actions of an environment, got one for 'relay'",
+        ),
         (("--task", "reasoner_actor", "--option", "domain=math"), "needs the options scorer, got domain"),
     ],
 )

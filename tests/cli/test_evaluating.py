@@ -56,10 +56,11 @@ def test_a_run_with_an_adapter_for_each_role_is_trained_and_evaluated(
     together: Callable[..., Path], tmp_path: Path
 ) -> None:
     recipe = together(role_adapters=["reasoner", "actor"], use_peft=True, lora_target_modules="all-linear")
-    trainer, setup = build_trainer(read_job(["--config", str(recipe)]))
+    trainer = build_trainer(read_job(["--config", str(recipe)]))
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
-    results = evaluate_model(str(tmp_path / "saved"), setup, 4)
+    spec = trainer.task_spec()
+    results = evaluate_model(str(tmp_path / "saved"), spec, 4)
     assert len(results.records) == 4
-    network, _, generate = load_sampler(str(tmp_path / "saved"), setup.sampling)
+    network, _, generate = load_sampler(str(tmp_path / "saved"), spec.sampling)
     assert set(network.peft_config) == set(generate) == {"reasoner", "actor"}

@@ -8,10 +8,12 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.cli.progress import Progress
+from hf_credit.cli.training_progress import ShowProgress, note
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
 from hf_credit.trainers.checkpoints import flaw
-from hf_credit.trainers.recording import RunRecorder, ShowProgress, hardware, note
+from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.training import hardware
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def args(tmp_path: Path) -> TrainingArguments:
 
 @pytest.fixture
 def recorder() -> RunRecorder:
-    return RunRecorder({"max_steps": 3, "hub_token": "abc"}, {"method": "m"}, TaskSpec(environment="sudoku"))
+    return RunRecorder({"max_steps": 3, "hub_token": "abc"}, {"method": "m"})
 
 
 def train(recorder: RunRecorder, args: TrainingArguments, first: int, last: int, is_main: bool = True) -> None:

@@ -28,7 +28,9 @@ def test_a_scorer_is_given_by_name():
 
 
 def test_an_unknown_name_or_option_is_refused():
-    with pytest.raises(ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "):
+    with pytest.raises(
+        ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "
+    ):
         make("vote")
     with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
         make("relay", length=3)

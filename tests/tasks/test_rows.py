@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from datasets import Dataset
 
-from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
 from hf_credit.collaborations.relay import relay_tasks
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec

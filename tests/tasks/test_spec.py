@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.collaborations import COLLABORATIONS, Collaboration
-from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.environments import ENVIRONMENTS
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
 
 OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())

@@ -146,8 +146,8 @@ def evaluate_model(
     oracle = interaction.check_oracle(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
     network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
-    if on_begin is not None and interaction.max_replies is not None:
-        on_begin(len(starts) * interaction.max_replies)
+    if on_begin is not None:
+        on_begin(len(starts) * (interaction.max_replies or 1))
     set_seed(seed)
     about = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
     return evaluate_policy(

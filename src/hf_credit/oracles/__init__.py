@@ -93,9 +93,11 @@ def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
 
 
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
-    """The paper's kind of oracle for each of its environments, at its best; `None` for any other environment."""
+    """The paper's kind of oracle for each of its environments, at its best; for any other environment what its own
+    method `default_oracle()` gives, `None` where it has none."""
     if environment.name not in _OWN:
-        return None
+        own = getattr(environment, "default_oracle", None)
+        return None if own is None else own()
     name, options = _OWN[environment.name]
     return make(name, **options)
 
