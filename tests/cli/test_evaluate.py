@@ -54,6 +54,30 @@ def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], m
     assert 0 < numbers["metrics"]["turns"]["mean"] <= 2
 
 
+def test_replies_that_leave_no_room_for_a_context_are_refused(
+    command: Callable[..., Any], micro_policy: Path, trained_run: Path
+) -> None:
+    # Nothing beside the policy says how long its replies are, and the papers' 4096 are all that it has.
+    game = ("--task", "sudoku", "--option", "size=4", "--option", "blanks=4", "--episodes", 2)
+    code, out, err = command("evaluate", micro_policy, *game)
+    assert (code, out) == (1, "")
+    assert "got replies of up to 4096 tokens for a model of 4096 positions, so that no reply fits" in err
+    code, out, err = command("evaluate", micro_policy, *game, "--max-new-tokens", 4090)
+    assert (code, out) == (1, "")
+    assert "got 2 tasks whose contexts are longer than the 6 tokens beside it" in err
+    assert command("evaluate", trained_run, "--episodes", 2, "--max-new-tokens", 4096).code == 1
+
+
+def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
+    command: Callable[..., Any], trained_run: Path
+) -> None:
+    code, _, err = command("evaluate", trained_run, "--episodes", 2, "--history", "append", "--instructions")
+    assert code == 0
+    assert "Warning: the policy" in err
+    assert "history='append' where it knows 'current', instructions=True where it knows False" in err
+    assert "Warning" not in command("evaluate", trained_run, "--episodes", 2, "--history", "current").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -49,6 +49,16 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
     )
 
 
+def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(
+    recipe: Callable[..., Path], trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recipe(model_name_or_path=str(trained_run), instructions=True))
+    build_trainer(read_job(["--config", path]))
+    assert "was shown its task otherwise: instructions=True where it knows False" in capsys.readouterr().err
+    build_trainer(read_job(["--config", path, "--instructions", "false"]))
+    assert "was shown its task otherwise" not in capsys.readouterr().err
+
+
 def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callable[..., Path]) -> None:
     trainer = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
     assert isinstance(trainer, ReplayLOOTrainer)

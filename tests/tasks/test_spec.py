@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,19 @@ def test_a_model_without_a_spec_has_none(tmp_path: Path) -> None:
 
 def test_a_model_that_is_on_no_reachable_hub_has_no_spec() -> None:
     assert TaskSpec.load("somebody/some-model") is None
+
+
+def test_a_spec_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> None:
+    known = TaskSpec(environment="sudoku", history="current", instructions=False)
+    assert known.shown_unlike(None, "runs/base") is None
+    assert TaskSpec(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
+    assert TaskSpec(environment="sudoku").shown_unlike(known, "runs/base") == (
+        "the policy 'runs/base' was shown its task otherwise: history='append' where it knows 'current', "
+        "instructions=True where it knows False; leave these as they were, or expect replies that it was never taught."
+    )
+    thinking = TaskSpec(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
+    assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
+    assert TaskSpec(collaboration="relay").shown_unlike(known, "m") is None
 
 
 def test_a_spec_becomes_the_game_it_describes() -> None:
@@ -142,3 +156,67 @@ def test_no_file_says_of_itself_that_it_is_trusted(tmp_path: Path) -> None:
     (tmp_path / TASK_FILE).write_text(json.dumps({**values, "trusted": True}))
     with pytest.raises(ValueError, match="got 'trusted'; remove it"):
         TaskSpec.load(tmp_path)
+
+
+def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_itself_alone(tmp_path: Path) -> None:
+    options = {"roles": {"a": ""}, "events": [{"name": "e", "role": "a"}], "final": "e"}
+    together = {**options, "scorer": OWN_CODE[0], "sanitise": "builtins:str"}
+    loop = [{"source": "e", "target": "e", "times": 1, "until": "builtins:bool"}]
+    for values, named in (
+        ({"environment": "os:system"}, "'os:system'"),
+        ({"collaboration": "os:system"}, "'os:system'"),
+        ({"collaboration": "graph", "collaboration_options": together}, "'builtins:str'"),
+        (
+            {"collaboration": "graph", "collaboration_options": {**together, "loops": loop}},
+            "'builtins:bool', 'builtins:",
+        ),
+    ):
+        (tmp_path / TASK_FILE).write_text(json.dumps(values))
+        found = TaskSpec.load(tmp_path)
+        assert found is not None
+        for one in (found, found.with_options({"scorer": OWN_CODE[0]}) if found.collaboration else found):
+            with pytest.raises(ValueError, match=f"cannot choose it, got {named}"):
+                one.build()
+    typed = found.with_options({"sanitise": "builtins:str", "loops": loop})
+    assert typed.build().max_replies == 2
+
+
+def test_a_method_that_a_file_names_needs_consent(tmp_path: Path) -> None:
+    spec = TaskSpec(environment="sudoku", method={"name": "os:system", "options": {"command": "true"}})
+    spec.save(tmp_path)
+    found = TaskSpec.load(tmp_path)
+    assert found is not None
+    for one in (found, found.on("tic_tac_toe", {})):
+        with pytest.raises(ValueError, match="cannot choose it, got 'os:system'"):
+            one.build_method()
+    own = TaskSpec(environment="sudoku", method={"name": "magrpo", "options": {"group_size": 3}})
+    method = dataclasses.replace(own, trusted=False).build_method()
+    assert method is not None
+    assert method.spec() == own.method
+
+
+# The folder that the program was started in
+
+
+def test_a_scorer_may_lie_in_the_current_folder_which_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_scorer.py").write_text("def score(task, text):\n    return float(text == task['answer'])\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "my_own_scorer:score"}).build()
+    assert task.scorer({"answer": "2"}, "2") == 1.0
+    assert sys.path == before
+
+
+def test_the_current_folder_hides_nothing_though_python_was_started_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, here = tmp_path / "installed", tmp_path / "here"
+    for folder, line in ((installed, "def score(task, text): return 1.0"), (here, "raise SystemExit('hidden')")):
+        folder.mkdir()
+        (folder / "scorer_of_both.py").write_text(line)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", str(here), *sys.path, str(installed)])
+    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}).build()
+    assert task.scorer({}, "") == 1.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import spec_for
+from hf_credit.cli.evaluate import spec_for, warn_unlike
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -132,6 +132,7 @@ def diagnose(
     for one in models:
         setup = spec_for(one, task, options, trust_remote_code)
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
+        warn_unlike(setups[-1], setup, one)
     plan = BucketPlan(
         buckets=buckets,
         candidates=candidates,

@@ -67,7 +67,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plays held-out tasks with a policy and reports each number with its 95% bootstrap interval.
+    """Plays held-out tasks with a policy and reports each number with its 95% interval.
 
     A policy made by `init-policy` or `train` knows its task and how it was shown; options change that.
 
@@ -87,7 +87,8 @@ def evaluate(
     spec = spec_for(model, task, options, trust_remote_code)
     shown = given(history=history, instructions=instructions, max_turns=max_turns)
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
-    spec = replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
+    told, spec = spec, replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
+    warn_unlike(spec, told, model)
     judge = named_oracle(oracle, oracle_option)
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
@@ -137,6 +138,13 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
     if task not in (None, known.name):
         return known.on(task, options)
     return replace(known, typed=frozenset([task] if task else [])).with_options(options)
+
+
+def warn_unlike(spec: TaskSpec, known: TaskSpec | None, model: str) -> None:
+    """Says on stderr where a task is shown otherwise than the policy knows it."""
+    told = spec.shown_unlike(known, model)
+    if told is not None:
+        typer.echo(f"Warning: {told}", err=True)
 
 
 def _print_json(results: EvalResults) -> None:

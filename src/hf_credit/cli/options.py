@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.untrusted import parse_json
+
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
 
@@ -74,7 +76,6 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
     from hf_credit import oracles
-
     from hf_credit.registry import importing_from_here
 
     with importing_from_here():
@@ -100,6 +101,9 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        json.loads(text)
     except json.JSONDecodeError:
         return text
+    except (ValueError, RecursionError):
+        pass  # told in one sentence below
+    return parse_json(text)

@@ -15,6 +15,9 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.evaluation.diagnostics import Failure, failure_category
+from hf_credit.untrusted import parse_json, read_text
+
+_MOST_BYTES = 2**30  # of a file of buckets, with the context of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +122,13 @@ class Bucket:
             ValueError: the text is something else.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text, broken_text=True)
             for name in ("candidates", "value_only"):
                 values[name] = tuple(_action(action) for action in values[name])
             if not values["candidates"]:
                 raise ValueError("no candidate")
             return cls(**values)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"a bucket must be what Bucket.to_json writes, got {type(error).__name__}: {error}; sample it again."
             ) from None
@@ -145,13 +148,13 @@ def load_buckets(path: str | Path) -> list[Bucket]:
         ValueError: a line is something else; the sentence names it.
         OSError: the file cannot be read.
     """
-    buckets = []
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                buckets.append(Bucket.from_json(line))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
+    buckets: list[Bucket] = []
+    lines = read_text(path, _MOST_BYTES).removesuffix("\n").split("\n")
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        try:
+            buckets.append(Bucket.from_json(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
     return buckets
 
 

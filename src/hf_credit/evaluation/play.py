@@ -12,7 +12,17 @@ from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import load_role_policies, role_folders
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Start, verify
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    Episode,
+    GenerateFn,
+    Interaction,
+    Start,
+    refuse_total_failure,
+    verify,
+)
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import Sampling, TaskSpec
@@ -33,8 +43,8 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
         network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
         ) from error
@@ -94,7 +104,8 @@ def evaluate_policy(
         on_replies: told after each round how many replies it brought.
 
     Raises:
-        ValueError: two starts have the same seed, or one has none.
+        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
+        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
     """
     seeds = [_seed(start) for start in starts]
     if len(set(seeds)) < len(seeds):
@@ -104,9 +115,29 @@ def evaluate_policy(
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
-        episodes = verify(episodes, oracle)
+        episodes = verify(episodes, oracle, engine.failures)
+    refuse_total_failure(episodes, what="of an evaluation")
+    refuse_unplayed(episodes, engine.max_context_tokens)
     records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
     return EvalResults(records=records, about=dict(about or {}))
+
+
+def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
+    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
+
+    Args:
+        episodes: of a policy.
+        max_context_tokens: the limit that they met.
+
+    Raises:
+        ValueError: each was truncated before its first reply.
+    """
+    if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
+        raise ValueError(
+            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
+            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
+            "reads more."
+        )
 
 
 def evaluate_model(

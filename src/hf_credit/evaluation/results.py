@@ -12,6 +12,7 @@ from typing import Any
 
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
+from hf_credit.untrusted import parse_json, read_text
 
 LABELS = {
     "success": "success rate",
@@ -104,7 +105,7 @@ class EvalResults:
         return {seed: values[name] for seed, values in found if name in values}
 
     def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
-        """The mean over episodes of every number, with its bootstrap interval, in the order of `LABELS`.
+        """The mean over episodes of every number, with its interval, in the order of `LABELS`.
 
         An episode that ended in an error has no metrics of its own: it counts in `endings/error` and `reward`, not
         in rates such as `success`. The oracle's share is the mean of the episodes' own shares. A single value has no
@@ -138,10 +139,10 @@ class EvalResults:
             ValueError: the text is something else.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text, broken_text=True)
             records = tuple(EpisodeRecord(**record) for record in values["records"])
             return cls(records=records, about=values["about"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"results must be what EvalResults.to_json writes, got {type(error).__name__}: {error}; "
                 "evaluate the policy again."
@@ -150,11 +151,11 @@ class EvalResults:
     @classmethod
     def load(cls, path: str | Path) -> EvalResults:
         """The results in a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(read_text(path))
 
 
 def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.95) -> Interval:
-    """The bootstrap interval of the mean of `name` of a minus b, task by task.
+    """The interval of the mean of `name` of a minus b, task by task.
 
     It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
     other training runs of the same methods.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetsError
 
 from hf_credit.data import is_problem_set, load_problems
 from hf_credit.environments.randomness import derive
@@ -32,6 +33,14 @@ def load_splits(
         ValueError: it is a file of another kind.
         OSError: there is no such dataset.
     """
+    try:
+        return _load_splits(name, only, config, streaming)
+    except (DatasetsError, RecursionError) as error:
+        reason = (str(error.__cause__ or error) or type(error).__name__).splitlines()[0][:300]
+        raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); mend it.") from error
+
+
+def _load_splits(name: str, only: str, config: str | None, streaming: bool) -> Mapping[str, Dataset | IterableDataset]:
     path = Path(name)
     loaded: Any
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():

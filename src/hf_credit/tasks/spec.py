@@ -21,6 +21,7 @@ from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.registry import find, importing_from_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.untrusted import read_json
 
 TASK_FILE = "hf_credit_task.json"
 
@@ -162,6 +163,25 @@ class TaskSpec:
         which = "environment_options" if self.environment else "collaboration_options"
         return dataclasses.replace(self, typed=self.typed | code_in(options), **{which: {**self.options, **options}})
 
+    def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
+        """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.
+
+        Args:
+            known: the spec beside the policy, of its warm-up or training; `None` where there is none.
+            model: the policy's folder or id, for the sentence.
+        """
+        if known is None:
+            return None
+        names = ("history", "instructions") if self.environment and known.environment else ()
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
+        told = [f"{name}={own!r} where it knows {theirs!r}" for name, own, theirs in pairs if own != theirs]
+        if not told:
+            return None
+        return (
+            f"the policy {model!r} was shown its task otherwise: {', '.join(told)}; leave these as they were, or "
+            "expect replies that it was never taught."
+        )
+
     def build(self) -> Interaction[Any]:
         """The task, ready to be walked through. What it names may lie in the folder that the program was started in.
 
@@ -211,6 +231,13 @@ class TaskSpec:
         _refuse_unknown(values, cls)
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
+        mappings = ("environment_options", "collaboration_options", "chat_template_kwargs")
+        for name in (*mappings, *(["method"] if values.get("method") is not None else [])):
+            if not isinstance(values.get(name, {}), Mapping):
+                raise ValueError(f"{name} of a task's spec must be a mapping, got {values[name]!r}; correct it.")
+        for name in ("environment", "collaboration"):
+            if not isinstance(values.get(name, ""), str | None):
+                raise ValueError(f"{name} of a task's spec must be a name, got {values[name]!r}; correct it.")
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
     def save(self, folder: str | Path) -> Path:
@@ -234,9 +261,9 @@ class TaskSpec:
         if path is None:
             return None
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must be JSON, got {error}; mend it, or remove it and name the task.") from None
+            values = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{path} must be JSON, got {error} Mend it, or remove it and name the task.") from None
         return dataclasses.replace(cls.from_dict(values), trusted=False)
 
     def _refuse_code_of_others(self, named: set[str] | frozenset[str]) -> None:
@@ -329,6 +356,8 @@ def _task_file(model: str | Path) -> Path | None:
 
 def _refuse_unknown(values: Mapping[str, Any], known: type) -> None:
     names = [field.name for field in dataclasses.fields(known) if field.name not in _NOT_IN_FILES]
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a task's spec must be a mapping of {', '.join(names)}, got {values!r}; correct it.")
     for name in values:
         if name not in names:
             raise ValueError(f"a task's spec has the fields {', '.join(names)}, got {name!r}; remove it.")

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from hf_credit.methods import Method, make
 from hf_credit.methods.replay_loo import PAPER
 from hf_credit.rollouts import Interaction
+from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
 
@@ -107,4 +108,5 @@ class ReplayLOOTrainer(CreditTrainer):
         **kwargs: Any,
     ) -> None:
         args = args or ReplayLOOConfig()
+        arguments.require(interaction, args, ReplayLOOConfig)
         super().__init__(model, interaction, args, train_dataset, method=args.method(), **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
+from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.checkpoints import told_in_one_sentence
 from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
@@ -68,8 +70,11 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         ValueError: something of the job is not possible, in one sentence.
     """
     game, args, model = job.game, job.args, job.model
-    interaction = job.spec().build()
+    spec = job.spec()
+    interaction = spec.build()
     rows = rows or load_rows(job)
+    if args.process_index == 0:
+        _warn_of_another_showing(spec, str(model.model_name_or_path))
     method = job.method()
     credited: dict[str, Any] = {} if method is None else {"method": method.bound_to(interaction)}
     if method is None and PRESETS[game.method].oracle:
@@ -100,6 +105,15 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         **credited,
     )
     return trainer
+
+
+def _warn_of_another_showing(spec: TaskSpec, model: str) -> None:
+    try:
+        told = spec.shown_unlike(TaskSpec.load(model), model)
+    except (ValueError, OSError):
+        return  # training needs no note beside the model
+    if told is not None:
+        print(f"Warning: {told}", file=sys.stderr)
 
 
 def load_rows(job: Job) -> TaskRows:
