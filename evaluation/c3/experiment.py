@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
 BASE = "SFT"

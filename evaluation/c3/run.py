@@ -177,7 +177,7 @@ def _look_at_credit(trainer: Any, experiment: Experiment) -> list[dict[str, Any]
 def _compared(trainer: Any, experiment: Experiment, episodes: Any, credits: Any) -> dict[str, Any]:
     """Credit against exact advantages (eq. 20), by event and over all, and its variance within contexts."""
     from hf_credit.collaborations.exact_values import exact_values
-    from hf_credit.evaluation.diagnostics import context_variance, credit_fidelity
+    from hf_credit.diagnostics import context_variance, credit_fidelity
 
     decisions = [
         (decision, value)
@@ -256,9 +256,9 @@ def diagnose(
     experiment: Experiment, seed: int, model: Any, chat: Any, rows: Sequence[Mapping[str, Any]], trainer: Any
 ) -> dict[str, Any]:
     """Fidelity, variance and influence on buckets of the snapshot, with each method's credit for the candidates."""
-    from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_fidelity, with_exact_values
-    from hf_credit.evaluation.bucket_sampling import diagnostic_buckets
-    from hf_credit.evaluation.diagnostics import context_variance, influence, influence_by_chance
+    from hf_credit.diagnostics import context_variance, influence, influence_by_chance
+    from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_fidelity, with_exact_values
+    from hf_credit.diagnostics.bucket_sampling import diagnostic_buckets
     from hf_credit.policies.generation import sampler
     from hf_credit.rollouts import Engine, Start
 

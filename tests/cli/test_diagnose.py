@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_credit.evaluation.buckets import load_buckets
+from hf_credit.diagnostics.buckets import load_buckets
 
 SMALL = ("--episodes", 6, "--buckets", 4, "--candidates", 3, "--replays", 2, "--value-actions", 2)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
-from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.evaluation.setup import GameSetup
 from hf_credit.oracles import make as make_oracle
 

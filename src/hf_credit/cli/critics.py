@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.readings import CentralCritic
-from hf_credit.evaluation.bucket_sampling import ValueFunction
+from hf_credit.diagnostics.bucket_sampling import ValueFunction
 from hf_credit.evaluation.runs import CONFIG_FILE
 from hf_credit.policies.generation import room_for_context
 

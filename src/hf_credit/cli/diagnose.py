@@ -34,7 +34,7 @@ from hf_credit.cli.options import (
 from hf_credit.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from hf_credit.evaluation.diagnosis import Diagnosis
+    from hf_credit.diagnostics.diagnosis import Diagnosis
 
 
 def diagnose(
@@ -114,9 +114,9 @@ def diagnose(
     be_quiet()  # before the libraries that have something to say when they are imported
     from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
     from hf_credit.cli.tasks import most_replies, open_task, require_trusted
-    from hf_credit.evaluation.bucket_sampling import BucketPlan
-    from hf_credit.evaluation.diagnosis import mean_with_interval
-    from hf_credit.evaluation.diagnosis_report import write_diagnosis
+    from hf_credit.diagnostics.bucket_sampling import BucketPlan
+    from hf_credit.diagnostics.diagnosis import mean_with_interval
+    from hf_credit.diagnostics.diagnosis_report import write_diagnosis
     from hf_credit.evaluation.plots import require_matplotlib
 
     models = [model, *(beside or [])]
@@ -172,7 +172,7 @@ def diagnose(
 
 
 def _print_json(found: list[Diagnosis]) -> None:
-    from hf_credit.evaluation.diagnosis_report import numbers
+    from hf_credit.diagnostics.diagnosis_report import numbers
 
     typer.echo(json.dumps(numbers(found), indent=2))
 
@@ -183,7 +183,7 @@ def _print_table(found: list[Diagnosis]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hf_credit.evaluation.diagnosis_report import tables
+    from hf_credit.diagnostics.diagnosis_report import tables
 
     named = int(len(found) == 1)  # one policy need not be told apart, and terminals are narrow
     for title, (header, rows) in tables(found).items():

@@ -12,12 +12,12 @@ from hf_credit.cli.critics import saved_critic
 from hf_credit.cli.evaluating import judge_of, load_sampler
 from hf_credit.cli.tasks import evaluation_starts, open_task
 from hf_credit.collaborations import Collaboration
+from hf_credit.diagnostics import pass_at_k_by_instance
+from hf_credit.diagnostics.bucket_credit import with_exact_values
+from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
+from hf_credit.diagnostics.buckets import Bucket
+from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
 from hf_credit.evaluation.attempts import attempt
-from hf_credit.evaluation.bucket_credit import with_exact_values
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.evaluation.buckets import Bucket
-from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnostics import pass_at_k_by_instance
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.oracles import Oracle

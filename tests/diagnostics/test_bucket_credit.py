@@ -6,7 +6,8 @@ import pytest
 
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_task
-from hf_credit.evaluation.bucket_credit import (
+from hf_credit.diagnostics import FidelityStatus
+from hf_credit.diagnostics.bucket_credit import (
     ESTIMATORS,
     assigned_credit,
     bucket_fidelity,
@@ -15,8 +16,7 @@ from hf_credit.evaluation.bucket_credit import (
     estimators_of,
     with_exact_values,
 )
-from hf_credit.evaluation.buckets import Action, Bucket
-from hf_credit.evaluation.diagnostics import FidelityStatus
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.credit import full_mean, leave_one_out, trajectory_advantages, turn_group_advantages
-from hf_credit.evaluation.buckets import Action, Bucket
-from hf_credit.evaluation.diagnostics import Fidelity, credit_fidelity, fidelity_interval, target_advantages
+from hf_credit.diagnostics import Fidelity, credit_fidelity, fidelity_interval, target_advantages
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.rollouts import Chat, Interaction
 

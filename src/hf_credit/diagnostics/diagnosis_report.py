@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.bucket_credit import assigned_credit
-from hf_credit.evaluation.buckets import Action, Bucket, save_buckets
-from hf_credit.evaluation.diagnosis import TRUTHS, CreditQuality, Diagnosis
-from hf_credit.evaluation.diagnosis_plots import draw
-from hf_credit.evaluation.diagnostics import Failure, FidelityStatus
+from hf_credit.diagnostics import Failure, FidelityStatus
+from hf_credit.diagnostics.bucket_credit import assigned_credit
+from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
+from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
+from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import Interval
 
@@ -35,7 +35,7 @@ _LEGEND = """\
   by a standard deviation, so theirs are not comparable with the others'.
 - Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
   answers give when they are dealt out to the messages at random.
-- Failures: by the rules of `hf_credit.evaluation.diagnostics.Failure`, of which three are the paper's (Appendix N).
+- Failures: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
 - Intervals are 95% bootstrap intervals over buckets; they say nothing about other training runs."""
 
 

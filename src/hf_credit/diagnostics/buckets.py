@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.diagnostics import Failure, failure_category
+from hf_credit.diagnostics import Failure, failure_category
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.evaluation.buckets import Action, Bucket
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import (
     ContextKeys,

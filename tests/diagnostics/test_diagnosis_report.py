@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hf_credit.evaluation.buckets import Action, Bucket, load_buckets
-from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnosis_report import (
+from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets
+from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
+from hf_credit.diagnostics.diagnosis_report import (
     bucket_file,
     examples_markdown,
     markdown,

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from hf_credit.evaluation.buckets import Action, Bucket
-from hf_credit.evaluation.diagnosis import ALL, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnostics import Failure, FidelityStatus, influence
+from hf_credit.diagnostics import Failure, FidelityStatus, influence
+from hf_credit.diagnostics.buckets import Action, Bucket
+from hf_credit.diagnostics.diagnosis import ALL, diagnose, mean_with_interval
 from hf_credit.rollouts import Ledger
 
 

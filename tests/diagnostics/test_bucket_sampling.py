@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
+from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
 from hf_credit.evaluation.games import held_out_starts
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
@@ -137,7 +137,7 @@ def test_with_common_random_numbers_the_same_message_is_answered_the_same(policy
 
 
 def test_the_baseline_and_the_candidates_agree_with_enumeration(policy) -> None:
-    from hf_credit.evaluation.bucket_credit import with_exact_values
+    from hf_credit.diagnostics.bucket_credit import with_exact_values
 
     plan = BucketPlan(buckets=2, candidates=2, replays=80, value_actions=40, events=("reasoner",))
     buckets, _ = diagnostic_buckets(policy, starts(6), plan)

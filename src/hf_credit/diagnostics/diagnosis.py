@@ -8,15 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.evaluation.bucket_credit import (
-    Truth,
-    assigned_credit,
-    bucket_fidelity,
-    bucket_fidelity_interval,
-    estimators_of,
-)
-from hf_credit.evaluation.buckets import Bucket
-from hf_credit.evaluation.diagnostics import (
+from hf_credit.diagnostics import (
     ContextVariance,
     Failure,
     Influence,
@@ -24,6 +16,14 @@ from hf_credit.evaluation.diagnostics import (
     influence,
     influence_by_chance,
 )
+from hf_credit.diagnostics.bucket_credit import (
+    Truth,
+    assigned_credit,
+    bucket_fidelity,
+    bucket_fidelity_interval,
+    estimators_of,
+)
+from hf_credit.diagnostics.buckets import Bucket
 from hf_credit.evaluation.statistics import Interval, mean_interval
 from hf_credit.rollouts import Ledger
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.buckets import Action, Bucket, load_buckets, save_buckets
-from hf_credit.evaluation.diagnostics import Failure
+from hf_credit.diagnostics import Failure
+from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets, save_buckets
 
 BUCKET = Bucket(
     event="reasoner",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_targets
-from hf_credit.evaluation.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
-from hf_credit.evaluation.diagnostics import Failure
+from hf_credit.diagnostics import Failure
+from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets
+from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
 from hf_credit.evaluation.plots import require_matplotlib
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
