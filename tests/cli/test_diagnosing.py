@@ -42,7 +42,7 @@ def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
 
 def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
     found = diagnose_model(str(trained_run), GameSetup.load(trained_run), PLAN, tasks=TASKS, device="cpu")
-    assert [credit.estimator for credit in found.events[0].credits] == ["C3", "MAGRPO", "VPR", "outcome"]
+    assert [credit.method for credit in found.events[0].credits] == ["replay_loo", "magrpo", "verifiable_process", "outcome_reward"]
     assert found.events[0].influence is None
     assert found.success == {}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from hf_credit.diagnostics import Failure
 from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets, save_buckets
+from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 
 BUCKET = Bucket(
     event="reasoner",
@@ -22,7 +24,6 @@ BUCKET = Bucket(
         Action(text="9", failed=2),
     ),
     value_only=(Action(text="3", returns=(0.0, 1.0)), Action(text="8", returns=(1.0,)), Action(text="4", failed=2)),
-    critic=0.125,
     exact=0.5,
     state=("anything", "hashable"),
 )
@@ -47,7 +48,7 @@ def test_of_equally_good_candidates_the_first_is_the_best() -> None:
 
 
 def test_a_file_gives_equal_buckets_back_without_their_states(tmp_path) -> None:
-    other = replace(BUCKET, key=3, critic=None, exact=None, value_only=())
+    other = replace(BUCKET, key=3, exact=None, value_only=())
     path = save_buckets([BUCKET, other], tmp_path / "buckets.jsonl")
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2
     read = load_buckets(path)
@@ -80,3 +81,44 @@ def test_a_bucket_without_a_candidate_is_refused() -> None:
     empty = replace(BUCKET, candidates=())
     with pytest.raises(ValueError, match="no candidate"):
         Bucket.from_json(empty.to_json())
+
+
+def test_a_file_keeps_replays_to_the_token_and_writes_a_conversation_once(tmp_path) -> None:
+    def decision(event, context, action, **others):
+        return Decision(
+            role=event,
+            event=event,
+            state="left out",
+            context_ids=context,
+            action_ids=action,
+            logprobs=(-0.5,) * len(action),
+            action_text="text",
+            **others,
+        )
+
+    first = decision("plan", (1, 2), (3,), reward=0.5)
+    other = decision("act", (1, 2), (4,), verdict=Verdict(score=0.5, valid=True))
+    second = decision("plan", (1, 2, 3, 5), (6, 7))
+    third = decision("plan", (1, 2, 3, 5, 6, 7, 8), ())
+    anew = decision("plan", (9,), (1,))
+    replay = Episode(decisions=(second, third, anew), outcome=0.25, ending=Ending.TRUNCATED, metrics={"success": 0.0})
+    action = Action(text="text", returns=(0.25,), responses=(None,), replays=(replay,))
+    bucket = replace(BUCKET, candidates=(action,), before=(first, other))
+    (read,) = load_buckets(save_buckets([bucket], tmp_path / "buckets.jsonl"))
+
+    def without_state(one):
+        return replace(one, state=None)
+
+    assert read.before == tuple(map(without_state, bucket.before))
+    (kept,) = read.candidates[0].replays
+    assert kept == replace(replay, decisions=tuple(map(without_state, replay.decisions)))
+    written = json.loads(bucket.to_json())["candidates"][0]["replays"][0]["decisions"]
+    assert [one["context_ids"] for one in written] == [[5], [8], [9]]
+
+
+def test_buckets_that_were_written_without_replays_can_be_read() -> None:
+    values = json.loads(BUCKET.to_json())
+    del values["before"]
+    for action in (*values["candidates"], *values["value_only"]):
+        del action["replays"]
+    assert Bucket.from_json(json.dumps(values)) == BUCKET

@@ -42,12 +42,13 @@ def test_every_event_is_told_apart_and_all_together_come_first() -> None:
 
 def test_credit_is_held_against_every_truth_that_is_known() -> None:
     (plain,) = diagnose("p", [bucket()]).events
-    assert {one.estimator: set(one.fidelity) for one in plain.credits} == {
-        name: {"shared", "apart"} for name in ("C3", "MAGRPO", "outcome")
+    assert {one.method: set(one.fidelity) for one in plain.credits} == {
+        name: {"shared", "apart"} for name in ("replay_loo", "magrpo", "outcome_reward")
     }
     (known,) = diagnose("p", [bucket(exact=0.25, verdicts=(1.0, 0.0))], credit_replays=2).events
-    assert {one.estimator: set(one.fidelity) for one in known.credits} == {
-        name: {"shared", "exact", "exact_first"} for name in ("C3", "MAGRPO", "VPR", "outcome")
+    assert {one.method: set(one.fidelity) for one in known.credits} == {
+        name: {"shared", "exact", "exact_first"}
+        for name in (*METHODS, "verifiable_process")
     }
     for one in known.credits:
         assert [interval.mean for interval in one.fidelity.values()] == pytest.approx([1, 1, 1])
@@ -56,7 +57,7 @@ def test_credit_is_held_against_every_truth_that_is_known() -> None:
 
 def test_what_is_not_defined_is_nan_and_says_why() -> None:
     (found,) = diagnose("p", [bucket(returns=((1, 1), (1, 1)))]).events
-    c3 = next(one for one in found.credits if one.estimator == "C3")
+    c3 = next(one for one in found.credits if one.method == "replay_loo")
     assert math.isnan(c3.fidelity["shared"].mean)
     assert c3.status["shared"] == FidelityStatus.CONSTANT_CREDITS
     assert c3.variance.within == 0

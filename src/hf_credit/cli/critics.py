@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from hf_credit.critics.critic import Critic, CriticConfig
-from hf_credit.critics.readings import CentralCritic
-from hf_credit.diagnostics.bucket_sampling import ValueFunction
+from hf_credit.critics.readings import ReadingCritic
 from hf_credit.evaluation.runs import CONFIG_FILE
 from hf_credit.policies.generation import room_for_context
+from hf_credit.rollouts.runner import Reading
 
 _WEIGHTS = Path("critic") / "critic.safetensors"
 _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
@@ -25,10 +26,10 @@ _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
 
 def saved_critic(
     folder: str | Path, policy: Any, tokenizer: PreTrainedTokenizerBase, device: str | None = None
-) -> ValueFunction | None:
-    """The critic of a run of MAPPO, which says what everything said so far is worth.
+) -> Callable[[Sequence[Reading]], list[tuple[float, ...]]] | None:
+    """The critic that was trained beside a policy, for the `critics` of a `LocalRunner`.
 
-    It reads the joint history before a decision, as in training. It is loaded when it is first asked.
+    It reads as much as in training. It is loaded when it is first asked.
 
     Args:
         folder: of a policy.
@@ -37,19 +38,18 @@ def saved_critic(
         device: where it goes, as for the policy.
 
     Returns:
-        `None` where the folder holds no such critic: neither an id on the Hub nor a run of another method does.
+        `None` where the folder holds no critic: neither an id on the Hub nor a run of a method without one does.
     """
     folder = Path(folder)
-    settings = _settings(folder)
-    if not (folder / _WEIGHTS).is_file() or settings.get("estimator", "critic") != "critic":
+    if not (folder / _WEIGHTS).is_file():
         return None
-    room = room_for_context(policy, settings.get("max_completion_length", 0))  # as much as it read in training
+    room = room_for_context(policy, _settings(folder).get("max_completion_length", 0))
 
     @functools.cache
-    def judge() -> CentralCritic:
-        return CentralCritic(_load(folder, policy, tokenizer, device), gamma=1.0, lam=1.0, max_tokens=room)
+    def critic() -> ReadingCritic:
+        return ReadingCritic(_load(folder, policy, tokenizer, device), room)
 
-    return lambda episodes: judge().values(episodes)
+    return lambda readings: critic()(readings)
 
 
 def _load(folder: Path, policy: Any, tokenizer: PreTrainedTokenizerBase, device: str | None) -> Critic:

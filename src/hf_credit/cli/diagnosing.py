@@ -1,29 +1,28 @@
-"""A saved policy, diagnosed."""
+"""A saved policy, loaded for a diagnosis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from transformers import set_seed
 
+from hf_credit import methods as registered
 from hf_credit.cli.critics import saved_critic
 from hf_credit.cli.evaluating import judge_of, load_sampler
 from hf_credit.cli.tasks import evaluation_starts, open_task
 from hf_credit.collaborations import Collaboration
-from hf_credit.diagnostics import pass_at_k_by_instance
-from hf_credit.diagnostics.bucket_credit import with_exact_values
-from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.diagnostics.buckets import Bucket
-from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
-from hf_credit.evaluation.attempts import attempt
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.diagnosis import Diagnosis
+from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.evaluation.setup import GameSetup, Sampling
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import RoleSampler
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Start
 from hf_credit.rollouts.samplers import counted
 
 
@@ -44,6 +43,7 @@ def diagnose_model(
     *,
     name: str | None = None,
     tasks: Tasks | None = None,
+    methods: Mapping[str, Method] | None = None,
     attempts: int = 0,
     credit_replays: int = 1,
     exact_floor: float | None = None,
@@ -52,7 +52,7 @@ def diagnose_model(
     device: str | None = None,
     on_replies: Callable[[int], None] | None = None,
 ) -> Diagnosis:
-    """Samples buckets of a saved policy and measures what they say; plays it for greedy and pass@k on request.
+    """`diagnose_policy` of a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
@@ -60,8 +60,7 @@ def diagnose_model(
         plan: of the buckets.
         name: of the policy; the model if `None`.
         tasks: of the evaluation split.
-        attempts: for pass@k, drawn episodes at each task, and one greedy one; none if 0.
-        credit_replays: as in `diagnose`.
+        methods, attempts, credit_replays: as in `diagnose_policy`.
         exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
         oracle: judges the actions of a game; the game's own if `None`.
         max_concurrent: episodes under way at once.
@@ -71,9 +70,50 @@ def diagnose_model(
     Raises:
         ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
     """
+    oracle = judge_of(open_task(setup), setup, oracle)
+    subject, starts = _subject(model, setup, plan, tasks, name, exact_floor, max_concurrent, device, on_replies)
+    return diagnose_policy(
+        subject,
+        starts,
+        plan,
+        methods=methods,
+        oracle=oracle,
+        attempts=attempts,
+        credit_replays=credit_replays,
+    )
+
+
+def diagnose_model_training(
+    model: str,
+    setup: GameSetup,
+    plan: BucketPlan,
+    *,
+    name: str | None = None,
+    tasks: Tasks | None = None,
+    methods: Mapping[str, Method] | None = None,
+    exact_floor: float | None = None,
+    max_concurrent: int = 256,
+    device: str | None = None,
+    on_replies: Callable[[int], None] | None = None,
+) -> list[TrainingDiagnosis]:
+    """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
+    subject, starts = _subject(model, setup, plan, tasks, name, exact_floor, max_concurrent, device, on_replies)
+    return diagnose_training(subject, starts, plan, methods)
+
+
+def _subject(
+    model: str,
+    setup: GameSetup,
+    plan: BucketPlan,
+    tasks: Tasks | None,
+    name: str | None,
+    exact_floor: float | None,
+    max_concurrent: int,
+    device: str | None,
+    on_replies: Callable[[int], None] | None,
+) -> tuple[Subject, list[Start[Any]]]:
     tasks = tasks or Tasks()
     interaction = open_task(setup)
-    oracle = judge_of(interaction, setup, oracle)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(setup, interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
@@ -86,18 +126,33 @@ def diagnose_model(
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     set_seed(plan.seed)
+    sampling = setup.sampling
     critic = saved_critic(model, network, tokenizer, device)
-    buckets, cost = diagnostic_buckets(engine(generate), starts, plan, oracle=oracle, value_function=critic)
-    if exact_floor is not None:
-        buckets = _with_exact(buckets, interaction, chat, network, setup.sampling, exact_floor)
-    success: dict[str, Interval] = {}
-    if attempts:
-        greedy = _greedy(network, tokenizer, setup.sampling, generate)
-        success, played = _success(engine(greedy), engine(generate), starts, attempts, plan.seed)
-        cost += played
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
-    about |= {"attempts": attempts, "credit_replays": credit_replays, "exact_floor": exact_floor}
-    return diagnose(name or model, buckets, success=success, cost=cost, about=about, credit_replays=credit_replays)
+    return Subject(
+        name=name or model,
+        engine=engine(generate),
+        greedy=engine(_greedy(network, tokenizer, sampling, generate)),
+        trained=_trained(model, setup, critic is not None),
+        critics={} if critic is None else {"critic": critic},
+        enumeration=None
+        if exact_floor is None
+        else Enumeration(
+            model=network,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            floor=exact_floor,
+        ),
+        about={**about, "exact_floor": exact_floor},
+    ), starts
+
+
+def _trained(model: str, setup: GameSetup, has_critic: bool) -> Method | None:
+    """The method that is noted beside the policy."""
+    noted: Mapping[str, Any] | None = getattr(setup, "method", None)
+    if noted is not None:
+        return registered.make(noted["name"], **noted.get("options", {}))
+    return registered.make("mappo") if has_critic else None
 
 
 def _greedy(
@@ -110,36 +165,6 @@ def _greedy(
         role: RoleSampler(sampler(network, tokenizer, max_new_tokens=most, temperature=0), network, role)
         for role in generate
     }
-
-
-def _success(
-    greedy: Engine[Any], drawn: Engine[Any], starts: Sequence[Start[Any]], attempts: int, seed: int
-) -> tuple[dict[str, Interval], Ledger]:
-    once, cost = attempt(greedy, starts, 1, seed)
-    often, more = attempt(drawn, starts, attempts, seed)
-    shares = {"greedy": pass_at_k_by_instance(once, 1), "pass@1": pass_at_k_by_instance(often, 1)}
-    if attempts > 1:
-        shares[f"pass@{attempts}"] = pass_at_k_by_instance(often, attempts)
-    return {name: mean_with_interval(values) for name, values in shares.items()}, cost + more
-
-
-def _with_exact(
-    buckets: Sequence[Bucket],
-    interaction: Interaction[Any],
-    chat: Chat,
-    network: Any,
-    sampling: Sampling,
-    floor: float,
-) -> list[Bucket]:
-    return with_exact_values(
-        buckets,
-        interaction,
-        chat,
-        network,
-        max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
-        floor=floor,
-    )
 
 
 def _refuse_inexact(interaction: Interaction[Any], setup: GameSetup) -> None:
@@ -162,3 +187,8 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
     replayed = (plan.candidates + plan.value_actions) * plan.replays * most
     played = episodes * most * (1 + attempts + bool(attempts))
     return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
+
+
+def training_replies_at_most(plan: BucketPlan, most: int) -> int:
+    """How many replies the replays of a diagnosis of training take at most, beside what the method itself plays."""
+    return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)
