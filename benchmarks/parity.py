@@ -40,6 +40,7 @@ COMMON = {
     "logging_steps": 1,
     "disable_tqdm": True,
 }
+BLANKS = {"vpr": 4, "outcome": 1, "mc-pr": 4}  # the outcome alone needs games that can be won
 MEASURED = ("loss", "reward", "tokens/generated", "budget/tokens", "budget/scoring_events")
 
 
@@ -148,7 +149,7 @@ def build_before(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
             "max_completion_length": 12,
         }
         args = VerifiableProcessConfig(**{**settings, **shown, "process_reward": reward, "value_rollouts": 3})
-        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=1 if arm == "outcome" else 4), args)
+        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=BLANKS[arm]), args)
     chosen = {
         "c3": {},
         "c3 contexts": {"reference_rollouts": 3, "contexts": 2, "alternatives": [2], "replays": 2},
@@ -180,7 +181,7 @@ def build_after(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
     if arm in ("vpr", "outcome", "mc-pr"):
         shown = {"history": "current", "instructions": False, "max_completion_length": 12}
         shown["instances_per_update"] = 16
-        environment = make("sudoku", size=4, blanks=4)
+        environment = make("sudoku", size=4, blanks=BLANKS[arm])
         args = VerifiableProcessConfig(**{**settings, **shown})
         if arm == "vpr":
             return VerifiableProcessTrainer(str(policies / "sudoku"), environment, args)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import string
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -93,3 +95,45 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
             hidden_size=32, layers=2, heads=2, episodes=96, epochs=20, batch_rows=batch_rows, learning_rate=8e-3
         ),
     )
+
+
+SPECIAL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+MERGES = [("a", "b"), ("ab", "c"), ("o", "n"), (" ", "1"), ("\n", "\n")]
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('no such role') }}{% endif %}"
+    "<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """A tokenizer small enough to read: printable ASCII and a few longer tokens, so that texts have several spellings.
+
+    Decoding and encoding again can change its tokens: `a b` becomes `ab`.
+    """
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    characters = [chr(code) for code in range(32, 127)] + ["\n"]
+    vocabulary = [*SPECIAL, *characters, *("".join(pair) for pair in MERGES)]
+    assert set(string.ascii_letters + string.digits) <= set(characters)
+    model = Tokenizer(models.BPE({token: index for index, token in enumerate(vocabulary)}, MERGES))
+    model.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=model,
+        pad_token="<|pad|>",
+        eos_token="<|end|>",
+        additional_special_tokens=SPECIAL[2:],
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def chat(tokenizer: Any) -> Any:
+    """Renders with that tokenizer."""
+    from hf_credit.rollouts import Chat
+
+    return Chat(tokenizer)

@@ -35,7 +35,7 @@ def tiny(experiment: ModuleType, **changed: object) -> object:
             "options": {"opponent": "random"},
             "policy": MicroConfig(hidden_size=16, layers=1, heads=2, episodes=24, epochs=8, batch_rows=8),
             "training": {
-                "trajectories_per_update": 8,
+                "instances_per_update": 8,
                 "per_device_train_batch_size": 8,
                 "max_steps": 2,
                 "learning_rate": 1e-3,

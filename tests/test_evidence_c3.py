@@ -36,7 +36,7 @@ def tiny(scripts: dict[str, ModuleType]) -> object:
         size=4,
         policy=MicroConfig(hidden_size=16, layers=1, heads=2, episodes=24, epochs=4, batch_rows=8),
         training={
-            "trajectories_per_update": 2,
+            "instances_per_update": 2,
             "per_device_train_batch_size": 2,
             "max_steps": 2,
             "learning_rate": 1e-3,

@@ -49,7 +49,7 @@ def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
         "top_p": 1.0,
         "top_k": 0,
         "max_completion_length": 12,
-        "trajectories_per_update": 8,
+        "instances_per_update": 8,
         "per_device_train_batch_size": 8,
         "max_steps": 2,
         "learning_rate": 1e-3,
@@ -90,7 +90,7 @@ def relay_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
     recipe = micro_recipe(policy, output, method="replay_loo", collaboration="relay", max_context_tokens=None)
     for of_a_game in ("environment", "environment_options", "history", "instructions"):
         del recipe[of_a_game]
-    small = {"trajectories_per_update": 4, "per_device_train_batch_size": 4, "collaboration_options": {"size": 4}}
+    small = {"instances_per_update": 4, "per_device_train_batch_size": 4, "collaboration_options": {"size": 4}}
     return {**recipe, **small, **changed}
 
 

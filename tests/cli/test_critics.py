@@ -90,8 +90,8 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     from accelerate import Accelerator
     from peft import LoraConfig, get_peft_model
 
-    from hf_credit.critics.readings import joint_histories
     from hf_credit.critics.critic import Critic
+    from hf_credit.critics.readings import joint_histories
 
     base, tokenizer = loaded(relay_policy)
     config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj"])

@@ -25,7 +25,7 @@ def problem(path: Path, *arguments: str) -> str:
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
     assert job.game.method == path.parent.name
-    assert job.args.trajectories_per_update
+    assert job.args.instances_per_update
     assert job.setup().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path

@@ -10,8 +10,8 @@ from accelerate.utils import DistributedType
 from peft import IA3Config, LoraConfig, get_peft_model
 
 from hf_credit import make
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.critics.backbone import adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 
 SIZES = {"hidden_size": 16, "heads": 2}
 CPU = torch.device("cpu")

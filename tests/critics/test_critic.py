@@ -16,10 +16,10 @@ from peft import LoraConfig, get_peft_model
 
 from hf_credit import make
 from hf_credit.credit import clipped_value_loss
+from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.critics.critic import Critic, CriticConfig, context_batch
 
 SIZES = {"hidden_size": 16, "heads": 2}
 

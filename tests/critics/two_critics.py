@@ -10,8 +10,8 @@ import torch
 from accelerate import Accelerator
 
 from hf_credit import make
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 
 CONTEXTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [6, 5], [7, 7, 7, 7], [12, 5, 9], [10, 11]]
 RETURNS = torch.tensor([1.0, 0.0, 0.5, -1.0, 2.0, 0.25, 1.5])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hf_credit.rollouts import Decision, Ending, Episode, alternatives
+from dataclasses import replace
+
+from hf_credit.rollouts import Decision, Ending, Episode, Verdict, alternatives
 
 
 def decision(event: str, context: int, text: str = "") -> Decision:
@@ -74,3 +76,42 @@ def test_without_matching_a_message_meets_all_of_its_event_and_occurrence():
 def test_a_failed_episode_counts_for_nobody():
     tree = [leaf(PLAN, 1, "a", 0.0, ending=Ending.ERROR), leaf(PLAN, 1, "b", 1.0)]
     assert table(tree) == [("plan", 0, (1.0,)), ("b", 1, (1.0,))]
+
+
+def test_a_way_that_splits_more_often_weighs_no_more():
+    """Three splits, 2 x 2 x 2; the first alternative of the second step ends at once, the other goes on to four."""
+    root = decision("a", 1, "root")
+    ends, goes = decision("b", 2, "ends"), decision("b", 2, "goes")
+    tree = [episode(root, ends, outcome=0.0)]
+    tree[0] = replace(tree[0], path=(0, 0), ways=2)
+    for number, outcome in enumerate((1.0, 0.0)):
+        last = decision("c", 3, str(number))
+        tree.append(replace(episode(root, goes, last, outcome=outcome), path=(0, 1, number)))
+    found = {one.decision.action_text: one for one in alternatives(tree)}
+    # Of the two ways of the second step one is worth 0 and one 1/2: by leaves it would be 1/3.
+    assert found["root"].mean_outcome == 0.25
+    assert found["goes"].mean_outcome == 0.5
+    # The one that ended stands for the two replays that it would have had.
+    assert [found[name].count for name in ("root", "ends", "goes")] == [4, 2, 2]
+    assert found["root"].outcomes == (0.0, 1.0, 0.0)
+
+
+def test_outcomes_are_clipped_before_they_are_averaged():
+    tree = [leaf(PLAN, 1, "a", 6.0), leaf(PLAN, 1, "b", -2.0)]
+    assert alternatives(tree, return_clip=2.0)[0].mean_outcome == 0.0
+    assert alternatives(tree)[0].mean_outcome == 2.0
+
+
+def test_a_copy_of_a_decision_is_the_same_decision():
+    """An oracle's verdict is on a copy: the plans still have the leaves that they had."""
+    judged = [
+        replace(one, decisions=tuple(replace(each, verdict=Verdict(score=1.0, valid=True)) for each in one.decisions))
+        for one in (leaf(PLAN, 1, "a", 1.0), leaf(PLAN, 1, "b", 0.0))
+    ]
+    assert table(judged)[0] == ("plan", 0, (1.0, 0.0))
+
+
+def test_instances_may_be_named():
+    tree = [leaf(PLAN, 1, "a", 1.0), leaf(OTHER, 2, "b", 0.0)]
+    assert [bucket for _, bucket, _ in table(tree, instances=[0, 1])] == [0, 1, 2, 3]
+    assert [bucket for _, bucket, _ in table(tree, instances=[4, 4])] == [0, 1, 0, 2]

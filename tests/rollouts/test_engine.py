@@ -611,6 +611,39 @@ def test_common_random_numbers_are_shared_by_alternatives_and_by_nothing_else(ch
     assert [decision.action_text for decision in again[0].decisions] != words[0]
 
 
+class Undecided(Seeded):
+    """Says the same in the first turn, whatever the seed."""
+
+    def seeded(self, contexts, seeds):
+        first = self.chat.context([{"role": "user", "content": "a"}])
+        same = Generation(ids=self.chat.tokenizer("same<|end|>", add_special_tokens=False)["input_ids"])
+        replies = super().seeded(contexts, seeds)
+        return [same if context == first else own for context, own in zip(contexts, replies, strict=True)]
+
+
+def test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_their_own(chat):
+    engine = Engine(TaleInteraction(), chat, Undecided(chat))
+    episodes = engine.run([replace(tale("a", 3), fanout=(2, 3), stream="bucket 7")])
+    words = [tuple(decision.action_text for decision in episode.decisions) for episode in episodes]
+    assert {word[0] for word in words} == {"same"}
+    assert len({word[1] for word in words}) == 6  # six replays of one alternative, none the copy of another
+    assert len({episode.metrics["luck"] for episode in episodes}) == 6  # each in a world of its own
+
+
+def test_an_episode_that_ends_early_stands_for_the_ways_that_it_did_not_take(chat):
+    (first, second) = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4, 3))])
+    assert (first.ways, second.ways) == (12, 12)
+    whole = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 2), fanout=(2, 2))])
+    assert [episode.ways for episode in whole] == [1] * 4
+
+
+def test_decisions_before_a_split_are_the_same_and_all_others_their_own(chat):
+    episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("x", 2), fanout=(2, 2))])
+    ids = [[decision.id for decision in episode.decisions] for episode in episodes]
+    assert ids[0][0] == ids[1][0] != ids[2][0] == ids[3][0]
+    assert len({one for own in ids for one in own}) == 2 + 4
+
+
 def test_a_sampler_without_seeds_is_asked_without_them(chat):
     engine = Engine(TaleInteraction(), chat, Letters(chat))
     assert not engine.honours_seeds

@@ -59,7 +59,7 @@ def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
         "output_dir": str(output),
         "history": "current",
         "instructions": False,
-        "trajectories_per_update": 8,
+        "instances_per_update": 8,
         "per_device_train_batch_size": 8,
         "max_steps": 1,
         "max_completion_length": 12,

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainerCallback
 
 from hf_credit import ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.collaborations.relay import relay, relay_task
+from hf_credit.collectors import Collected
+from hf_credit.methods import Credit
 from hf_credit.rollouts import Episode
+from hf_credit.trainers.credit import CreditCallback
 
 ROLES = ["reasoner", "actor"]
 TEMPERATURE = 5.0  # the policy of the tests plays a game; at 1 it would say much the same here every time
@@ -25,9 +27,13 @@ def uneven(task: Any, text: str) -> float:
     return sum(map(ord, text)) % 5 / 4
 
 
-class KeepGradients(TrainerCallback):
+class KeepGradients(CreditCallback):
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
+        self.played: list[tuple[list[Episode], Any]] = []
+
+    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+        self.played.append((collected.episodes, credit.decisions))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         named = model.named_parameters()
@@ -42,7 +48,7 @@ def build(policy: Any, output: Path, peft_config: Any = None, interaction: Any =
     values: dict[str, Any] = {
         "output_dir": str(output),
         "role_adapters": ROLES,
-        "trajectories_per_update": 2,
+        "instances_per_update": 2,
         "per_device_train_batch_size": 1,
         "max_steps": 1,
         "max_completion_length": 2,
@@ -74,14 +80,7 @@ def build(policy: Any, output: Path, peft_config: Any = None, interaction: Any =
         peft_config=lora if peft_config is None else peft_config or None,
         callbacks=[keep],
     )
-    trainer.kept, trainer.played = keep.kept, []
-    credit = trainer.credit
-
-    def remember(episodes: list[Episode]) -> list[list[float | None]]:
-        trainer.played.append((episodes, credit(episodes)))
-        return trainer.played[-1][1]
-
-    trainer.credit = remember
+    trainer.kept, trainer.played = keep.kept, keep.played
     return trainer
 
 

@@ -44,9 +44,9 @@ def test_the_gradient_is_that_of_the_surrogate_summed_decision_by_decision(
     def remember(trainer: Any) -> None:
         original = trainer.credit
 
-        def credit(episodes: Any) -> Any:
-            advantages = original(episodes)
-            for episode, values in zip(episodes, advantages, strict=True):
+        def credit(collected: Any) -> Any:
+            advantages = original(collected)
+            for episode, values in zip(collected.episodes, advantages, strict=True):
                 seen.extend(zip(episode.decisions, values, strict=True))
             return advantages
 
@@ -101,7 +101,7 @@ def test_slices_of_one_generation_may_each_take_an_optimizer_step(
 ) -> None:
     trainer = one_update(
         micro_policy,
-        trajectories_per_update=None,
+        instances_per_update=None,
         per_device_train_batch_size=4,
         steps_per_generation=2,
         gradient_accumulation_steps=1,
@@ -244,9 +244,9 @@ def test_replies_that_go_on_from_kept_keys_and_values_are_those_of_trls_own_call
             def count(module: Any, args: Any, kwargs: Any) -> None:
                 columns[reuse] = columns.get(reuse, 0) + (kwargs["input_ids"].numel() if playing else 0)
 
-            def remember(episodes: Any) -> Any:
-                played.setdefault(reuse, []).append([e.decisions for e in episodes])
-                return original(episodes)
+            def remember(collected: Any) -> Any:
+                played.setdefault(reuse, []).append([e.decisions for e in collected.episodes])
+                return original(collected)
 
             trainer.engine.generate, trainer.credit = counted, remember
             base = trainer.model.get_base_model() if trainer_kwargs else trainer.model
@@ -277,11 +277,11 @@ def test_nothing_that_was_read_is_held_after_the_rollouts(
         built.append(trainer)
         original = trainer.credit
 
-        def credit(episodes: Any) -> Any:
+        def credit(collected: Any) -> Any:
             assert trainer._continuing.sampler is not None
             if fails:
                 raise RuntimeError("the judge is out")
-            return original(episodes)
+            return original(collected)
 
         trainer.credit = credit
 

@@ -16,8 +16,8 @@ def config(tmp_path: Path, **changed: Any) -> CreditConfig:
     )
 
 
-def test_trajectories_per_update_sets_gradient_accumulation(tmp_path: Path) -> None:
-    settings = config(tmp_path, trajectories_per_update=128, per_device_train_batch_size=4)
+def test_instances_per_update_sets_gradient_accumulation(tmp_path: Path) -> None:
+    settings = config(tmp_path, instances_per_update=128, per_device_train_batch_size=4)
     assert settings.gradient_accumulation_steps == 32
     assert settings.generation_batch_size == 128
     assert tasks_per_update(settings) == 128
@@ -26,17 +26,17 @@ def test_trajectories_per_update_sets_gradient_accumulation(tmp_path: Path) -> N
 def test_trajectories_are_shared_among_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "8")
     with pytest.raises(ValueError, match="got 128 and 3 x 8"):
-        config(tmp_path, trajectories_per_update=128, per_device_train_batch_size=3)
+        config(tmp_path, instances_per_update=128, per_device_train_batch_size=3)
 
 
 def test_each_task_is_played_once_unless_asked_otherwise(tmp_path: Path) -> None:
     assert config(tmp_path).num_generations == 1
-    grouped = config(tmp_path, num_generations=4, trajectories_per_update=16, per_device_train_batch_size=8)
+    grouped = config(tmp_path, num_generations=4, instances_per_update=16, per_device_train_batch_size=8)
     assert grouped.num_generations == 4
     assert tasks_per_update(grouped) == 4
 
 
-def test_trls_own_arithmetic_holds_without_trajectories_per_update(tmp_path: Path) -> None:
+def test_trls_own_arithmetic_holds_without_instances_per_update(tmp_path: Path) -> None:
     settings = config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=3)
     assert settings.generation_batch_size == 6
 
@@ -44,10 +44,10 @@ def test_trls_own_arithmetic_holds_without_trajectories_per_update(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"trajectories_per_update": 10, "per_device_train_batch_size": 4}, "must be a multiple of"),
-        ({"trajectories_per_update": 2, "per_device_train_batch_size": 4}, "must be a multiple of"),
+        ({"instances_per_update": 10, "per_device_train_batch_size": 4}, "must be a multiple of"),
+        ({"instances_per_update": 2, "per_device_train_batch_size": 4}, "must be a multiple of"),
         (
-            {"trajectories_per_update": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+            {"instances_per_update": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
             "leave one of them out",
         ),
         ({"per_device_train_batch_size": 3}, "an even number of episodes, got 3"),

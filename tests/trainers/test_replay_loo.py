@@ -1,4 +1,4 @@
-"""C3 from its layout to its gradient, and MAGRPO under the same budget."""
+"""C3 from its layout to its gradient, beside its baselines under the same budget."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
 
-from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, make
+from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_tasks
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, alternatives
+from hf_credit.collectors import Collected
+from hf_credit.methods import Credit
+from hf_credit.rollouts import EnvironmentInteraction, Episode
+from hf_credit.trainers.credit import CreditCallback
 
 
 def uneven(task: Any, text: str) -> float:
@@ -27,9 +29,15 @@ def config(tmp_path: Path, **changed: Any) -> ReplayLOOConfig:
     return ReplayLOOConfig(**{**base, **changed})
 
 
-class KeepGradients(TrainerCallback):
+class Keep(CreditCallback):
+    """Gradients, and what was played beside the credit of its decisions."""
+
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
+        self.played: list[tuple[list[Episode], Any]] = []
+
+    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+        self.played.append((collected.episodes, credit.decisions))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         self.kept.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
@@ -44,10 +52,11 @@ def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]
         rows: Dataset | None = None,
         build_only: bool = False,
         peft_config: Any = None,
+        method: str | None = None,
         **changed: Any,
     ) -> Any:
         values: dict[str, Any] = {
-            "trajectories_per_update": 2,
+            "instances_per_update": 2,
             "per_device_train_batch_size": 2,
             "max_steps": 1,
             "max_completion_length": 2,
@@ -64,136 +73,24 @@ def train(tmp_path: Path, micro_policy: Path) -> Callable[..., ReplayLOOTrainer]
             "logging_steps": 1,
             "disable_tqdm": True,
         }
-        keep = KeepGradients()
-        trainer = ReplayLOOTrainer(
-            str(micro_policy),
-            interaction or relay(size=4),
-            config(tmp_path, **{**values, **changed}),
-            relay_tasks(rows=8, size=4) if rows is None else rows,
-            callbacks=[keep],
-            peft_config=peft_config,
-        )
-        played: list[tuple[list[Episode], list[list[float | None]]]] = []
-        credit = trainer.credit
-
-        def remember(episodes: list[Episode]) -> list[list[float | None]]:
-            played.append((episodes, credit(episodes)))
-            return played[-1][1]
-
-        trainer.credit = remember  # type: ignore[method-assign]
-        trainer.played, trainer.kept = played, keep.kept
+        keep = Keep()
+        rows = relay_tasks(rows=8, size=4) if rows is None else rows
+        given: Any = {"callbacks": [keep], "peft_config": peft_config}
+        if method is None:
+            args = config(tmp_path, **{**values, **changed})
+            trainer: Any = ReplayLOOTrainer(str(micro_policy), interaction or relay(size=4), args, rows, **given)
+        else:
+            base = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none"}
+            credit_args = CreditConfig(**{**base, **values, **changed})
+            given["method"] = method
+            trainer = CreditTrainer(str(micro_policy), interaction or relay(size=4), credit_args, rows, **given)
+        trainer.played, trainer.kept = keep.played, keep.kept
         trainer.model.train()
         if not build_only:
             trainer.train()
         return trainer
 
     return run
-
-
-PLAN, OTHER = (
-    Decision(role="reasoner", state=None, context_ids=(7,), action_ids=(1,), logprobs=None, action_text=text)
-    for text in ("plan", "other")
-)
-
-
-def leaf(plan: Decision, outcome: float, ending: Ending = Ending.FINISHED, inherited: int = 0) -> Episode:
-    context = (8,) if plan is PLAN else (9,)
-    actor = Decision(role="actor", state=None, context_ids=context, action_ids=(1,), logprobs=None, action_text="")
-    return Episode(decisions=(plan, actor), outcome=outcome, ending=ending, inherited=inherited)
-
-
-# Two plans, worth 3/4 and 1/4, with four answers under each.
-TREE = [
-    *(leaf(PLAN, outcome, inherited=int(place > 0)) for place, outcome in enumerate((1, 1, 1, 0))),
-    *(leaf(OTHER, outcome, inherited=int(place > 0)) for place, outcome in enumerate((0, 0, 0, 1))),
-]
-
-
-def test_a_message_is_credited_against_the_others_at_its_context(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True)
-    credits = trainer.credit(TREE)
-    # Plans: 3/4 against 1/4. Answers under the first plan: 1 against (1 + 1 + 0) / 3, 0 against 1.
-    assert [values[0] for values in credits] == [0.5, None, None, None, -0.5, None, None, None]
-    third = pytest.approx(1 / 3)
-    assert [values[1] for values in credits] == [
-        third,
-        third,
-        third,
-        -1,
-        -third.expected,
-        -third.expected,
-        -third.expected,
-        1,
-    ]
-
-
-def test_a_critic_of_messages_gives_a_share_of_the_baseline(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True, value_assistance=0.5)
-    compared = [one for one in alternatives(TREE) if one.decision.event == "reasoner"]
-    assert [one.mean_outcome for one in compared] == [0.75, 0.25]
-    # Half of what the other returned, half of what the critic expects of it: 0.75 - (0.25 + 0.25) / 2, and
-    # 0.25 - (0.75 + 0.5) / 2.
-    assert trainer._bucket_credit(compared, [0.5, 0.25]) == pytest.approx([0.5, -0.375])
-
-
-def test_a_new_critic_of_messages_expects_nothing_and_learns_what_they_return(train: Callable[..., Any]) -> None:
-    fast = {"critic_learning_rate": 1e-2, "critic_passes": 50, "critic_clip": None}
-    trainer = train(build_only=True, value_assistance=1.0, **fast)
-    credits = trainer.credit(TREE)
-    assert [credits[0][0], credits[4][0]] == [0.75, 0.25]
-    assert [values[1] for values in credits] == [1, 1, 1, 0, 0, 0, 0, 1]
-    values = trainer._expected(TREE, alternatives(TREE))
-    assert values is not None
-    assert sum(values) / len(values) == pytest.approx(0.5, abs=0.2)  # the mean return of the ten messages
-
-
-def test_the_full_mean_is_what_the_ablation_subtracts(train: Callable[..., Any]) -> None:
-    credits = train(build_only=True, baseline="full_mean").credit(TREE)
-    assert [credits[0][0], credits[4][0]] == [0.25, -0.25]
-    assert [values[1] for values in credits] == [0.25, 0.25, 0.25, -0.75, -0.25, -0.25, -0.25, 0.75]
-
-
-def test_without_replay_answers_to_different_plans_are_compared(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True, replay=False)
-    assert trainer.args.fanout == (8,)
-    # Each answer against the seven others: 1 against 3/7, 0 against 4/7.
-    answers = [values[1] for values in trainer.credit(TREE)]
-    assert answers == pytest.approx([4 / 7, 4 / 7, 4 / 7, -4 / 7, -4 / 7, -4 / 7, -4 / 7, 4 / 7])
-
-
-def test_the_group_gives_every_message_the_centred_return_of_its_episode(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True, estimator="group")
-    episodes = [leaf(PLAN, 1.0), leaf(OTHER, 0.0), leaf(PLAN, 0.5), leaf(PLAN, 0.9, Ending.ERROR)]
-    assert trainer.credit(episodes) == [[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0], [None, None]]
-
-
-def test_normalised_credit_is_the_same_for_both_baselines(train: Callable[..., Any]) -> None:
-    credits = [train(build_only=True, normalise_credit=True, baseline=name).credit(TREE) for name in BASELINES]
-    # 3/4 and 1/4: one standard deviation each way. 1, 1, 1, 0: mean 3/4, deviation sqrt(3)/4.
-    assert credits[0][0] == pytest.approx([1.0, 3**-0.5])
-    assert credits[0][3][1] == pytest.approx(-(3**0.5))
-    for first, second in zip(*credits, strict=True):
-        assert first == pytest.approx(second)
-
-
-BASELINES = ("leave_one_out", "full_mean")
-
-
-def test_a_failed_episode_is_left_out_and_loses_no_other(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True)
-    tree = [
-        leaf(PLAN, 1.0, Ending.ERROR),
-        leaf(PLAN, 1.0, inherited=1),
-        leaf(OTHER, 0.0),
-        leaf(OTHER, 1.0, inherited=1),
-    ]
-    credits = trainer.credit(tree)
-    assert credits == [[0.5, None], [None, None], [-0.5, -1.0], [None, 1.0]]
-
-
-def test_returns_are_clipped_before_they_are_compared(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True, estimator="group", return_clip=2.0)
-    assert trainer.credit([leaf(PLAN, 7.0), leaf(OTHER, 0.0)]) == [[1.0, 1.0], [-1.0, -1.0]]
 
 
 def test_an_update_samples_the_papers_tree_and_scores_only_its_leaves(train: Callable[..., Any]) -> None:
@@ -238,8 +135,8 @@ def by_hand(trainer: Any, model: Any) -> Iterable[torch.Tensor]:
     [
         {},
         {"baseline": "full_mean"},
-        {"replay": False},
-        {"estimator": "group"},
+        {"match_contexts": False},
+        {"method": "magrpo"},
         {"reference_rollouts": 1, "contexts": 2, "alternatives": [4]},
         {"per_device_train_batch_size": 1},
     ],
@@ -266,7 +163,7 @@ def test_reference_rollouts_take_no_budget(train: Callable[..., Any]) -> None:
     interaction = relay(size=4)
     scorer = interaction.scorer
     interaction.scorer = lambda task, text: calls.append(text) or scorer(task, text)
-    trainer = train(interaction=interaction, reference_rollouts=2, contexts=2, alternatives=[2], replays=2)
+    trainer = train(interaction=interaction, reference_rollouts=2, contexts=2, alternatives=[2], num_replays=2)
     ((episodes, _),) = trainer.played
     assert trainer.state.log_history[0]["tokens/reference_rollouts"] > 0
     for instance in range(2):
@@ -304,7 +201,13 @@ def test_three_roles_and_roles_at_once_train(train: Callable[..., Any]) -> None:
 def test_a_game_can_be_replayed_too(train: Callable[..., Any]) -> None:
     game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
     rows = Dataset.from_list([{"seed": seed} for seed in range(4)])
-    settings = {"reference_rollouts": 1, "contexts": 2, "alternatives": [2], "replays": 2, "max_completion_length": 12}
+    settings = {
+        "reference_rollouts": 1,
+        "contexts": 2,
+        "alternatives": [2],
+        "num_replays": 2,
+        "max_completion_length": 12,
+    }
     trainer = train(interaction=game, rows=rows, **settings)
     assert trainer.state.log_history[0]["buckets/count"] >= 2
 
@@ -331,18 +234,19 @@ def test_a_scorer_that_fails_marks_its_episode_and_is_counted(train: Callable[..
 
 def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
     trainer = train(build_only=True)
+    collected = trainer.collect
+    played: list[int] = []
+
+    def count(rows: Any) -> Collected:
+        found: Collected = collected(rows)
+        played.append(len(found.samples))
+        return found
+
+    trainer.collect = count
     metrics = trainer.evaluate(relay_tasks("held_out", rows=4, size=4))
     assert 0 <= metrics["eval_reward"] <= 1
-    assert [len(episodes) for episodes, _ in trainer.played] == [2, 2] or sum(
-        len(episodes) for episodes, _ in trainer.played
-    ) == 4
-
-
-def test_a_batch_over_budget_is_rejected(train: Callable[..., Any]) -> None:
-    trainer = train(build_only=True)
-    trainer.args.alternatives = [3, 4]
-    with pytest.raises(RuntimeError, match="at most 8 terminal scores, got 12"):
-        trainer.train()
+    assert sum(played) == 4
+    assert trainer.ledger.tokens == 0  # evaluation is no cost of training
 
 
 def test_a_trainer_without_tasks_is_refused(tmp_path: Path, micro_policy: Path) -> None:
@@ -355,7 +259,7 @@ def test_a_critic_judges_whole_episodes_and_learns(train: Callable[..., Any]) ->
     interaction.scorer = lambda task, text: 0.5
     trainer = train(
         interaction=interaction,
-        estimator="critic",
+        method="mappo",
         max_steps=8,
         lr_scheduler_type="constant",
         learning_rate=1e-9,
@@ -375,7 +279,7 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
     from peft import LoraConfig
 
     settings = {
-        "estimator": "critic",
+        "method": "mappo",
         "max_steps": 4,
         "save_strategy": "steps",
         "save_steps": 2,
@@ -388,8 +292,9 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
     assert (tmp_path / "checkpoint-2" / "critic" / "critic.safetensors").is_file()
     resumed = train(interaction=interaction, build_only=True, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert torch.equal(whole.critic.head.weight, resumed.critic.head.weight)
-    assert resumed.critic.head.weight.abs().max() > 0
+    heads = [trainer.critics["critic"].critic.head.weight for trainer in (whole, resumed)]
+    assert torch.equal(*heads)
+    assert heads[0].abs().max() > 0
     assert whole.ledger == resumed.ledger
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
@@ -409,9 +314,17 @@ def test_alternatives_can_be_continued_with_the_same_random_numbers(train: Calla
     interaction.__class__ = Deaf
     trainer = train(interaction=interaction, common_random_numbers=True, temperature=3.0, reuse_prefixes=True)
     ((episodes, _),) = trainer.played
-    answers = [episode.decisions[1].action_ids for episode in episodes]
-    assert answers[:4] == answers[4:8]
-    assert len(set(answers[:4])) > 1
+    instances = [episodes[:8], episodes[8:]]
+    for own in instances:
+        answers = [episode.decisions[1].action_ids for episode in own]
+        plans = {episode.decisions[0].action_ids for episode in own}
+        assert (answers[:4] == answers[4:]) == (len(plans) == 2)  # plans that say the same are one plan, replayed on
+    assert any(len({one.decisions[0].action_ids for one in own}) == 2 for own in instances)
+    assert len({one.decisions[1].action_ids for one in episodes}) > 1
+    # Each task draws its own, and so does each update.
+    assert [one.decisions[1].action_ids for one in instances[0]] != [
+        one.decisions[1].action_ids for one in instances[1]
+    ]
     assert trainer.state.log_history[0]["common_random_numbers"] == 1
     without = train(interaction=interaction, common_random_numbers=True, reuse_prefixes=False)
     assert without.state.log_history[0]["common_random_numbers"] == 0

@@ -42,7 +42,7 @@ SHARDED = {
     "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
 }
 FOUR_UPDATES_OF_ONE_GENERATION = {
-    "trajectories_per_update": None,
+    "instances_per_update": None,
     "per_device_train_batch_size": 4,
     "steps_per_generation": 2,
     "gradient_accumulation_steps": 1,
@@ -207,7 +207,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
     assert found["log"] == expected["log"]
     assert policy_of(output) == policy_of(whole)
     # One process alone would see other episodes.
-    alone = {**settings, "trajectories_per_update": 8}
+    alone = {**settings, "instances_per_update": 8}
     with pytest.raises(ValueError, match=r"processes 1 in place of 2 .*resume_with_changed=.*'processes'"):
         runs.build(micro_policy, output, **alone).train(resume_from_checkpoint=output / "checkpoint-3")
     accepted = ["processes", "gradient_accumulation_steps", "steps_per_generation"]

@@ -132,10 +132,10 @@ def test_a_role_without_credit_keeps_its_adapter(build: Callable[..., Any]) -> N
     trainer = build(max_steps=2)
     credit = trainer.credit
 
-    def only_the_actors(episodes: Any) -> Any:
+    def only_the_actors(collected: Any) -> Any:
         return [
             [None if d.role == "reasoner" else value for d, value in zip(episode.decisions, values, strict=True)]
-            for episode, values in zip(episodes, credit(episodes), strict=True)
+            for episode, values in zip(collected.episodes, credit(collected), strict=True)
         ]
 
     trainer.credit = only_the_actors

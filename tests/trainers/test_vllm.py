@@ -123,7 +123,7 @@ def test_a_trainer_names_the_server_that_is_absent_when_it_is_built(
         bf16=False,
         use_cpu=True,
         report_to="none",
-        trajectories_per_update=8,
+        instances_per_update=8,
         use_vllm=True,
         vllm_mode="server",
         vllm_server_base_url=free_url,

@@ -56,7 +56,7 @@ def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
         "output_dir": str(output),
         "history": "append",
         "instructions": False,
-        "trajectories_per_update": 16,
+        "instances_per_update": 16,
         "num_generations": 2,
         "per_device_train_batch_size": 8,
         "max_steps": 1,

@@ -143,6 +143,7 @@ class Tree:
     budget: int | None = None
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        say_whether_shared(runner, self.common_random_numbers)
         starts = [
             Start[Any](
                 task=row,
@@ -154,6 +155,12 @@ class Tree:
         collected = played(runner.play(starts), range(len(rows)), len(rows))
         refuse_over_budget(collected, self.budget)
         return collected
+
+
+def say_whether_shared(runner: Runner, wanted: bool) -> None:
+    """Logs whether common random numbers, where they are wanted, are had: a sampler may not honour seeds."""
+    if wanted:
+        runner.log("common_random_numbers", float(runner.stream() is not None))
 
 
 def refuse_over_budget(collected: Collected, budget: int | None) -> None:

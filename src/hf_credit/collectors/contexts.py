@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_credit.collectors.base import Collected, Sample, TaskRow, of_instance, refuse_over_budget
+from hf_credit.collectors.base import Collected, Sample, TaskRow, of_instance, refuse_over_budget, say_whether_shared
 from hf_credit.rollouts import Episode, Start, replay_from
 from hf_credit.rollouts.runner import Runner
 
@@ -34,6 +34,7 @@ class VisitedContexts:
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         starts = [Start[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
         references = runner.play(starts)
+        say_whether_shared(runner, self.common_random_numbers)
         fanout = (self.alternatives, self.replays)
         replays, instances = [], []
         for instance in range(len(rows)):

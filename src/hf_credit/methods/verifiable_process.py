@@ -160,5 +160,5 @@ def _matrix(turns: TurnRewards) -> tuple[Tensor, Tensor]:
     width = max([len(row) for row in turns] + [1])
     filled = [[*row, *[None] * (width - len(row))] for row in turns]
     values = torch.tensor([[0.0 if value is None else value for value in row] for row in filled], dtype=torch.float64)
-    active = torch.tensor([[value is not None for value in row] for row in filled])
+    active = torch.tensor([[value is not None for value in row] for row in filled], dtype=torch.bool)
     return values.reshape(len(turns), width), active.reshape(len(turns), width)

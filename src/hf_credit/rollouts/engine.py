@@ -236,7 +236,8 @@ class Engine(Generic[S]):
         for index, branch in enumerate(branches):
             if index and (walk.path or walk.start.stream is None):
                 with _errors_end(branch):
-                    branch.state = self.interaction.reseed(branch.state, index)
+                    seed = derive(0, "again", walk.again, index) if walk.again else index
+                    branch.state = self.interaction.reseed(branch.state, seed)
         return branches
 
     def _look(self, walk: _Walk[S]) -> None:

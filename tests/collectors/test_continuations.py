@@ -1,4 +1,4 @@
-"""Values by rollouts, where every future can be counted."""
+"""Rollouts from visited states, where every future can be counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Ledger, Request, Start, rollout_values
+from hf_credit.collectors import Collected, Continuations, Sample, continuation_values
+from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Ledger, LocalRunner, Request, Start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,25 @@ class Sampler:
     def __call__(self, contexts):
         self.calls.append(contexts)
         return [self.reply] * len(contexts)
+
+
+class Given:
+    """A collector that has played already."""
+
+    def __init__(self, episodes):
+        self.episodes = episodes
+
+    def __call__(self, rows, runner, memory=None):
+        samples = tuple(Sample(episode=one, instance=place) for place, one in enumerate(self.episodes))
+        return Collected(samples=samples, rows=len(self.episodes))
+
+
+def rollout_values(episodes, engine, rollouts, keep_contexts=True):
+    """The values, and what the rollouts cost."""
+    runner = LocalRunner(engine)
+    template = None if keep_contexts else {"enable_thinking": False}
+    collector = Continuations(rollouts=rollouts, inner=Given(episodes), template_kwargs=template)
+    return continuation_values(collector([], runner)), runner.ledger
 
 
 def expected(fell):
@@ -132,3 +152,22 @@ def test_a_rollout_counts_however_it_ended(chat):
     assert values == [[pytest.approx(1 / 6)]]
     (cut,) = engine.run([Start(seed=7)])
     assert cut.ending == Ending.TRUNCATED
+
+
+def test_nothing_is_rolled_out_from_an_episode_that_failed(chat):
+    engine = Engine(Coin(), chat, Sampler(chat))
+    (episode,) = engine.run([Start(seed=5)])
+    failed = replace(episode, ending=Ending.ERROR)
+    assert rollout_values([failed], engine, rollouts=2) == ([None], Ledger())
+
+
+def test_rollouts_are_there_for_comparison_only(chat):
+    engine = Engine(Coin(), chat, Sampler(chat))
+    runner = LocalRunner(engine)
+    collected = Continuations(rollouts=2)([{"seed": 0}, {"seed": 1}], runner)
+    assert len(collected.trained) == 2
+    others = collected.of_kind("continuation")
+    assert len(others) == 2 * 3 * 2
+    assert not any(sample.trained for sample in others)
+    assert [sample.instance for sample in others] == [0] * 6 + [1] * 6
+    assert runner.ledger.scoring_events == 2 + 12

@@ -1,0 +1,61 @@
+"""What a central critic makes of outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Collected, Sample
+from hf_credit.methods.mappo import DecisionAdvantages, decision_advantages
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner
+
+
+def test_without_discount_an_advantage_is_the_outcome_beyond_the_value() -> None:
+    assert decision_advantages([1.0, 0.0], [[0.25, 0.5], [0.75]], 1.0, 1.0) == [[0.75, 0.5], [-0.75]]
+
+
+def test_without_trace_an_advantage_is_the_change_in_value() -> None:
+    (first,) = decision_advantages([1.0], [[0.25, 0.5]], 0.5, 0.0)
+    assert first == pytest.approx([0.5 * 0.5 - 0.25, 1.0 - 0.5])
+
+
+def test_an_episode_without_decisions_has_no_advantages() -> None:
+    assert decision_advantages([1.0], [[]], 1.0, 1.0) == [[]]
+    assert decision_advantages([], [], 1.0, 1.0) == []
+
+
+def decision(context: int) -> Decision:
+    return Decision(role="a", state=None, context_ids=(context,), action_ids=(9,), logprobs=None, action_text="")
+
+
+def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_return() -> None:
+    talk = Episode(decisions=(decision(1), decision(2)), outcome=30.0, ending=Ending.FINISHED)
+    failed = Episode(decisions=(decision(1),), outcome=0.0, ending=Ending.ERROR)
+    samples = tuple(Sample(episode=one, instance=0) for one in (failed, talk))
+
+    def critic(readings: Any) -> list[tuple[float, ...]]:
+        return [(float(len(one.ids)),) for one in readings]
+
+    runner = LocalRunner(critics={"critic": critic})
+    credit = DecisionAdvantages()(Collected(samples=samples, rows=1), runner, None)
+    # The outcome is clipped to 10; the critic says 1 of (1) and 3 of (1, 9, 2).
+    assert credit.decisions == [[None], [9.0, 7.0]]
+    (lesson,) = credit.lessons
+    assert [one.ids for one in lesson.readings] == [(1,), (1, 9, 2)]
+    assert list(lesson.targets) == [(10.0,), (10.0,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ({"lam": -1}, r"lam must be in \[0, 1\], got -1"),
+        ({"group_size": 1}, "at least 2 episodes, got 1"),
+        ({"return_clip": 0}, "return_clip must be above 0, got 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        methods.make("mappo", **options)

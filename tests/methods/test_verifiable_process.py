@@ -1,0 +1,116 @@
+"""VPR's credit of turns and that of its two baselines, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Collected, Sample
+from hf_credit.methods.verifiable_process import TrajectoryOutcome, TurnGroup, ValueDifferences
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict
+
+
+def decision(score: float | None) -> Decision:
+    verdict = None if score is None else Verdict(score=score, valid=score > 0)
+    return Decision(
+        role="agent", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="", verdict=verdict
+    )
+
+
+def episode(*scores: float | None, outcome: float = 0.0, ending: Ending = Ending.FINISHED) -> Episode:
+    return Episode(decisions=tuple(map(decision, scores)), outcome=outcome, ending=ending)
+
+
+def collected(*episodes: Episode, more: Sequence[Sample] = ()) -> Collected:
+    samples = (Sample(episode=one, instance=place) for place, one in enumerate(episodes))
+    return Collected(samples=(*samples, *more), rows=len(episodes))
+
+
+def credits(estimator: Any, what: Collected) -> Any:
+    return estimator(what, LocalRunner(), None).decisions
+
+
+def test_each_turn_is_normalised_over_the_trajectories_still_active() -> None:
+    given = credits(TurnGroup(), collected(episode(1.0, 0.0), episode(0.0), episode(1.0, 1.0), episode(0.0)))
+    # Turn 1: mean 1/2, population deviation 1/2. Turn 2 has two trajectories, so the six pairs of the batch stand in:
+    # mean 1/2, deviation 1/2.
+    assert [[round(value, 6) for value in values] for values in given] == [[1, -1], [-1], [1, 1], [-1]]
+
+
+def test_a_later_reward_counts_with_its_discount() -> None:
+    two = collected(episode(0.0, 1.0), episode(0.0, 0.0), episode(0.0, 0.0), episode(0.0, 1.0))
+    given = credits(TurnGroup(gamma=0.5), two)
+    assert [[round(value, 6) for value in values] for values in given] == [[1, 1], [-1, -1], [-1, -1], [1, 1]]
+    assert [values[0] for values in credits(TurnGroup(), two)] == [0, 0, 0, 0]
+
+
+def test_outcome_reward_gives_every_turn_the_advantage_of_its_trajectory() -> None:
+    episodes = [episode(0.0, 0.0, outcome=1.0), episode(1.0, outcome=0.0), episode(1.0, 1.0, 1.0, outcome=0.0)]
+    # Mean 1/3, population deviation sqrt(2)/3.
+    high, low = math.sqrt(2), -math.sqrt(2) / 2
+    given = credits(TrajectoryOutcome(), collected(*episodes))
+    assert given[0] == pytest.approx([high, high], rel=1e-6)
+    assert given[1] == pytest.approx([low], rel=1e-6)
+    assert given[2] == pytest.approx([low] * 3, rel=1e-6)
+
+
+def test_decisions_without_a_verdict_are_kept_out_of_every_mean() -> None:
+    broken = episode(1.0, None, None, ending=Ending.ERROR)
+    given = credits(TurnGroup(), collected(broken, episode(0.0), episode(1.0), episode(0.0), episode()))
+    assert given == [
+        [pytest.approx(1.0), None, None],
+        [pytest.approx(-1.0)],
+        [pytest.approx(1.0)],
+        [pytest.approx(-1.0)],
+        [],
+    ]
+
+
+def continuations(of: Episode, *outcomes: Sequence[float]) -> list[Sample]:
+    """For each decision of an episode, the outcomes of rollouts from the state before it."""
+    return [
+        Sample(
+            episode=episode(None, outcome=outcome), instance=0, trained=False, kind="continuation", source=decision.id
+        )
+        for decision, own in zip(of.decisions, outcomes, strict=True)
+        for outcome in own
+    ]
+
+
+def test_monte_carlo_rewards_are_the_changes_in_value_and_sum_to_the_outcome_less_the_first() -> None:
+    long, short = episode(None, None, outcome=1.0), episode(None, outcome=0.0)
+    more = [*continuations(long, (0.0, 0.5), (1.0, 0.5)), *continuations(short, (0.5, 0.5))]
+    assert ValueDifferences().rewards(collected(long, short, more=more)) == [[0.5, 0.25], [-0.5]]
+
+
+def test_an_episode_that_failed_has_no_monte_carlo_reward() -> None:
+    failed, sound = episode(None, None, outcome=0.0, ending=Ending.ERROR), episode(None, outcome=1.0)
+    rewards = ValueDifferences().rewards(collected(failed, sound, more=continuations(sound, (0.0, 1.0))))
+    assert rewards == [[None, None], [0.5]]
+    assert credits(ValueDifferences(), collected(failed, sound, more=continuations(sound, (0.0, 1.0))))[0] == [
+        None,
+        None,
+    ]
+
+
+def test_credit_of_nothing_is_nothing() -> None:
+    for estimator in (TurnGroup(), ValueDifferences(), TrajectoryOutcome()):
+        assert credits(estimator, collected()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 1.5}, "gamma must be in"),
+        ({"min_active": 0}, "min_active must be at least 1, got 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        methods.make("verifiable_process", **options)
+    with pytest.raises(ValueError, match="rollouts must be at least 1, got 0"):
+        methods.make("mc_process_reward", rollouts=0)

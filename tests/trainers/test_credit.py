@@ -1,0 +1,284 @@
+"""A trainer with a method of anybody: what is trained, counted, remembered, taught and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from hf_credit import CreditConfig, CreditTrainer
+from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors.base import of_instance
+from hf_credit.methods import Credit, Lesson, Method
+from hf_credit.rollouts import Start
+from hf_credit.rollouts.runner import Reading
+from hf_credit.trainers.credit import CreditCallback, from_plain, to_plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    mean: float = 0.0
+    seen: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithComparisons:
+    """An episode of each row, and another for comparison, by the frozen policy."""
+
+    policy: str = "current"
+
+    def __call__(self, rows: Sequence[Any], runner: Any, memory: Any) -> Collected:
+        starts = [Start[Any](task=row) for row in rows]
+        own = runner.play(starts)
+        others = runner.play([replace(start, seed=7) for start in starts], policy=self.policy)
+        samples = [Sample(episode=of_instance(one, place), instance=place) for place, one in enumerate(own)]
+        samples += [
+            Sample(episode=one, instance=place, trained=False, kind="other") for place, one in enumerate(others)
+        ]
+        return Collected(samples=tuple(samples), rows=len(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering:
+    """Credits each token of a decision with its place, and remembers what it has seen."""
+
+    lessons: bool = False
+    per_token: bool = True
+
+    def __call__(self, collected: Collected, runner: Any, memory: Moments) -> Credit:
+        decisions = [
+            [
+                [float(place) + memory.mean for place in range(len(one.action_ids))] if self.per_token else 1.0
+                for one in episode.decisions
+            ]
+            for episode in collected.episodes
+        ]
+        taught = []
+        if self.lessons:
+            readings = [
+                Reading(
+                    ids=one.context_ids + one.action_ids,
+                    at=tuple(range(len(one.context_ids), len(one.context_ids) + len(one.action_ids) + 1)),
+                )
+                for episode in collected.episodes
+                for one in episode.decisions
+            ]
+            values = runner.values(readings)
+            taught = [Lesson(readings=readings, targets=[[0.5] * len(own) for own in values], values=values)]
+        after = replace(memory, mean=memory.mean + 0.5, seen=(*memory.seen, len(collected.samples)))
+        return Credit(decisions=decisions, memory=after, lessons=taught)
+
+
+class Keep(CreditCallback):
+    def __init__(self) -> None:
+        self.seen: list[tuple[Collected, Credit]] = []
+        self.gradients: list[dict[str, torch.Tensor]] = []
+
+    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+        self.seen.append((collected, credit))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+
+
+@pytest.fixture
+def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
+    """`build(method, **settings)`: a trainer of four tasks an update; what it gave is in `trainer.keep`."""
+
+    def build(method: Method, given: dict[str, Any] | None = None, **changed: Any) -> Any:
+        values: dict[str, Any] = {
+            "output_dir": str(tmp_path),
+            "instances_per_update": 4,
+            "per_device_train_batch_size": 4,
+            "max_steps": 2,
+            "max_completion_length": 3,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "learning_rate": 1e-2,
+            "lr_scheduler_type": "constant",
+            "warmup_steps": 0,
+            "max_grad_norm": 1e9,
+            "gradient_checkpointing": False,
+            "bf16": False,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+        }
+        keep = Keep()
+        args = CreditConfig(**{**values, **changed})
+        trainer: Any = CreditTrainer(
+            str(micro_policy),
+            relay(size=4),
+            args,
+            relay_tasks(rows=16, size=4),
+            method=method,
+            callbacks=[keep],
+            **(given or {}),
+        )
+        trainer.keep = keep
+        return trainer
+
+    return build
+
+
+PLAIN = Method(name="plain", collector=WithComparisons(), estimator=Remembering(), memory=Moments())
+
+
+def test_samples_for_comparison_are_not_trained_on_nor_rewarded_and_cost_what_they_cost(
+    build: Callable[..., Any],
+) -> None:
+    trainer = build(PLAIN, max_steps=1)
+    trainer.interaction.scorer = lambda task, text: 0.5
+    trainer.train()
+    ((collected, credit),) = trainer.keep.seen
+    assert len(collected.samples) == 8
+    assert len(credit.decisions) == 4
+    logged = trainer.state.log_history[0]
+    assert logged["reward"] == 0.5
+    assert logged["budget/scoring_events"] == 8
+    assert logged["tokens/generated"] == sum(episode.generated_tokens for episode in collected.episodes)
+    every = [sample.episode for sample in collected.samples]
+    assert logged["budget/completion_tokens"] == sum(episode.generated_tokens for episode in every)
+
+
+def test_every_token_is_trained_on_with_its_own_credit(build: Callable[..., Any], micro_policy: Path) -> None:
+    trainer = build(PLAIN, max_steps=1)
+    trainer.train()
+    ((collected, credit),) = trainer.keep.seen
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    pairs = [
+        (decision, values)
+        for episode, own in zip(collected.episodes, credit.decisions, strict=True)
+        for decision, values in zip(episode.decisions, own, strict=True)
+    ]
+    tokens = sum(len(decision.action_ids) for decision, _ in pairs)
+    loss = torch.zeros(())
+    for decision, values in pairs:
+        logprobs = model(torch.tensor([decision.context_ids + decision.action_ids])).logits[0, :-1].log_softmax(-1)
+        taken = logprobs[-len(decision.action_ids) :].gather(1, torch.tensor(decision.action_ids)[:, None])[:, 0]
+        loss = loss - (torch.tensor(values) * taken).sum() / tokens
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
+        torch.testing.assert_close(trainer.keep.gradients[0][name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_credit_of_another_number_of_tokens_is_refused(build: Callable[..., Any]) -> None:
+    @dataclass(frozen=True)
+    class Short:
+        def __call__(self, collected: Collected, runner: Any, memory: Any) -> Credit:
+            return Credit(decisions=[[[1.0] * 9 for _ in episode.decisions] for episode in collected.episodes])
+
+    with pytest.raises(ValueError, match="one number for each of a decision's"):
+        build(replace(PLAIN, estimator=Short())).train()
+
+
+def test_what_an_estimator_remembers_is_in_every_checkpoint(build: Callable[..., Any], tmp_path: Path) -> None:
+    method = replace(PLAIN, estimator=Remembering(lessons=True), critics=("critic",), refresh_frozen_every=2)
+    method = replace(method, collector=WithComparisons(policy="frozen"))
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "critic_learning_rate": 1e-2}
+    whole = build(method, **settings)
+    whole.train()
+    assert whole.memory == Moments(mean=2.0, seen=(8, 8, 8, 8))
+    resumed = build(method, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert resumed.memory == whole.memory
+    assert resumed.ledger == whole.ledger
+    assert resumed.updates_collected == 4
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+    for name, value in whole.frozen.weights.items():
+        assert torch.equal(value, resumed.frozen.weights[name]), name
+    heads = [trainer.critics["critic"].critic.head.weight for trainer in (whole, resumed)]
+    assert torch.equal(*heads)
+    assert heads[0].abs().max() > 0
+
+
+def test_memory_goes_through_plain_values_and_back() -> None:
+    @dataclass(frozen=True)
+    class Both:
+        inner: Moments
+        by_role: dict[str, Moments]
+
+    memory = Both(Moments(mean=1.0, seen=(1, 2)), {"a": Moments(mean=3.0)})
+    assert from_plain(to_plain(memory), Both(Moments(), {"a": Moments()})) == memory
+    assert from_plain(to_plain(None), None) is None
+
+
+def test_credit_asked_twice_is_the_same_and_teaches_once(build: Callable[..., Any]) -> None:
+    method = replace(PLAIN, estimator=Remembering(lessons=True), critics=("critic",))
+    trainer = build(method, critic_learning_rate=1e-2)
+    trainer.model.train()
+    collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
+    first, second = (method.estimator(collected, trainer.runner, trainer.memory) for _ in range(2))
+    assert first == second
+    before = trainer.critics["critic"].critic.head.weight.clone()
+    trainer.credit(collected)
+    assert not torch.equal(before, trainer.critics["critic"].critic.head.weight)
+
+
+def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[..., Any]) -> None:
+    trainer = build(replace(PLAIN, refresh_frozen_every=10), max_steps=1)
+    trainer.model.train()
+    collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
+    decisions = collected.episodes[0].decisions
+    before = trainer.runner.logprobs(decisions)
+    trainer.train()
+    weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    after = trainer.runner.logprobs(decisions)
+    frozen = trainer.runner.logprobs(decisions, "frozen")
+    assert torch.tensor(frozen[0]) == pytest.approx(torch.tensor(before[0]), abs=1e-6)
+    assert torch.tensor(after[0]) != pytest.approx(torch.tensor(before[0]), abs=1e-3)
+    trainer.runner.play([Start(task={"problem": "secret 1", "question": "add 1", "answer": "2"})], "frozen")
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+
+
+def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[..., Any], micro_policy: Path) -> None:
+    trainer = build(PLAIN)
+    (episode,) = trainer.runner.play([Start(task={"problem": "secret 1", "question": "add 1", "answer": "2"})])
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    for decision, found in zip(episode.decisions, trainer.runner.logprobs(episode.decisions), strict=True):
+        logits = model(torch.tensor([decision.context_ids + decision.action_ids])).logits[0, :-1].log_softmax(-1)
+        taken = logits[-len(decision.action_ids) :].gather(1, torch.tensor(decision.action_ids)[:, None])[:, 0]
+        assert list(found) == pytest.approx(taken.tolist(), abs=1e-5)
+    assert trainer.runner.logprobs([]) == []
+
+
+def test_a_method_without_a_frozen_copy_cannot_ask_for_one(build: Callable[..., Any]) -> None:
+    trainer = build(replace(PLAIN, collector=WithComparisons(policy="frozen")))
+    with pytest.raises(ValueError, match="must say how often its frozen copy is made anew, got None"):
+        trainer.train()
+
+
+def test_evaluation_may_play_another_interaction(build: Callable[..., Any]) -> None:
+    other = relay(size=4)
+    other.scorer = lambda task, text: 0.25
+    trainer = build(PLAIN, given={"evaluation_interaction": other})
+    trainer.interaction.scorer = lambda task, text: 0.75
+    assert trainer.evaluate(relay_tasks("held_out", rows=4, size=4))["eval_reward"] == 0.25
+    trainer.train()
+    assert trainer.state.log_history[0]["reward"] == 0.75
+
+
+def test_a_method_may_be_named(build: Callable[..., Any]) -> None:
+    trainer = build("magrpo")
+    assert trainer.method.name == "magrpo"
+    with pytest.raises(ValueError, match=r"method must be one of .*magrpo.*, or 'module:object', got 'grpoo'"):
+        build("grpoo")
+
+
+def test_a_critic_with_values_for_every_token_learns_them(build: Callable[..., Any]) -> None:
+    method = replace(PLAIN, estimator=Remembering(lessons=True, per_token=False), critics=("critic",))
+    trainer = build(method, max_steps=8, learning_rate=1e-9, critic_learning_rate=1e-2, critic_passes=4)
+    trainer.train()
+    losses = [entry["critic/value_loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.001 < losses[0]  # it said 0, and 0.5 is wanted
