@@ -7,7 +7,10 @@ import pytest
 from hf_credit.diagnostics import Failure, FidelityStatus, influence
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.diagnosis import ALL, diagnose, mean_with_interval
+from hf_credit.methods import make
 from hf_credit.rollouts import Ledger
+
+BY_RETURNS = ("replay_loo", "magrpo", "outcome_reward")
 
 
 def bucket(event="plan", key=0, responses=None, exact=None, verdicts=(None, None), returns=((1, 1), (0, 0))) -> Bucket:
@@ -43,12 +46,11 @@ def test_every_event_is_told_apart_and_all_together_come_first() -> None:
 def test_credit_is_held_against_every_truth_that_is_known() -> None:
     (plain,) = diagnose("p", [bucket()]).events
     assert {one.method: set(one.fidelity) for one in plain.credits} == {
-        name: {"shared", "apart"} for name in ("replay_loo", "magrpo", "outcome_reward")
+        name: {"shared", "apart"} for name in BY_RETURNS
     }
     (known,) = diagnose("p", [bucket(exact=0.25, verdicts=(1.0, 0.0))], credit_replays=2).events
     assert {one.method: set(one.fidelity) for one in known.credits} == {
-        name: {"shared", "exact", "exact_first"}
-        for name in (*METHODS, "verifiable_process")
+        name: {"shared", "exact", "exact_first"} for name in (*BY_RETURNS, "verifiable_process")
     }
     for one in known.credits:
         assert [interval.mean for interval in one.fidelity.values()] == pytest.approx([1, 1, 1])
@@ -101,3 +103,13 @@ def test_a_mean_of_little_has_no_ends() -> None:
     assert math.isnan(one.low)
     two = mean_with_interval([1.0, 3.0])
     assert (two.low, two.mean, two.high) == (1, 2, 3)
+
+
+def test_a_method_that_buckets_cannot_be_credited_with_is_told_and_the_others_measured() -> None:
+    found = diagnose("p", [bucket(), bucket("act", 1)], {name: make(name) for name in ("mc_process_reward", "magrpo")})
+    assert list(found.not_measured) == ["mc_process_reward"]
+    assert (
+        "only its own collector plays; diagnose it on the credit of training"
+        in found.not_measured["mc_process_reward"]
+    )
+    assert {credit.method for event in found.events for credit in event.credits} == {"magrpo"}

@@ -144,8 +144,8 @@ def diagnose_training(
     if not asked:
         if subject.trained is None:
             raise ValueError(
-                f"the credit of training is that of a method, got none and none is noted beside {subject.name!r}; name "
-                "it."
+                f"the credit of training is that of a method, got none and none is noted beside {subject.name!r}; "
+                "name one."
             )
         asked = {subject.trained.name: subject.trained}
     rows = [start.task if start.seed is None else {**start.task, "seed": start.seed} for start in starts]

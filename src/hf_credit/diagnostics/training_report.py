@@ -15,10 +15,10 @@ from hf_credit.evaluation.report import table
 
 MARKDOWN_FILE, NUMBERS_FILE = "training_credit.md", "training_credit.json"
 _LEGEND = """\
-- Fidelity: Spearman's correlation of the credit of an update with what the decisions were worth beyond the policy's mean
-  at their contexts, over one pool; those were measured by replays that credit had no part in, or by enumeration.
-- Squared error: the mean of (credit - worth)^2. Credit that was divided by a standard deviation has another unit, and a
-  worth that was estimated adds the noise of its replays.
+- Fidelity: Spearman's correlation of the credit of an update with what the decisions were worth beyond the policy's
+  mean at their contexts, over one pool; measured by replays that credit had no part in, or by enumeration.
+- Squared error: the mean of (credit - worth)^2. Credit that was divided by a standard deviation has another unit, and
+  a worth that was estimated adds the noise of its replays.
 - Zeros: the share of credits that are 0. Within-context variance: of the credits at one context.
 - Intervals are 95% bootstrap intervals over task instances; they say nothing about other training runs."""
 
