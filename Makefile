@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm lint format demo playthroughs benchmarks clean
+.PHONY: help venv test test-vllm mutants lint format demo playthroughs benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -52,6 +52,9 @@ $(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.
 	@$(VLLM_PIP) install --editable ".[dev]" ./tests/vllm/version --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
+
+mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check

@@ -4,13 +4,15 @@ Three kinds of pairs of gold answer and reply, made from fixed seeds: integers, 
 that take algebra, each right in half of the replies. The other side calls `parse` and `verify` of math-verify in this
 process, for every reply and its gold answer, as a loop over a dataset would; its alarm is left on, as by default.
 
-The two sides differ: ours finds the answer in the reply by its own rules, decides numbers without algebra and asks a
-second process about the rest. Seconds are those on the clock, since that process's count as well.
+The two sides differ: ours finds the answer in the reply by its own rules, decides numbers without algebra and asks
+a confined child of a second process about each of the rest. Seconds are those on the clock, since
+those of the other processes count as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -62,9 +64,9 @@ KINDS: dict[str, Callable[[random.Random], tuple[str, str, str]]] = {
 }
 
 
-def pairs_of(kind: str, count: int) -> list[Pair]:
-    """Replies of a few sentences, half of them right."""
-    draws = random.Random(kind)
+def pairs_of(kind: str, count: int, turn: int) -> list[Pair]:
+    """Replies of a few sentences, half of them right; others each turn, since results are remembered."""
+    draws = random.Random(f"{kind} {turn}")
     made = []
     for place in range(count):
         gold, same, other = KINDS[kind](draws)
@@ -91,13 +93,12 @@ def theirs(pairs: Sequence[Pair]) -> tuple[float, int]:
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     table = []
     for kind in KINDS:
-        pairs = pairs_of(kind, options.answers)
-        for warm in (ours, theirs):
-            warm(pairs[:4])
-        played = take_turns(
-            {"hf-credit": lambda pairs=pairs: ours(pairs), "math-verify, directly": lambda pairs=pairs: theirs(pairs)},
-            options.repeats,
-        )
+        turns = [pairs_of(kind, options.answers, turn) for turn in range(options.repeats + 1)]
+        sides = {}
+        for name, side in (("hf-credit", ours), ("math-verify, directly", theirs)):
+            side(turns[0][:4])
+            sides[name] = functools.partial(next, map(side, turns[1:]))
+        played = take_turns(sides, options.repeats)
         base = [seconds for seconds, _ in played["math-verify, directly"]]
         for name, runs in played.items():
             taken = [seconds for seconds, _ in runs]
@@ -105,9 +106,9 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
                 {
                     "answers": kind,
                     "checker": name,
-                    "answers/s": len(pairs) / median(taken),
+                    "answers/s": options.answers / median(taken),
                     "ratio": median(other / own for own, other in zip(taken, base, strict=True)),
-                    "judged rightly": f"{runs[0][1]}/{len(pairs)}",
+                    "judged rightly": f"{runs[0][1]}/{options.answers}",
                 }
             )
     if not options.attacks:
@@ -128,9 +129,8 @@ def main(arguments_given: list[str] | None = None) -> None:
     WORKER.close()
     text = (
         "Mathematical answers checked a second, on the clock, by one caller; medians over repeats in turns. Numbers "
-        "are decided without algebra; expressions take a question to a second process. A tower of powers takes its "
-        "limit of processor time and a new process; the library called directly is left out there, as its alarm "
-        "cannot interrupt the computation."
+        "are decided without algebra; expressions take a confined process each. A tower of powers is refused before "
+        "it is computed; the library called directly is left out there, as its alarm cannot interrupt the computation."
     )
     report(options, "answers", text, rows)
 

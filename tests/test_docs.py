@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from hf_credit.credit import turn_group_advantages
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import default_oracle
 from hf_credit.trainers.base import CreditTrainer
+from hf_credit.trainers.checkpoints import flaw
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
@@ -160,6 +162,22 @@ def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Pa
     assert {"reward", "oracle/valid", "process_reward/mean"} <= told
     named = {re.sub(r"^(budget/decisions)/.+", r"\1/<role>", name) for name in logged}
     assert {name for name in named if not name.startswith("clip_ratio/")} - THEIRS <= told
+
+
+def test_the_first_commands_of_how_to_resume_save_and_resume(
+    tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(ROOT)
+    first, second, *_ = [words[1:] for words in commands("docs/how-to-resume.md") if words[0] == "hf-credit"]
+    small = ["--model_name_or_path", str(micro_policy), "--output_dir", str(tmp_path), "--max_steps", "11"]
+    small += ["--instances_per_update", "8", "--per_device_train_batch_size", "8", "--disable_tqdm", "true"]
+    COMMANDS.main([*first, *small], standalone_mode=False)
+    assert flaw(tmp_path / "checkpoint-10") is None
+    shutil.rmtree(tmp_path / "checkpoint-11")
+    COMMANDS.main([*second, *small], standalone_mode=False)
+    assert "starts from the beginning" not in caplog.text
+    logged = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert logged[-2:] == [11, 11]
 
 
 def test_the_readmes_script_is_short() -> None:

@@ -141,7 +141,8 @@ def test_a_comparison_pairs_seeds_and_tasks(scripts: dict[str, ModuleType]) -> N
     found = scripts["table"].compare(cells, "sudoku", "success", "VPR", "OR", [0, 1])
     # Seed 0: 2/3 - 1/3; seed 1: 1 - 1/3. Tasks: three of six pairs differ, all in one direction.
     assert found.seeds.mean == pytest.approx(0.5)
-    assert (found.seeds.low, found.seeds.high) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    # Two seeds, 1/3 and 2/3: a standard error of 1/6, and t(0.975; 1) = 12.7062.
+    assert (found.seeds.low, found.seeds.high) == pytest.approx((0.5 - 12.7062 / 6, 0.5 + 12.7062 / 6), rel=1e-4)
     assert found.tasks.mean == pytest.approx(0.5)
     assert found.seeds_p == 0.5  # 2 of the 4 sign patterns of two seeds are as far out
     assert found.tasks_p == 0.25  # the zeros have no sign: 2 of the 8 patterns of three

@@ -30,7 +30,7 @@ def markdown(results: Mapping[str, Any], tasks: Mapping[str, str], curves: Mappi
         "",
         "Written by `evaluation/c3/table.py`; do not edit. How to read it: `../README.md`.",
         "",
-        f"Seeds {', '.join(map(str, seeds))}; means over seeds with 95% bootstrap intervals over seeds.",
+        f"Seeds {', '.join(map(str, seeds))}; means over seeds with 95% intervals (Student's t) over seeds.",
         "",
         "## Scores",
         "",

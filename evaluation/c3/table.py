@@ -239,7 +239,7 @@ def _diagnostics(cells: Cells, arm: str, seeds: Sequence[int]) -> dict[str, Any]
 
 
 def _summary(values: Sequence[float | None]) -> dict[str, Any]:
-    """The mean over seeds and its 95% bootstrap interval; seeds without a number are left out and counted."""
+    """The mean over seeds and its 95% interval; seeds without a number are left out and counted."""
     known = [value for value in values if value is not None and not np.isnan(value)]
     if len(known) < 2:
         return {"mean": known[0] if known else None, "low": None, "high": None, "n": len(known)}

@@ -44,7 +44,7 @@ def learning_curves(experiment: Experiment, cells: Cells, seeds: Seeds, path: Pa
 
 
 def table(experiment: Experiment, cells: Cells, seeds: Seeds, path: Path) -> None:
-    """Each column of Table 1: every seed as a dot, the mean over seeds with its 95% bootstrap interval."""
+    """Each column of Table 1: every seed as a dot, the mean over seeds with its 95% interval."""
     panels = [(game, column) for game in experiment.games for column in game.columns]
     figure = Figure(figsize=(2.9 * len(panels) / 2 + 0.6, 6.4), dpi=120, layout="constrained")
     axes = figure.subplots(2, -(-len(panels) // 2), squeeze=False).flatten("F")

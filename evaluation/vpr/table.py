@@ -176,7 +176,7 @@ def _markdown(
     parts += [f"- {game.name}: seeds {', '.join(map(str, seeds[game.name]))}" for game in experiment.games]
     parts += [
         "",
-        "Means over seeds with 95% bootstrap intervals over seeds. Rates and shares are in percent.",
+        "Means over seeds with 95% intervals (Student's t) over seeds. Rates and shares are in percent.",
         "",
     ]
     for game in experiment.games:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from hf_credit.cli.evaluate import setup_for
 from hf_credit.evaluation.games import GameResults
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.evaluation.setup import GameSetup, Sampling
 
 
 def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
@@ -53,6 +54,30 @@ def test_a_policy_without_a_note_is_told_its_game(command: Callable[..., Any], m
     assert 0 < numbers["metrics"]["turns"]["mean"] <= 2
 
 
+def test_replies_that_leave_no_room_for_a_context_are_refused(
+    command: Callable[..., Any], micro_policy: Path, trained_run: Path
+) -> None:
+    # Nothing beside the policy says how long its replies are, and the papers' 4096 are all that it has.
+    game = ("--task", "sudoku", "--option", "size=4", "--option", "blanks=4", "--episodes", 2)
+    code, out, err = command("evaluate", micro_policy, *game)
+    assert (code, out) == (1, "")
+    assert "got replies of up to 4096 tokens for a model of 4096 positions, so that no reply fits" in err
+    code, out, err = command("evaluate", micro_policy, *game, "--max-new-tokens", 4090)
+    assert (code, out) == (1, "")
+    assert "got 2 tasks whose contexts are longer than the 6 tokens beside it" in err
+    assert command("evaluate", trained_run, "--episodes", 2, "--max-new-tokens", 4096).code == 1
+
+
+def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
+    command: Callable[..., Any], trained_run: Path
+) -> None:
+    code, _, err = command("evaluate", trained_run, "--episodes", 2, "--history", "append", "--instructions")
+    assert code == 0
+    assert "Warning: the policy" in err
+    assert "history='append' where it knows 'current', instructions=True where it knows False" in err
+    assert "Warning" not in command("evaluate", trained_run, "--episodes", 2, "--history", "current").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -94,3 +119,31 @@ def test_another_game_has_options_of_its_own_and_is_shown_alike(noted: str) -> N
     setup = setup_for(noted, "minesweeper", {"rows": 4})
     assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"
+
+
+@pytest.mark.parametrize("task", [(), ("--task", "reasoner_actor")], ids=["", "the task named"])
+@pytest.mark.parametrize("asked", ["evaluate", "diagnose"])
+def test_code_in_the_folder_of_a_policy_is_run_with_consent_only(
+    command: Callable[..., Any],
+    relay_policy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    task: tuple[str, ...],
+) -> None:
+    shutil.copytree(relay_policy, tmp_path, dirs_exist_ok=True)
+    options = {"domain": "math", "scorer": f"scorer_of_{tmp_path.name}:score"}
+    GameSetup.of("reasoner_actor", options, sampling=Sampling(max_new_tokens=2)).save(tmp_path)
+    (tmp_path / f"scorer_of_{tmp_path.name}.py").write_text(
+        "open('ran', 'w').close()\ndef score(task, text):\n    return 1.0\n"
+    )
+    (tmp_path / "rows.jsonl").write_text('{"problem": "1", "answer": "1"}\n' * 2)
+    monkeypatch.chdir(tmp_path)
+    words = [asked, ".", *task, "--dataset", "rows.jsonl", "--episodes", 2]
+    words += ["--attempts", 0, "--buckets", 1, "--candidates", 2] if asked == "diagnose" else []
+    code, _, err = command(*words)
+    assert code == 1
+    assert "the files beside a policy cannot choose it, got 'scorer_of_" in err
+    assert not (tmp_path / "ran").exists()
+    code, _, err = command(*words, "--trust-remote-code")
+    assert (tmp_path / "ran").exists(), err

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from hf_credit import make
 from hf_credit.cli.evaluating import evaluate_model, load_policy, load_sampler
 from hf_credit.cli.recipes import read_job
 from hf_credit.cli.training import build_trainer
+from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import make as make_oracle
+from hf_credit.rollouts import Chat, EnvironmentInteraction
 
 SETUP = GameSetup(
     environment="sudoku",
@@ -35,10 +38,18 @@ def test_results_say_what_was_played(micro_policy: Path) -> None:
 
 
 def test_a_conversation_that_outgrows_the_model_is_cut_and_counted(micro_policy: Path) -> None:
-    network, _ = load_policy(str(micro_policy))
-    long = Sampling(max_new_tokens=network.config.max_position_embeddings - 60, temperature=0.0)
-    setup = GameSetup(environment="sudoku", environment_options={"size": 4}, history="append", sampling=long)
-    assert {one.ending for one in evaluate_model(str(micro_policy), setup, 2).records} == {"truncated"}
+    network, tokenizer = load_policy(str(micro_policy))
+    game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False)
+    (request,) = game.pending(game.start({}, task_seed("held_out", 0)))
+    first = len(Chat(tokenizer).context(request.messages))
+    long = Sampling(max_new_tokens=network.config.max_position_embeddings - first, temperature=0.0)
+    setup = GameSetup(
+        environment="sudoku", environment_options={"size": 4, "blanks": 4}, instructions=False, sampling=long
+    )
+    records = evaluate_model(str(micro_policy), setup, 8).records
+    cut = [one for one in records if one.ending == "truncated"]
+    assert {one.turns for one in cut} == {1}
+    assert 0 < len(cut) <= len(records)
 
 
 def test_an_oracle_of_another_game_is_refused_before_the_games(micro_policy: Path) -> None:

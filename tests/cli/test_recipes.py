@@ -170,3 +170,10 @@ def test_the_method_may_be_left_to_the_command_line(recipe: Callable[..., Path])
     path = recipe().with_name("without.yaml")
     path.write_text(yaml.safe_dump(values))
     assert read_job(["--config", str(path)]).game.method == "verifiable_process"
+
+
+def test_checkpoints_that_nobody_would_save_are_refused(recipe: Callable[..., Path]) -> None:
+    path = str(recipe())
+    with pytest.raises(ValueError, match="save_steps needs save_strategy 'steps', got 'no'"):
+        read_job(["--config", path, "--save_steps", "10"])
+    read_job(["--config", path, "--save_steps", "10", "--save_strategy", "steps"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -45,29 +46,94 @@ _PARENT = """
 import signal, sys
 from pathlib import Path
 from hf_credit.cli.progress import Progress
+from hf_credit.evaluation.runs import LOG_FILE
 from hf_credit.cli.side_by_side import Training, train_side_by_side
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells switch it off for what runs in the background
 recipes = [Path(path) for path in sys.argv[1:]]
 trainings = [Training(name=path.stem, recipe=path, folder=path.with_suffix(""), updates=9) for path in recipes]
 with Progress() as progress:
+    sys.setprofile(globals().get("watch"))
     train_side_by_side(trainings, progress)
 """
+
+# Before it: told to stop when it comes to a certain step (event of sys.setprofile, function, how often).
+_AT = """
+import os, signal, sys
+
+def watch(frame, event, function):
+    name = getattr(function, "__name__", "") if function is not None else frame.f_code.co_name
+    left[event, name] = left.get((event, name), 0) - 1
+    if left[event, name] == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+event, name, times = sys.argv[1:4]
+left = {(event, name): int(times)}
+del sys.argv[1:4]
+"""
+
+
+def of(recipes: list[str]) -> list[psutil.Process]:
+    """The processes that have one of the recipes in their command."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and set(recipes) & set(process.cmdline()):
+                found.append(process)
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "termination"])
 def test_none_is_left_behind_when_the_user_stops(training: Callable[..., Training], number: signal.Signals) -> None:
     recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
-    children: list[psutil.Process] = []
-    while len(children) < 2:
+    while len(of(recipes)) < 3:  # with the parent
         assert parent.poll() is None
         time.sleep(0.05)
-        children = psutil.Process(parent.pid).children()
     os.kill(parent.pid, number)
     assert parent.wait() != 0
-    _, alive = psutil.wait_procs(children, timeout=0)
-    assert alive == []
+    assert of(recipes) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong"),
+    [
+        (("c_return", "fork_exec", "1"), False),
+        (("c_return", "fork_exec", "2"), False),
+        (("call", "_stop", "1"), True),
+        (("call", "_stop", "1"), False),
+        (("call", "poll", "1"), False),
+        (("call", "wait", "1"), True),
+    ],
+    ids=["first is started", "second is started", "others stop", "told again", "they are looked at", "others end"],
+)
+def test_none_is_left_behind_at_whatever_moment_the_process_is_told_to_stop(
+    training: Callable[..., Training], step: tuple[str, str, str], wrong: bool
+) -> None:
+    trainings = [training(name, max_steps=10**6) for name in ("one", "other")]
+    recipes = [str(one.recipe) for one in trainings]
+    if wrong:
+        trainings[0].recipe.unlink()
+    parent = subprocess.Popen([sys.executable, "-c", _AT + _PARENT, *step, *recipes], stderr=subprocess.DEVNULL)
+    if step[1] == "_stop" and not wrong:
+        while len(of(recipes)) < 3:
+            assert parent.poll() is None
+        time.sleep(0.05)
+        os.kill(parent.pid, signal.SIGTERM)
+    assert parent.wait() != 0
+    assert of(recipes) == []
+
+
+def test_none_outlives_a_parent_that_is_killed(training: Callable[..., Training]) -> None:
+    recipes = [str(training(name, max_steps=10**6).recipe) for name in ("one", "other")]
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, *recipes], stderr=subprocess.DEVNULL)
+    while len(of(recipes)) < 3:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    while left := of(recipes):  # what outlived it would stay for ever
+        psutil.wait_procs(left)
 
 
 def test_threads_share_the_cores() -> None:

@@ -10,7 +10,6 @@ import pytest
 from datasets import Dataset
 
 from hf_credit.cli.tasks import (
-    OWN_SCORERS,
     OWN_TASKS,
     PLAYERS,
     evaluation_starts,
@@ -18,7 +17,6 @@ from hf_credit.cli.tasks import (
     open_task,
     own_rows,
     require_columns,
-    require_trusted,
     scripted_player,
 )
 from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
@@ -138,16 +136,14 @@ def test_a_scorer_may_lie_in_the_current_folder_which_hides_nothing(
     assert sys.path == before
 
 
-def test_a_policy_from_the_hub_cannot_choose_what_is_imported(tmp_path: Path) -> None:
-    require_trusted(MATH, str(tmp_path), {})
-    require_trusted(MATH, "someone/policy", {"scorer": "operator:eq"})
-    require_trusted(RELAY, "someone/policy", {})
-    with pytest.raises(ValueError, match="cannot choose it, got 'operator:eq' from 'someone/policy'; add --option"):
-        require_trusted(MATH, "someone/policy", {})
-
-
-def test_a_policy_from_the_hub_may_name_the_scorers_of_this_library() -> None:
-    for scorer in OWN_SCORERS:
-        setup = GameSetup.of("reasoner_actor", {"domain": "math", "scorer": scorer})
-        require_trusted(setup, "someone/policy", {})
-        setup.interaction()
+def test_the_current_folder_hides_nothing_though_python_was_started_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, here = tmp_path / "installed", tmp_path / "here"
+    for folder, line in ((installed, "def score(task, text): return 1.0"), (here, "raise SystemExit('hidden')")):
+        folder.mkdir()
+        (folder / "scorer_of_both.py").write_text(line)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", str(here), *sys.path, str(installed)])
+    task: Any = open_task(GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}))
+    assert task.scorer({}, "") == 1.0

@@ -43,6 +43,16 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
     )
 
 
+def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(
+    recipe: Callable[..., Path], trained_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(recipe(model_name_or_path=str(trained_run), instructions=True))
+    build_trainer(read_job(["--config", path]))
+    assert "was shown its task otherwise: instructions=True where it knows False" in capsys.readouterr().err
+    build_trainer(read_job(["--config", path, "--instructions", "false"]))
+    assert "was shown its task otherwise" not in capsys.readouterr().err
+
+
 def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callable[..., Path]) -> None:
     trainer, setup = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
     assert isinstance(trainer, ReplayLOOTrainer)
@@ -123,3 +133,25 @@ def test_a_dataset_without_the_split_or_of_an_unknown_kind_is_refused(
     (tmp_path / "rows.txt").write_text("")
     with pytest.raises(ValueError, match=r"must end in \.json, \.jsonl, \.csv, \.parquet"):
         build_trainer(read_job(["--config", str(recipe(dataset_name=str(tmp_path / "rows.txt")))]))
+
+
+def test_no_file_of_a_run_or_of_its_report_holds_a_secret(
+    recipe: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = recipe(
+        max_steps=1,
+        hub_token="hf_secret_one",
+        save_strategy="steps",
+        save_steps=1,
+        model_init_kwargs={"token": "hf_secret_two"},
+        chat_template_kwargs={"api_key": "hf_secret_three"},
+    )
+    run = tmp_path / "run"
+    assert command("train", path).code == 0
+    played = command("evaluate", run, "--episodes", 2, "--output", run / "evaluation.json")
+    assert played.code == 0, played.err
+    assert command("report", run).code == 0
+    written = {path.relative_to(run).as_posix(): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    files = {"config.yaml", "run.json", "training_args.bin", "checkpoint-1/training_args.bin", "report/report.md"}
+    assert files <= written.keys()
+    assert [name for name, content in written.items() if b"hf_secret" in content] == []

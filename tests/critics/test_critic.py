@@ -238,6 +238,24 @@ def test_mini_batches_take_every_sequence_once_a_pass(build):
     assert torch.cat(steps[:3]).tolist() != torch.cat(steps[3:6]).tolist()
 
 
+def test_each_fit_takes_sequences_in_an_order_of_its_own(build, batch):
+    critic = build(mini_batch_rows=1)
+    seen = []
+
+    def remember(rows, sums):
+        seen.append(rows["prompt_ids"][0].tolist())
+        return 0.0
+
+    critic._one_step = remember
+    for _ in range(4):
+        critic.fit(
+            batch, RETURNS, torch.tensor([list(one.loss_mask) + [0] * (4 - len(one.loss_mask)) for one in ROWS])
+        )
+    orders = [tuple(map(tuple, seen[start : start + 4])) for start in range(0, 16, 4)]
+    assert all(len(set(order)) == 4 for order in orders)
+    assert len(set(orders)) > 1
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_told(build, batch):
     critic = disturbed(build(clip=None, max_grad_norm=None))
     before = weights_of(critic)

@@ -19,7 +19,15 @@ from hf_credit.evaluation.games import held_out_starts
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, init_collaboration_policy, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start, context_key
+from hf_credit.rollouts import (
+    Chat,
+    Engine,
+    EnvironmentInteraction,
+    EveryEpisodeFailedError,
+    Generation,
+    Start,
+    context_key,
+)
 
 SIZE = 4
 PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)
@@ -339,3 +347,14 @@ def test_a_start_with_alternatives_is_refused(policy) -> None:
 
 def test_no_tasks_give_no_buckets(policy) -> None:
     assert diagnostic_buckets(policy, [], PLAN)[0] == []
+
+
+def test_a_diagnosis_of_which_nothing_came_is_no_empty_table(policy):
+    with pytest.raises(EveryEpisodeFailedError, match="some episode of a diagnosis must come to an end, got 2 of 2"):
+        diagnostic_buckets(policy, [Start(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
+
+
+def test_a_diagnosis_without_room_for_a_reply_is_no_empty_table(policy):
+    narrow = Engine(policy.interaction, policy.chat, policy.generate, max_context_tokens=3)
+    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 3 tokens beside it"):
+        diagnostic_buckets(narrow, starts(2), PLAN)

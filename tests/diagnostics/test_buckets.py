@@ -122,3 +122,24 @@ def test_buckets_that_were_written_without_replays_can_be_read() -> None:
     for action in (*values["candidates"], *values["value_only"]):
         del action["replays"]
     assert Bucket.from_json(json.dumps(values)) == BUCKET
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr("hf_credit.diagnostics.buckets._MOST_TOKENS", 50)
+    long = Decision(
+        role="a", event="a", state=None, context_ids=(0,) * 20, action_ids=(1,), logprobs=None, action_text=""
+    )
+    again = replace(long, context_ids=long.context_ids + long.action_ids)
+    fits, not_fits = (replace(BUCKET, before=(long, *[again] * times)) for times in (1, 2))
+    assert Bucket.from_json(fits.to_json()).before[1].context_ids == again.context_ids
+    with pytest.raises(ValueError, match="its contexts must have at most 50 tokens together"):
+        Bucket.from_json(not_fits.to_json())
+
+
+@pytest.mark.parametrize("place", [7, "first"])
+def test_a_context_that_continues_none_is_refused(place) -> None:
+    one = Decision(role="a", event="a", state=None, context_ids=(0,), action_ids=(1,), logprobs=None, action_text="")
+    values = json.loads(replace(BUCKET, before=(one,)).to_json())
+    values["before"][0]["continues"] = place
+    with pytest.raises(ValueError, match=r"must be what Bucket.to_json writes, got (IndexError|TypeError)"):
+        Bucket.from_json(json.dumps(values))

@@ -102,7 +102,8 @@ def test_a_mean_of_little_has_no_ends() -> None:
     assert one.mean == 2
     assert math.isnan(one.low)
     two = mean_with_interval([1.0, 3.0])
-    assert (two.low, two.mean, two.high) == (1, 2, 3)
+    # A standard error of 1, and t(0.975; 1) = 12.7062.
+    assert (two.low, two.mean, two.high) == pytest.approx((2 - 12.7062, 2, 2 + 12.7062), rel=1e-4)
 
 
 def test_a_method_that_buckets_cannot_be_credited_with_is_told_and_the_others_measured() -> None:

@@ -101,6 +101,8 @@ def test_of_equally_frequent_symbols_the_first_in_order_are_kept() -> None:
 
 def test_empty_takes_no_place_in_the_vocabulary() -> None:
     assert influence([[[None] * 9, ["a"]]], vocabulary=1).mean > 0.5
+    # "a" is the one symbol told apart from the others, however often nothing was said.
+    assert influence([[[None] * 9, ["a"]], [["a"], ["b"]]], vocabulary=1).by_bucket[1] > 0.5
 
 
 def test_a_bucket_of_one_candidate_is_left_out_and_counted() -> None:

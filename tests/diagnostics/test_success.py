@@ -14,7 +14,7 @@ from hf_credit.diagnostics import (
     pass_at_k_by_instance,
     seed_averaged_difference,
 )
-from hf_credit.evaluation.statistics import paired_difference
+from hf_credit.evaluation.statistics import paired_difference, stratified_paired_difference
 
 numbers = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
 
@@ -86,9 +86,7 @@ def test_the_difference_is_averaged_over_seeds() -> None:
     assert found.mean == pytest.approx((1 / 4 + 2 / 4) / 2)
     assert found.low <= found.mean <= found.high
     assert found.n == 8
-    # One seed's mean is one of 0, 1/4, .. 1, so the average of two is a multiple of 1/8.
-    assert (found.low * 8) % 1 == 0
-    assert (found.high * 8) % 1 == 0
+    assert found == stratified_paired_difference([1, 1, 0, 0, 1, 1, 1, 0], [0, 1, 0, 0] * 2, [0] * 4 + [1] * 4)
 
 
 def test_of_one_seed_it_is_the_paired_difference() -> None:

@@ -10,7 +10,7 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.evaluation.attempts import attempt
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EveryEpisodeFailedError, Generation, Start
 
 
 def engine_that_says(texts, scorer):
@@ -33,8 +33,14 @@ def test_every_task_has_as_many_scores_as_samples() -> None:
 def test_a_score_that_failed_or_is_no_number_is_none() -> None:
     engine = engine_that_says("0x1", lambda task, text: float(text))
     assert attempt(engine, [Start(task={"problem": "p"})], samples=3)[0] == [[0, None, 1]]
+    engine = engine_that_says("01", lambda task, text: math.nan if text == "0" else 1.0)
+    assert attempt(engine, [Start(task={"problem": "p"})], samples=2)[0] == [[None, 1]]
+
+
+def test_attempts_that_all_fail_are_raised() -> None:
     engine = engine_that_says("01", lambda task, text: math.nan)
-    assert attempt(engine, [Start(task={"problem": "p"})], samples=2)[0] == [[None, None]]
+    with pytest.raises(EveryEpisodeFailedError, match="some episode of an evaluation must come to an end, got 2 of 2"):
+        attempt(engine, [Start(task={"problem": "p"})], samples=2)
 
 
 def test_attempts_at_a_task_differ_and_the_same_seed_repeats_them() -> None:

@@ -22,7 +22,17 @@ from hf_credit.evaluation.games import (
 )
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import Chat, Decision, Ending, EnvironmentInteraction, Episode, Generation, Start, Verdict
+from hf_credit.rollouts import (
+    Chat,
+    Decision,
+    Ending,
+    EnvironmentInteraction,
+    Episode,
+    EveryEpisodeFailedError,
+    Generation,
+    Start,
+    Verdict,
+)
 
 
 def record(seed: int, success: float, **changed: object) -> GameRecord:
@@ -87,7 +97,9 @@ def test_the_summary_is_the_mean_of_each_number() -> None:
     summary = results(1.0, 0.0, 0.0, 1.0, 1.0).summary()
     assert summary["success"].mean == pytest.approx(0.6)
     assert summary["success"].n == 5
-    assert 0.0 <= summary["success"].low < 0.6 < summary["success"].high <= 1.0
+    # A standard error of sqrt(0.3 / 5), and t(0.975; 4) = 2.77645.
+    half = 2.77645 * math.sqrt(0.06)
+    assert (summary["success"].low, summary["success"].high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-4)
     assert (summary["turns"].mean, summary["turns"].low, summary["turns"].high) == (2.0, 2.0, 2.0)
     assert list(summary)[:2] == ["success", "reward"]
 
@@ -205,6 +217,37 @@ def test_a_policy_meets_the_same_tasks_as_any_other(
     assert first.records != second.records  # other replies to the same tasks
     assert all(one.judged == one.turns > 0 for one in first.records)
     assert json.loads(first.to_json())["about"] == {}
+
+
+class Unkind:
+    """An oracle that knows nothing of some tasks."""
+
+    def __init__(self, *unknown: int) -> None:
+        self.unknown = unknown
+
+    def score(self, state, action) -> float:
+        raise LookupError("no such grid") if state.seed in self.unknown else ValueError("not a number")
+
+
+def test_an_evaluation_of_which_nothing_came_is_no_table_of_zeros(
+    chat: Chat, sudoku: EnvironmentInteraction, caplog: pytest.LogCaptureFixture
+) -> None:
+    def guess(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        return [Generation(ids=chat.tokenizer(tag("fill 1 1 1"))["input_ids"]) for _ in contexts]
+
+    starts = held_out_starts(3)
+    with pytest.raises(EveryEpisodeFailedError, match=r"some episode of an evaluation must .* got 3 of 3") as stopped:
+        evaluate_policy(guess, chat, sudoku, starts, Unkind(starts[0].seed))
+    assert isinstance(stopped.value.__cause__, LookupError)
+    assert caplog.text.count("LookupError: no such grid") == 1
+    assert caplog.text.count("ValueError: not a number") == 1
+
+
+def test_an_evaluation_without_room_for_a_reply_is_no_table_of_zeros(
+    chat: Chat, sudoku: EnvironmentInteraction
+) -> None:
+    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 5 tokens beside it"):
+        evaluate_policy(lambda contexts: [], chat, sudoku, held_out_starts(2), max_context_tokens=5)
 
 
 def test_no_task_is_counted_twice(chat: Chat, sudoku: EnvironmentInteraction) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from hf_credit.collaborations import COLLABORATIONS, Collaboration
 from hf_credit.environments import ENVIRONMENTS, make
-from hf_credit.evaluation.setup import SETUP_FILE, GameSetup, Sampling, environment_options
+from hf_credit.evaluation.setup import OWN_SCORERS, SETUP_FILE, GameSetup, Sampling, environment_options
 
 OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())
 GAMES = st.builds(
@@ -44,6 +45,19 @@ def test_a_model_without_a_setup_has_none(tmp_path: Path) -> None:
 
 def test_a_model_that_is_on_no_reachable_hub_has_no_setup() -> None:
     assert GameSetup.load("somebody/some-model") is None
+
+
+def test_a_setup_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> None:
+    known = GameSetup(environment="sudoku", history="current", instructions=False)
+    assert known.shown_unlike(None, "runs/base") is None
+    assert GameSetup(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
+    assert GameSetup(environment="sudoku").shown_unlike(known, "runs/base") == (
+        "the policy 'runs/base' was shown its task otherwise: history='append' where it knows 'current', "
+        "instructions=True where it knows False; leave these as they were, or expect replies that it was never taught."
+    )
+    thinking = GameSetup(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
+    assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
+    assert GameSetup(collaboration="relay").shown_unlike(known, "m") is None
 
 
 def test_a_setup_becomes_the_game_it_describes() -> None:
@@ -127,4 +141,35 @@ def test_options_that_depend_on_others_are_written_out() -> None:
 def test_a_file_that_is_no_setup_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / SETUP_FILE).write_text(text)
     with pytest.raises(ValueError, match=complaint):
+        GameSetup.load(tmp_path)
+
+
+# Trust
+
+
+def test_what_lies_beside_a_policy_cannot_choose_what_is_imported(tmp_path: Path) -> None:
+    setup = GameSetup.of("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
+    setup.interaction()
+    setup.save(tmp_path)
+    found = GameSetup.load(tmp_path)
+    assert found == setup
+    for untrusted in (found, found.complete(), found.with_options({"domain": "code"})):
+        with pytest.raises(ValueError, match="cannot choose it, got 'operator:eq' from"):
+            untrusted.interaction()
+    found.with_options({"scorer": "operator:ne"}).interaction()
+    dataclasses.replace(found, trusted=True).interaction()
+
+
+def test_it_may_name_the_scorers_of_this_library(tmp_path: Path) -> None:
+    for scorer in OWN_SCORERS:
+        GameSetup.of("reasoner_actor", {"domain": "math", "scorer": scorer}).save(tmp_path)
+        found = GameSetup.load(tmp_path)
+        assert found is not None
+        found.interaction()
+
+
+def test_no_file_says_of_itself_that_it_is_trusted(tmp_path: Path) -> None:
+    values = GameSetup(environment="sudoku").to_dict()
+    (tmp_path / SETUP_FILE).write_text(json.dumps({**values, "trusted": True}))
+    with pytest.raises(ValueError, match="got 'trusted'; remove it"):
         GameSetup.load(tmp_path)

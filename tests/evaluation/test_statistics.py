@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.evaluation.statistics import (
+    FEW,
     Interval,
     PermutationTest,
     holm,
@@ -32,13 +33,13 @@ def ends(interval: Interval) -> tuple[float, float]:
 
 def test_two_values_have_three_resampled_means() -> None:
     # Means of (0, 1) redrawn: 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
-    assert ends(mean_interval([0, 1], confidence=0.95)) == (0.0, 1.0)
-    assert ends(mean_interval([0, 1], confidence=0.4)) == (0.5, 0.5)
+    assert ends(mean_interval([0, 1], confidence=0.95, method="bootstrap")) == (0.0, 1.0)
+    assert ends(mean_interval([0, 1], confidence=0.4, method="bootstrap")) == (0.5, 0.5)
 
 
 def test_one_success_in_three_follows_the_binomial_distribution() -> None:
     # Successes redrawn: 0 with 8/27, at most 1 with 20/27, at most 2 with 26/27; so Q(0.2) = 0, Q(0.8) = 2/3.
-    interval = mean_interval([0, 0, 1], confidence=0.6)
+    interval = mean_interval([0, 0, 1], confidence=0.6, method="bootstrap")
     assert interval.mean == pytest.approx(1 / 3)
     assert ends(interval) == pytest.approx((0.0, 2 / 3))
 
@@ -58,15 +59,15 @@ def test_equal_values_have_an_interval_of_width_zero(value: float) -> None:
 
 
 @given(scores)
-def test_the_interval_never_leaves_the_range_of_the_data(values: list[float]) -> None:
-    interval = mean_interval(values, resamples=200)
+def test_a_resampled_interval_never_leaves_the_range_of_the_data(values: list[float]) -> None:
+    interval = mean_interval(values, resamples=200, method="bootstrap")
     assert min(values) - 1e-12 <= interval.low <= interval.high <= max(values) + 1e-12
     assert interval.mean == pytest.approx(math.fsum(values) / len(values))
     assert interval.n == len(values)
 
 
 def test_the_seed_alone_decides_the_drawing() -> None:
-    values = np.random.default_rng(0).normal(size=30)
+    values = np.random.default_rng(0).normal(size=60)
     assert mean_interval(values, resamples=200, seed=1) == mean_interval(values, resamples=200, seed=1)
     assert mean_interval(values, resamples=200, seed=1) != mean_interval(values, resamples=200, seed=2)
 
@@ -95,6 +96,63 @@ def test_about_95_of_100_intervals_hold_the_true_mean(law: str) -> None:
     assert 0.915 <= hits / 600 <= 0.975
 
 
+# Few values
+
+
+def test_of_three_values_the_interval_is_students() -> None:
+    # mean 2, s = 1, t(0.975; 2) = 4.30265
+    half = 4.30265273 / math.sqrt(3)
+    interval = mean_interval([1, 2, 3])
+    assert (interval.mean, *ends(interval), interval.n) == pytest.approx((2, 2 - half, 2 + half, 3))
+    assert mean_interval([1, 2, 3], method="t") == interval
+
+
+def test_values_are_few_below_a_limit() -> None:
+    values = np.random.default_rng(4).normal(size=FEW)
+    assert mean_interval(values) == mean_interval(values, method="bootstrap")
+    assert mean_interval(values[1:]) == mean_interval(values[1:], method="t")
+    strata = [0] * FEW + [1] * (FEW - 1)
+    a = np.random.default_rng(5).normal(size=len(strata))
+    found = stratified_paired_difference(a, 0 * a, strata)
+    assert found == stratified_paired_difference(a, 0 * a, strata, method="t")
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="method must be 't', 'bootstrap' or None, got 'bca'"):
+        mean_interval([1, 2], method="bca")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("law", ["normal", "uniform", "difference of two waits"])
+@pytest.mark.parametrize("n", [5, 7, 10])
+def test_95_of_100_intervals_of_a_few_seeds_hold_the_true_mean(law: str, n: int) -> None:
+    random = np.random.default_rng(14)
+    draw = {
+        "normal": lambda: random.normal(2.0, 3.0, size=n),
+        "uniform": lambda: random.uniform(0.0, 4.0, size=n),
+        "difference of two waits": lambda: 2.0 + random.exponential(size=n) - random.exponential(size=n),
+    }[law]
+    intervals = [mean_interval(draw()) for _ in range(2000)]
+    hits = np.mean([interval.low <= 2.0 <= interval.high for interval in intervals])
+    assert 0.93 <= hits <= 0.975
+
+
+def test_a_resampled_interval_of_five_seeds_would_be_too_narrow() -> None:
+    random = np.random.default_rng(15)
+    intervals = [mean_interval(random.normal(size=5), resamples=300, method="bootstrap") for _ in range(1000)]
+    assert np.mean([interval.low <= 0 <= interval.high for interval in intervals]) < 0.87
+
+
+def test_95_of_100_intervals_of_small_strata_hold_the_true_mean() -> None:
+    random = np.random.default_rng(16)
+    strata = [0] * 5 + [1] * 5 + [2] * 8
+    effect, spread = (np.array(each)[strata] for each in ([-4.0, 1.0, 6.0], [1.0, 2.0, 4.0]))
+    hits = []
+    for _ in range(2000):
+        interval = stratified_paired_difference(effect + spread * random.normal(size=18), np.zeros(18), strata)
+        hits.append(interval.low <= effect.mean() <= interval.high)
+    assert 0.93 <= np.mean(hits) <= 0.975
+
+
 # Paired differences
 
 
@@ -121,19 +179,19 @@ def test_spread_between_strata_does_not_widen_the_interval() -> None:
     a, b = [1, 1, 5, 5], [0, 0, 0, 0]
     stratified = stratified_paired_difference(a, b, ["x", "x", "y", "y"])
     assert (stratified.mean, *ends(stratified)) == (3.0, 3.0, 3.0)
-    assert ends(paired_difference(a, b)) == (1.0, 5.0)
+    assert ends(paired_difference(a, b, method="bootstrap")) == (1.0, 5.0)
 
 
 def test_two_strata_of_a_coin_each_follow_the_binomial_distribution() -> None:
     # The mean is 0 with 1/16, at most 1/4 with 5/16, at most 1/2 with 11/16, at most 3/4 with 15/16.
     a, b, strata = [0, 1, 0, 1], [0, 0, 0, 0], [7, 7, 8, 8]
-    assert ends(stratified_paired_difference(a, b, strata, confidence=0.5)) == (0.25, 0.75)
-    assert ends(stratified_paired_difference(a, b, strata, confidence=0.95)) == (0.0, 1.0)
+    assert ends(stratified_paired_difference(a, b, strata, confidence=0.5, method="bootstrap")) == (0.25, 0.75)
+    assert ends(stratified_paired_difference(a, b, strata, confidence=0.95, method="bootstrap")) == (0.0, 1.0)
 
 
 def test_a_stratum_weighs_as_much_as_it_has_pairs() -> None:
     # Stratum y redraws 4, 6 or 8 as its mean with weight 2/5; stratum x is always 0.
-    interval = stratified_paired_difference([0, 4, 0, 8, 0], [0] * 5, list("xyxyx"))
+    interval = stratified_paired_difference([0, 4, 0, 8, 0], [0] * 5, list("xyxyx"), method="bootstrap")
     assert (interval.mean, *ends(interval)) == pytest.approx((2.4, 1.6, 3.2))
 
 
@@ -152,9 +210,8 @@ def test_about_95_of_100_stratified_intervals_hold_the_true_difference() -> None
     hits = 0
     for _ in range(600):
         unit = random.normal(0, 10, size=75)
-        interval = stratified_paired_difference(
-            unit + effect + random.normal(0, 1, size=75), unit, strata.tolist(), resamples=500
-        )
+        after = unit + effect + random.normal(0, 1, size=75)
+        interval = stratified_paired_difference(after, unit, strata.tolist(), resamples=500, method="bootstrap")
         hits += interval.low <= 1.0 <= interval.high
     assert 0.915 <= hits / 600 <= 0.975
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
+from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows, prompt_numbers
 
 PAD = 0  # a token of the text as well
 
@@ -162,6 +162,13 @@ def test_prompts_are_told_apart_from_their_padding():
     some = [row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])]
     parts = micro_batches(pad_rows(some, PAD), 2)
     assert [[row.prompt_ids for row in without_padding(part)] for part in parts] == [[(PAD, 5)] * 2, [(5,)]]
+
+
+def test_prompts_that_differ_in_padding_only_have_numbers_of_their_own():
+    batch = pad_rows([row([PAD, 5], [1]), row([5], [2]), row([PAD, 5], [3])], PAD)
+    assert batch["prompt_ids"].unique(dim=0).tolist() == [[PAD, 5]]
+    first, second, third = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
+    assert first == third != second
 
 
 def test_rows_of_one_length_keep_their_order():

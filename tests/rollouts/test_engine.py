@@ -644,6 +644,12 @@ def test_decisions_before_a_split_are_the_same_and_all_others_their_own(chat):
     assert len({one for own in ids for one in own}) == 2 + 4
 
 
+def test_those_who_speak_at_the_same_time_draw_numbers_of_their_own(chat):
+    (episode,) = Engine(Vote(), chat, Seeded(chat)).run([Start(stream="bucket 7")])
+    said = [decision.action_text for decision in episode.decisions]
+    assert len(said) == len(set(said)) == 10
+
+
 def test_a_sampler_without_seeds_is_asked_without_them(chat):
     engine = Engine(TaleInteraction(), chat, Letters(chat))
     assert not engine.honours_seeds

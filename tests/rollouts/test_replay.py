@@ -174,6 +174,13 @@ def test_alternatives_at_a_recorded_decision_share_its_context(chat):
     assert [branch.path for branch in branches] == [(0,), (1,), (2,), (3,)]
 
 
+def test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay(chat):
+    (episode,) = Engine(Panel(), chat, babble).run([Start(task={"topic": "rain"})])
+    assert [decision.event for decision in episode.decisions] == ["host", "ann", "bob", "host"]
+    threads = [set(replay_from(Panel(), chat, episode, index).threads) for index in range(4)]
+    assert threads == [set(), {"host"}, {"host"}, {"host", "ann", "bob"}]
+
+
 def test_a_state_of_another_task_is_refused(chat):
     engine = Engine(Panel(), chat, babble)
     rain, sun = engine.run([Start(task={"topic": "rain"}), Start(task={"topic": "sun"})])

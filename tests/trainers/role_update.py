@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 
-from hf_credit import ReplayLOOConfig, ReplayLOOTrainer
+from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
@@ -40,7 +40,14 @@ class KeepGradients(CreditCallback):
         self.kept.append({name.removeprefix("module."): p.grad.clone() for name, p in named if p.grad is not None})
 
 
-def build(policy: Any, output: Path, peft_config: Any = None, interaction: Any = None, **changed: Any) -> Any:
+def build(
+    policy: Any,
+    output: Path,
+    peft_config: Any = None,
+    interaction: Any = None,
+    method: str | None = None,
+    **changed: Any,
+) -> Any:
     """A trainer of two instances an update; gradients in `trainer.kept`, what was played in `trainer.played`."""
     if interaction is None:
         interaction = relay(size=4)
@@ -72,13 +79,15 @@ def build(policy: Any, output: Path, peft_config: Any = None, interaction: Any =
     keep = KeepGradients()
     # B at 0 would leave A without a gradient in the first update.
     lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    trainer: Any = ReplayLOOTrainer(
+    config, kind = (ReplayLOOConfig, ReplayLOOTrainer) if method is None else (CreditConfig, CreditTrainer)
+    trainer: Any = kind(
         policy if not isinstance(policy, Path) else str(policy),
         interaction,
-        ReplayLOOConfig(**{**values, **changed}),
+        config(**{**values, **changed}),
         Dataset.from_list([relay_task(secret, shift, 4) for secret in (1, 2) for shift in (1, 2, 3)]),
         peft_config=lora if peft_config is None else peft_config or None,
         callbacks=[keep],
+        **({} if method is None else {"method": method}),
     )
     trainer.kept, trainer.played = keep.kept, keep.played
     return trainer

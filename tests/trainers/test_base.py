@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
-from hf_credit.rollouts import Decision
+from hf_credit.rollouts import Decision, EveryEpisodeFailedError
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -81,7 +82,11 @@ def test_rows_without_loss_do_not_change_the_gradient(
         most = trainer.ranks.most
         trainer.ranks.most = lambda count: most(count) + (13 if count > 8 else 0)  # as if another process had more
 
-    assert_same_gradient(one_update(micro_policy, on_built=pad).kept[0], reference)
+    padded = one_update(micro_policy, on_built=pad)
+    assert_same_gradient(padded.kept[0], reference)
+    logged, plain = padded.state.log_history[0], one_update(micro_policy).state.log_history[0]
+    for name in ("loss", "entropy", "clip_ratio/region_mean"):
+        assert logged[name] == pytest.approx(plain[name], rel=1e-4, abs=1e-6), name
 
 
 def test_padding_to_a_multiple_does_not_change_the_gradient(
@@ -116,6 +121,37 @@ def test_a_reference_policy_and_repeated_updates_are_trls_own(
     trainer = one_update(micro_policy, beta=0.1, num_iterations=2, max_steps=2, warmup_steps=0)
     assert trainer.state.log_history[0]["kl"] == pytest.approx(0, abs=1e-5)
     assert trainer.state.log_history[1]["kl"] > 0
+
+
+# Plain descent at a high rate, after which the policy is far from the one that played.
+FAR = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_steps": 2}
+
+
+def test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    again = one_update(micro_policy, num_iterations=2, epsilon=1e-3, **FAR)
+    assert [logged["clip_ratio/region_mean"] for logged in again.state.log_history[:1]] == [0]
+    assert again.state.log_history[1]["clip_ratio/region_mean"] > 0.1
+
+
+def test_the_reference_stays_the_policy_of_the_start(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    batches: list[Any] = []
+
+    def watch(trainer: Any) -> None:
+        reference = trainer._reference_logprobs
+        trainer._reference_logprobs = lambda batch: batches.append((batch, reference(batch))) or batches[-1][1]
+
+    trainer = one_update(micro_policy, beta=0.1, on_built=watch, **FAR)
+    assert trainer.state.log_history[1]["kl"] > 1e-3  # of replies that the trained policy made
+    start = AutoModelForCausalLM.from_pretrained(micro_policy)
+    (_, _), (batch, found) = batches
+    for row, own in enumerate(batch["completion_mask"].bool()):
+        ids = torch.cat(
+            [batch["prompt_ids"][row][batch["prompt_mask"][row].bool()], batch["completion_ids"][row][own]]
+        )
+        expected = start(input_ids=ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        torch.testing.assert_close(found[row][own], expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
 
 
 def test_lora_trains_the_adapter_alone_and_saves_it(
@@ -192,8 +228,8 @@ def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., 
     assert math.isfinite(logged["loss"])
 
 
-def test_an_update_without_any_usable_episode_changes_nothing(
-    one_update: Callable[..., Any], micro_policy: Path
+def test_an_update_in_which_every_episode_failed_stops_the_run_with_the_first_failure(
+    one_update: Callable[..., Any], micro_policy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_all(trainer: Any) -> None:
         def fail(task: Any, seed: int) -> Any:
@@ -201,9 +237,34 @@ def test_an_update_without_any_usable_episode_changes_nothing(
 
         trainer.environment.initial_state = fail
 
-    trainer = one_update(micro_policy, on_built=break_all)
-    assert trainer.state.log_history[0]["endings/error"] == 1
-    assert all(value.abs().max() == 0 for value in trainer.kept[0].values())
+    with pytest.raises(EveryEpisodeFailedError, match=r"got 8 of 8 .* the first with RuntimeError: closed") as stopped:
+        one_update(micro_policy, on_built=break_all)
+    assert str(stopped.value.__cause__) == "closed"
+    assert caplog.text.count('raise RuntimeError("closed")') == 1
+
+
+def test_an_evaluation_in_which_every_episode_failed_stops_the_run(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+
+    def fail(task: Any, seed: int) -> Any:
+        raise RuntimeError("closed" if seed else "not yet open")
+
+    step, trainer.environment.initial_state = trainer.environment.initial_state, fail
+    with pytest.raises(EveryEpisodeFailedError, match=r"some episode of an evaluation .* RuntimeError\('closed'\)"):
+        trainer.evaluate(trainer.train_dataset)
+    trainer.environment.initial_state = lambda task, seed: step(task, seed) if seed else fail(task, seed)
+    assert 0 < trainer.evaluate(trainer.train_dataset)["eval_endings/error"] < 1
+
+
+def test_replies_that_leave_no_room_for_a_context_are_refused(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    with pytest.raises(ValueError, match="got replies of up to 4096 tokens for a model of 4096 positions"):
+        one_update(micro_policy, max_completion_length=4096)
+    with pytest.raises(ValueError, match=r"got room for 6 tokens and longer ones in the first 8 tasks; lower"):
+        one_update(micro_policy, max_completion_length=4090)
 
 
 def test_a_resumed_run_ends_with_bitwise_the_weights_of_an_undisturbed_one(
@@ -305,3 +366,11 @@ def test_what_the_seam_uses_of_trl_is_still_there() -> None:
     source = inspect.getsource(GRPOTrainer._compute_loss)
     for key in ("advantages", "tool_mask", "num_items_in_batch", "old_per_token_logps", "importance_sampling_ratio"):
         assert f'"{key}"' in source, f"TRL's loss no longer reads {key}"
+    # Means over the tokens of a pass, but for what is told apart by name.
+    assert set(re.findall(r'_metrics\[mode\]\["([^"]+)"\]', source)) == {
+        "entropy", "kl", "policy_loss", "entropy_coef", "aux_loss", "cispo_clip_ratio", "vespo/phi_seq_mean",
+        "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "clip_ratio/low_min",
+        "clip_ratio/high_max",
+    }  # fmt: skip
+    for name in ("_entropy_bonus_enabled", "_last_world_entropy", "current_gradient_accumulation_steps"):
+        assert f"self.{name}" in source, f"TRL's loss no longer asks {name}"

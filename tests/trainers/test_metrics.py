@@ -13,6 +13,7 @@ from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.metrics import (
     EpisodeSummary,
+    LossMetrics,
     Told,
     largest_difference,
     mean,
@@ -175,3 +176,13 @@ def test_the_largest_difference_is_taken_where_both_are_known():
     second = torch.tensor([[1.5, math.nan, 1.0, 0.0]])
     assert largest_difference(first, second, torch.tensor([[1, 1, 1, 0]])).item() == 2.0
     assert largest_difference(first, second, torch.tensor([[0, 1, 0, 0]])).item() == 0.0
+
+
+def test_what_the_loss_says_is_averaged_over_tokens():
+    said = LossMetrics()
+    said.add({"entropy": 1.0, "clip_ratio/low_min": 0.5, "clip_ratio/high_max": 0.5}, 30)
+    said.add({"entropy": 2.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.25}, 10)
+    said.add({"entropy": 9.0, "clip_ratio/low_min": 0.0, "clip_ratio/high_max": 9.0}, 0)  # rows without loss
+    said.add({"entropy": 1.25, "clip_ratio/low_min": math.nan, "clip_ratio/high_max": math.nan}, 40)
+    assert said.taken() == {"entropy": 1.25, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.5}
+    assert said.taken() == {}

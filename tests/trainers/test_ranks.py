@@ -66,6 +66,17 @@ def test_processes_know_of_each_others_items(reports):
     assert [report["none gathered"] for report in reports] == [[], []]
 
 
+def test_processes_stop_together_when_all_that_they_played_failed(reports):
+    told = [report["all fail"] for report in reports]
+    assert told[0][0] == told[1][0]
+    assert "got 3 of 3 that ended as errors, the first with KeyError: 'turns'" in told[0][0]
+    assert [cause for _, cause in told] == ["KeyError('turns')"] * 2
+    told = [report["one has none and the other fails"] for report in reports]
+    assert told[0][0] == told[1][0]
+    assert [cause for _, cause in told] == ["None", "KeyError('turns')"]
+    assert [report["one fails"] for report in reports] == [None, None]
+
+
 def test_a_process_alone_asks_for_what_it_wants_and_no_more():
     calls = []
 

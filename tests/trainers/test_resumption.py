@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import logging
@@ -442,13 +443,29 @@ def test_a_later_pass_over_a_stream_is_not_resumed_silently(
     assert "in a later pass over a stream, which starts with its first task" in caplog.text
 
 
-def test_no_secret_is_recorded(runs: Any, micro_policy: Path, tmp_path: Path) -> None:
-    settings = {"hub_token": "hf_one", "model_init_kwargs": {"token": "hf_two", "attn_implementation": "sdpa"}}
-    runs.build(micro_policy, tmp_path, max_steps=1, **settings).train()
-    recorded = (tmp_path / "checkpoint-1" / MANIFEST).read_text()
-    assert '"attn_implementation": "sdpa"' in recorded
-    assert "hf_one" not in recorded
-    assert "hf_two" not in recorded
+def test_no_secret_is_in_any_file_that_a_run_writes_but_pushing_still_has_it(
+    runs: Any, micro_policy: Path, tmp_path: Path
+) -> None:
+    settings = {
+        "hub_token": "hf_secret_one",
+        "model_init_kwargs": {"token": "hf_secret_two", "attn_implementation": "sdpa"},
+        "vllm_server_base_url": "http://me:hf_secret_three@host:8000",
+    }
+    trainer = runs.build(micro_policy, tmp_path, max_steps=1, **settings)
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    trainer.save_state()
+    trainer.create_model_card()
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert [path for path, content in written.items() if b"hf_secret" in content] == []
+    assert '"attn_implementation": "sdpa"' in (tmp_path / "checkpoint-1" / MANIFEST).read_text()
+    for folder in ("checkpoint-1", "saved"):
+        args = torch.load(tmp_path / folder / "training_args.bin", weights_only=False)
+        assert (args.hub_token, args.model_init_kwargs) == (None, {"attn_implementation": "sdpa"})
+        assert args.learning_rate == trainer.args.learning_rate
+    for args in (trainer.args, copy.copy(trainer.args), copy.deepcopy(trainer.args)):
+        assert args.hub_token == "hf_secret_one"
+        assert args.model_init_kwargs["token"] == "hf_secret_two"
 
 
 class Adds(CheckpointCallback):

@@ -102,12 +102,17 @@ def assert_same_gradient(found: dict[str, torch.Tensor], expected: dict[str, tor
         torch.testing.assert_close(value, expected[name], **TOLERANCE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    "layout",
+    [{"per_device_train_batch_size": 1}, {"per_device_train_batch_size": 2},
+     {"per_device_train_batch_size": 2, "rows_per_forward": 1000}],
+    ids=["slices of one", "slices of two", "one part a role"],
+)  # fmt: skip
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "checkpointed"])
 def test_each_adapter_has_the_gradient_of_its_roles_messages(
-    build: Callable[..., Any], size: int, checkpointing: bool
+    build: Callable[..., Any], layout: dict[str, int], checkpointing: bool
 ) -> None:
-    trainer = build(gradient_checkpointing=checkpointing, per_device_train_batch_size=size)
+    trainer = build(gradient_checkpointing=checkpointing, **layout)
     start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     trainer.train()
     (gradient,) = trainer.kept
@@ -165,8 +170,30 @@ def test_the_reference_of_the_penalty_is_the_base_model(build: Callable[..., Any
     assert {name.split(".")[-2] for name in trainer.kept[0]} == set(ROLES)
 
 
+def test_replies_are_held_against_the_policy_of_the_role_that_made_them(build: Callable[..., Any]) -> None:
+    trainer = build(num_iterations=2, max_steps=2)
+    start = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    batches = []
+    add = trainer._add_logprobs
+    trainer._add_logprobs = lambda batch: (add(batch), batches.append(batch))
+    trainer.train()
+    (batch,) = batches
+    assert set(batch["role"].tolist()) == {0, 1}
+    trainer.model.load_state_dict(start)
+    for row, role in enumerate(batch["role"].tolist()):
+        trainer.model.set_adapter(ROLES[role])
+        own = batch["completion_mask"][row].bool()
+        ids = torch.cat(
+            [batch["prompt_ids"][row][batch["prompt_mask"][row].bool()], batch["completion_ids"][row][own]]
+        )
+        logits = trainer.model(input_ids=ids[None]).logits[0, :-1] / TEMPERATURE
+        expected = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        found = batch["old_per_token_logps"][row][own]
+        torch.testing.assert_close(found, expected[-int(own.sum()) :], rtol=1e-3, atol=1e-4)
+
+
 def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any]) -> None:
-    trainer = build(estimator="critic")
+    trainer = build(method="mappo")
     before = {role: weights(trainer.model, role) for role in ROLES}
     trainer.train()
     assert all(not same(before[role], weights(trainer.model, role)) for role in ROLES)

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
-    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MixtralConfig,
+    OPTConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -27,7 +30,13 @@ from trl.trainer.utils import add_fused_lm_head
 
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.trainers.shared_prefix import pack, shared_log_probs, shares_exactly
+from hf_credit.trainers.shared_prefix import (
+    pack,
+    separate_log_probs,
+    shared_log_probs,
+    shares_exactly,
+    takes_positions,
+)
 
 PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13)}
 # Single precision; sums of the same numbers in another order.
@@ -101,9 +110,9 @@ def test_a_prompt_is_followed_by_a_branch_for_each_of_its_rows() -> None:
     assert packed.sequence.tolist() == [[a], [c], [a]]
     assert packed.inputs["shift_labels"][a].tolist() == [-100] * 5 + [20, 21, 22, 25]
     assert packed.inputs["shift_labels"][c].tolist() == [-100] * 3 + [23, 24] + [-100] * 4
-    # columns of the padded rows: the prompt of C begins at the third of six
+    # positions in the row, whatever padding stands before it
     assert packed.inputs["position_ids"][a].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 5]
-    assert packed.inputs["position_ids"][c].tolist() == [2, 3, 4, 5, 6, 0, 0, 0, 0]
+    assert packed.inputs["position_ids"][c].tolist() == [0, 1, 2, 3, 4, 0, 0, 0, 0]
     visible = packed.inputs["attention_mask"]
     assert visible.shape == (2, 1, 9, 9)
     assert visible[a, 0, 7].tolist() == [True] * 8 + [False]
@@ -165,12 +174,24 @@ def nn_with_dropout() -> Any:
 
 
 def by_themselves(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """TRL's own pass over the rows."""
-    ids, mask, completion_tokens = columns(batch)
-    labels = ids.masked_fill(mask == 0, -100)
-    labels[:, :-completion_tokens] = -100
-    output = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
-    return output.log_probs[:, -completion_tokens:], output.entropy[:, -completion_tokens:]
+    """Each row in a pass of its own, without padding."""
+    found = torch.zeros(2, *batch["completion_ids"].shape)
+    for row in range(len(found[0])):
+        prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+        completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+        ids = torch.cat([prompt, completion])[None]
+        labels = ids.clone()
+        labels[:, : len(prompt)] = -100
+        output = model(input_ids=ids, labels=labels, fused_lm_head=True)
+        alone = torch.stack([output.log_probs[0, -len(completion) :], output.entropy[0, -len(completion) :]])
+        found[:, row, : len(completion)] = alone
+    return found[0], found[1]
+
+
+def padded(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    logprobs, entropies = separate_log_probs(model, model, *columns(batch))
+    assert entropies is not None
+    return logprobs, entropies
 
 
 def together(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -180,32 +201,55 @@ def together(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, 
     return found[0], found[1]
 
 
-def gpt2(attention: str) -> GPT2LMHeadModel:
-    """Positions are looked up here, so they must be the very same, not only as far apart."""
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# GPT-2 and OPT look positions up, so they must be the very same, not only as far apart.
+FAMILIES: dict[str, Any] = {
+    "llama": LlamaConfig(**SIZES),
+    "qwen3": Qwen3Config(**SIZES),
+    "opt": OPTConfig(
+        vocab_size=40, hidden_size=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=2, word_embed_proj_dim=32,
+        dropout=0.0,
+    ),
+    "gpt2": GPT2Config(
+        vocab_size=40, n_embd=32, n_layer=2, n_head=2, attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0,
+        bos_token_id=1, eos_token_id=2,
+    ),
+    "gpt neox": GPTNeoXConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2
+    ),
+    "qwen3 with experts": Qwen3MoeConfig(**SIZES, **EXPERTS, num_experts=4),
+    "mixtral": MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, sliding_window=None),
+}  # fmt: skip
+
+
+def family(name: str, attention: str) -> Any:
+    """A model with weights large enough that its positions matter."""
     torch.manual_seed(0)
-    sizes = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2}
-    without_dropout = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
-    return GPT2LMHeadModel(GPT2Config(**sizes, **without_dropout, attn_implementation=attention))
+    model = AutoModelForCausalLM.from_config(FAMILIES[name], attn_implementation=attention)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
 
 
-def rotary(attention: str) -> Qwen3ForCausalLM:
-    return qwen(attn_implementation=attention)
-
-
-@pytest.mark.parametrize(("make_model", "adapter"), [(rotary, False), (rotary, True), (gpt2, False)])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("way", ["padded", "together"])
+@pytest.mark.parametrize(
+    ("name", "attention", "adapter"),
+    [*((name, "sdpa", False) for name in FAMILIES), ("qwen3", "eager", False), ("gpt2", "eager", False),
+     ("qwen3", "sdpa", True)],
+)  # fmt: skip
 def test_log_probabilities_entropies_and_gradients_are_those_of_the_rows_by_themselves(
-    mixed: dict[str, torch.Tensor], make_model: Callable[[str], Any], attention: str, adapter: bool
+    mixed: dict[str, torch.Tensor], name: str, attention: str, adapter: bool, way: str
 ) -> None:
-    model = make_model(attention).train()
+    model = family(name, attention).train()
     add_fused_lm_head(model, temperature=0.7, outputs=("log_probs", "entropy"))
     if adapter:
         lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
         model = get_peft_model(model, lora)
     found = []
-    for way in (by_themselves, together):
+    for read in (by_themselves, {"padded": padded, "together": together}[way]):
         model.zero_grad()
-        logprobs, entropies = way(model, mixed)
+        logprobs, entropies = read(model, mixed)
         (torch.linspace(-1, 2, logprobs.numel()).view_as(logprobs) * logprobs).sum().backward()
         gradient = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         found.append((logprobs.detach(), entropies.detach(), gradient))
@@ -213,8 +257,26 @@ def test_log_probabilities_entropies_and_gradients_are_those_of_the_rows_by_them
     torch.testing.assert_close(own_logprobs, logprobs, **TOLERANCE)
     torch.testing.assert_close(own_entropies, entropies, **TOLERANCE)
     assert own_gradient.keys() == gradient.keys()
+    largest = max(value.abs().max() for value in gradient.values())
     for name, value in gradient.items():
-        assert (own_gradient[name] - value).abs().max() <= 1e-5 * value.abs().max() + 1e-7, name
+        assert (own_gradient[name] - value).abs().max() <= 1e-5 * value.abs().max() + 1e-6 * largest, name
+
+
+def test_padding_before_a_prompt_moves_no_position(mixed: dict[str, torch.Tensor]) -> None:
+    model = family("gpt2", "sdpa")
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    ids, mask, completion_tokens = columns(mixed)
+    wider = [torch.nn.functional.pad(tensor, (7, 0)) for tensor in (ids, mask)]
+    for read in (separate_log_probs, shared_log_probs):
+        near, far = read(model, model, ids, mask, completion_tokens), read(model, model, *wider, completion_tokens)
+        torch.testing.assert_close(far, near, **TOLERANCE)
+
+
+def test_virtual_tokens_leave_no_room_for_positions() -> None:
+    assert takes_positions(qwen())
+    assert takes_positions(nn_with_dropout())
+    prompted = get_peft_model(qwen(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2))
+    assert not takes_positions(prompted)
 
 
 # Through the trainer

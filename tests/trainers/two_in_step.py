@@ -13,7 +13,16 @@ from accelerate import Accelerator
 
 from hf_credit import make
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.rollouts import Chat, Engine, Generation, Interaction, Request, Start
+from hf_credit.rollouts import (
+    Chat,
+    Engine,
+    EveryEpisodeFailedError,
+    Generation,
+    Interaction,
+    Request,
+    Start,
+    refuse_total_failure,
+)
 from hf_credit.trainers.ranks import InStep
 
 IDLE = (3,)
@@ -57,11 +66,24 @@ def main(folder: Path) -> None:
         ranks.finish()
         return {"turns": [len(episode.decisions) for episode in episodes], "calls": list(calls)}
 
+    def fail(*names):
+        """What is raised of episodes whose tasks lack a column, or nothing."""
+        episodes = engine.run([Start(task={name: 0}) for name in names])
+        ranks.finish()
+        try:
+            refuse_total_failure(episodes, ranks.gather)
+        except EveryEpisodeFailedError as error:
+            return [str(error), repr(error.__cause__)]
+        return None
+
     report = {
         "world size": accelerator.num_processes,
         "both play": play(2, 6) if rank else play(1, 1, 1, 1, 1),
         "one plays": play(3) if rank else play(),
         "nobody plays": play(),
+        "all fail": fail("trns") if rank else fail("trns", "tunrs"),
+        "one has none and the other fails": fail("trns") if rank else fail(),
+        "one fails": fail("turns") if rank else fail("trns"),
         "replies": [list(reply.ids) for reply in ranks([[5], [6], [7]] if rank else [[5]])],
         "most": ranks.most(3 - rank),
         "before": ranks.before(4 + rank),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Scores of code: right and wrong solutions, how each test ended, odd sources, and all reference solutions."""
 
 from __future__ import annotations
@@ -212,6 +213,702 @@ def test_ordinary_code_behaves_as_in_one_interpreter(name: str) -> None:
     assert run_tests(code, [test]).outcomes == (Outcome("passed"),)
 
 
+# Each failed where data was copied between the two processes: code, test.
+SHARED = {
+    "keyword in place": (
+        """\
+def put(*, d):
+    d['a'] = 1
+def app(x=None):
+    x.append(1)
+""",
+        """\
+d = {}
+put(d=d)
+assert d == {'a': 1}
+x=[]
+app(x=x)
+assert x == [1]
+""",
+    ),
+    "inner list": (
+        """\
+def put(rows):
+    rows[0].append(9)
+""",
+        """\
+inner=[1]
+rows=[inner,[2]]
+put(rows)
+assert inner == [1, 9] and rows[0] is inner
+""",
+    ),
+    "inner list in tuple": (
+        """\
+def put(rows):
+    rows[0].append(9)
+""",
+        """\
+inner=[1]
+put((inner,))
+assert inner == [1, 9]
+""",
+    ),
+    "clone fails": (
+        """\
+def clone(x):
+    return list(x)
+""",
+        """\
+x=[1]
+assert clone(x) is not x and clone(x) == x
+""",
+    ),
+    "same": (
+        """\
+def f(x):
+    return x
+""",
+        """\
+for x in ([1],{},{1},'a'*50,(1,[2]),1.5,10**30,b'x'*9):
+    assert f(x) is x
+""",
+    ),
+    "extends list": (
+        """\
+class S(list):
+    def push(self, x):
+        self.append(x)
+    def total(self):
+        return sum(self)
+""",
+        """\
+s=S([1,2])
+s.push(3)
+assert s == [1,2,3] and s.total()==6 and len(s)==3
+s.append(4)
+assert s.total()==10 and s[-1]==4 and isinstance(s,S) and isinstance(s, list)
+""",
+    ),
+    "extends OrderedDict": (
+        """\
+from collections import OrderedDict
+class LRU(OrderedDict):
+    def __init__(self, n):
+        super().__init__()
+        self.n=n
+    def get(self,k):
+        if k not in self:
+            return -1
+        self.move_to_end(k)
+        return self[k]
+    def put(self,k,v):
+        self[k]=v
+        self.move_to_end(k)
+        if len(self)>self.n:
+            self.popitem(last=False)
+""",
+        """\
+c=LRU(2)
+c.put(1,1)
+c.put(2,2)
+assert c.get(1)==1
+c.put(3,3)
+assert c.get(2)==-1 and list(c)==[1,3] and c.n==2 and len(c)==2
+""",
+    ),
+    "extends dict item": (
+        """\
+class C(dict):
+    def __getitem__(self,k):
+        return dict.__getitem__(self,k.lower())
+    def __setitem__(self,k,v):
+        dict.__setitem__(self,k.lower(),v)
+    def __missing__(self,k):
+        return 7
+""",
+        """\
+c=C()
+c['A']=1
+assert c['a']==1 and c['A']==1 and c == {'a':1}
+""",
+    ),
+    "named tuple": (
+        """\
+from collections import namedtuple
+P=namedtuple('P','x y')
+def f():
+    return P(1,[2])
+""",
+        """\
+p=f()
+assert p.x==1 and p==(1,[2]) and p.y==[2] and p._replace(x=5).x==5 and repr(p)=='P(x=1, y=[2])' and p._asdict()=={'x':1,'y':[2]}
+a,b=p
+assert a==1 and P(3,4).x==3 and P(3,4)==P(3,4) and f().y is not p.y and p.y is p[1]
+""",
+    ),
+    "typed named tuple": (
+        """\
+from typing import NamedTuple
+class P(NamedTuple):
+    x: int
+    y: int = 2
+    def norm(self):
+        return self.x+self.y
+""",
+        """\
+assert P(1).norm()==3 and P(1)==(1,2) and {P(1): 5}[(1,2)]==5
+""",
+    ),
+    "operators": (
+        """\
+class V:
+    def __init__(self,x,y):
+        self.x,self.y=x,y
+    def __add__(self,o):
+        return V(self.x+o.x,self.y+o.y)
+    def __mul__(self,k):
+        return V(self.x*k,self.y*k)
+    __rmul__=__mul__
+    def __neg__(self):
+        return V(-self.x,-self.y)
+    def __eq__(self,o):
+        return isinstance(o,V) and (self.x,self.y)==(o.x,o.y)
+    def __hash__(self):
+        return hash((self.x,self.y))
+    def __lt__(self,o):
+        return self.x<o.x
+    def __abs__(self):
+        return (self.x**2+self.y**2)**.5
+    def __iadd__(self,o):
+        self.x+=o.x
+        return self
+""",
+        """\
+a=V(1,2)
+b=V(3,4)
+assert a+b==V(4,6) and a*2==V(2,4) and 2*a==V(2,4) and -a==V(-1,-2) and a!=b and a<b and sorted([b,a])[0] is a and abs(b)==5 and len({V(1,1),V(1,1)})==1
+c=a
+c+=b
+assert c is a and a.x==4 and isinstance(a,V)
+""",
+    ),
+    "matrix items": (
+        """\
+class M:
+    def __init__(self):
+        self.d={}
+    def __setitem__(self,k,v):
+        self.d[k]=v
+    def __getitem__(self,k):
+        return self.d[k]
+    def __delitem__(self,k):
+        del self.d[k]
+    def __len__(self):
+        return len(self.d)
+""",
+        """\
+m=M()
+m[1,2]=3
+assert m[1,2]==3 and len(m)==1
+del m[1,2]
+assert len(m)==0 and m.d=={}
+""",
+    ),
+    "aware": (
+        """\
+import datetime as D
+def f(x):
+    return x + D.timedelta(hours=1)
+def g():
+    return D.datetime(2020,1,1,tzinfo=D.timezone.utc)
+""",
+        """\
+import datetime as D
+z=D.timezone(D.timedelta(hours=5,minutes=30),'IST')
+x=D.datetime(2020,1,1,tzinfo=z,fold=1)
+assert f(x)==x+D.timedelta(hours=1) and f(x).tzinfo==z and f(x).tzname()=='IST' and g().tzinfo is D.timezone.utc and D.time(1,2,tzinfo=z)==D.time(1,2,tzinfo=z)
+""",
+    ),
+    "attribute list": (
+        """\
+class N:
+    def __init__(self,v):
+        self.v=v
+        self.children=[]
+def depth(n):
+    return 1+max(map(depth,n.children),default=0)
+""",
+        """\
+r=N(1)
+r.children.append(N(2))
+r.children[0].children.append(N(3))
+assert depth(r)==3 and r.children is r.children and r.children[0] is r.children[0]
+""",
+    ),
+    "kept": (
+        """\
+K=[]
+def keep(x):
+    K.append(x)
+def all_():
+    return K
+def change():
+    K[0].append(5)
+""",
+        """\
+x=[1]
+keep(x)
+x.append(2)
+assert all_()==[[1,2]] and all_()[0] is x
+change()
+assert x==[1,2,5]
+""",
+    ),
+    "cycle": (
+        """\
+def f():
+    x=[]
+    x.append(x)
+    return x
+""",
+        """\
+x=f()
+assert x[0] is x and len(x)==1
+""",
+    ),
+    "defaultdict": (
+        """\
+def f(d):
+    d['a'].append(1)
+""",
+        """\
+from collections import defaultdict
+d=defaultdict(list)
+f(d)
+assert d=={'a':[1]}
+d['b'].append(1)
+assert d['b']==[1]
+""",
+    ),
+    "true for one": (
+        """\
+def f(x):
+    x[0]=True
+    x[1]=1.0
+""",
+        """\
+x=[1,1]
+f(x)
+assert x[0] is True and type(x[1]) is float
+""",
+    ),
+    "raises after change": (
+        """\
+def f(x):
+    x.append(1)
+    raise ValueError('x')
+""",
+        """\
+x=[]
+try:
+    f(x)
+except ValueError:
+    pass
+assert x==[1]
+""",
+    ),
+    "callback sees": (
+        """\
+def f(x,g):
+    x.append(1)
+    g()
+    x.append(2)
+    return x
+""",
+        """\
+x=[]
+seen=[]
+def g():
+    seen.append(list(x))
+    x.append('t')
+assert f(x,g) is x and seen==[[1]] and x==[1,'t',2]
+""",
+    ),
+    "change while walking": (
+        """\
+def f(d,k):
+    d[k]+=1
+""",
+        """\
+d={i:i for i in range(5)}
+for k in d:
+    f(d,k)
+assert d=={i:i+1 for i in range(5)}
+""",
+    ),
+    "deep copy": (
+        """\
+import copy
+def f(x):
+    return copy.deepcopy(x)
+def g(x):
+    return x[:]
+""",
+        """\
+x=[[1]]
+y=f(x)
+z=g(x)
+assert y==x and y is not x and y[0] is not x[0] and z is not x and z[0] is x[0]
+""",
+    ),
+    "shared twice": (
+        """\
+def f(x):
+    return x[0] is x[1]
+""",
+        """\
+y=[]
+assert f([y,y]) and not f([[],[]])
+""",
+    ),
+    "alias": (
+        """\
+def grid(n):
+    return [[0]*n]*n
+def good(n):
+    return [[0]*n for _ in range(n)]
+""",
+        """\
+g=good(2)
+g[0][0]=1
+assert g==[[1,0],[0,0]]
+b=grid(2)
+b[0][0]=1
+assert b==[[1,0],[1,0]]
+""",
+    ),
+    "intenum": (
+        """\
+from enum import IntEnum, Enum
+class C(IntEnum):
+    RED=1
+class D(Enum):
+    A='x'
+def f():
+    return C.RED
+def g():
+    return D.A
+""",
+        """\
+assert f()==1 and f().name=='RED' and g() is D.A and g().value=='x' and g()==D.A and f() is f()
+""",
+    ),
+    "subclass passed back": (
+        """\
+class S(str):
+    def shout(self):
+        return self.upper()
+def f(s):
+    return type(s).__name__
+""",
+        """\
+s=S('a')
+assert f(s)=='S' and s.shout()=='A' and s=='a'
+""",
+    ),
+    "wraps": (
+        """\
+import functools
+def deco(f):
+    @functools.wraps(f)
+    def g(*a):
+        return f(*a)
+    return g
+@deco
+def h():
+    return 1
+""",
+        """\
+assert h.__name__=='h' and h()==1
+""",
+    ),
+}
+WITH_SETUP = {
+    "exception of setup": (
+        """\
+class Bad(ValueError):
+    pass
+""",
+        """\
+def f():
+    raise Bad('x')
+""",
+        """\
+try:
+    f()
+except Bad as e:
+    assert str(e)=='x'
+else:
+    assert False
+""",
+    ),
+    "exception of setup with init": (
+        """\
+class Bad(Exception):
+    def __init__(self, a, b):
+        super().__init__(f'{a}{b}')
+""",
+        """\
+def f():
+    raise Bad(1,2)
+""",
+        """\
+try:
+    f()
+except Bad as e:
+    assert str(e)=='12'
+else:
+    assert False
+""",
+    ),
+    "raised by the test": (
+        """\
+class Bad(Exception):
+    pass
+""",
+        """\
+def f(g):
+    try:
+        g()
+    except Bad:
+        return 1
+""",
+        """\
+def g():
+    raise Bad('x')
+assert f(g)==1
+""",
+    ),
+    "exception raised through": (
+        """\
+class Bad(Exception):
+    pass
+""",
+        """\
+def f(g):
+    g()
+""",
+        """\
+def g():
+    raise Bad('x')
+try:
+    f(g)
+except Bad:
+    pass
+else:
+    assert False
+""",
+    ),
+    "list nodes": (
+        """\
+class ListNode:
+    def __init__(self, v=0, next=None):
+        self.v, self.next = v, next
+""",
+        """\
+def rev(h):
+    p=None
+    while h:
+        h.next,p,h=p,h,h.next
+    return p
+""",
+        """\
+h=None
+for i in range(500):
+    h=ListNode(i,h)
+r=rev(h)
+out=[]
+while r:
+    out.append(r.v)
+    r=r.next
+assert out==list(range(500))
+""",
+    ),
+    "list nodes again": (
+        """\
+class ListNode:
+    def __init__(self, v=0, next=None):
+        self.v, self.next = v, next
+""",
+        """\
+class ListNode:
+    def __init__(self, v=0, next=None):
+        self.v, self.next = v, next
+def rev(h):
+    p=None
+    while h:
+        h.next,p,h=p,h,h.next
+    return p
+""",
+        """\
+h=None
+for i in range(5):
+    h=ListNode(i,h)
+r=rev(h)
+out=[]
+while r:
+    out.append(r.v)
+    r=r.next
+assert out==list(range(5))
+""",
+    ),
+    "dataclass of setup": (
+        """\
+from dataclasses import dataclass
+@dataclass
+class P:
+    x: int
+    y: int
+""",
+        """\
+def swap(p):
+    return P(p.y,p.x)
+def put(p):
+    p.x=9
+""",
+        """\
+p=P(1,2)
+assert swap(p)==P(2,1)
+put(p)
+assert p.x==9 and swap(p)!=p
+""",
+    ),
+    "frozen": (
+        """\
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class P:
+    x: int
+""",
+        """\
+def f(p):
+    return {p: 1}
+""",
+        """\
+assert f(P(1))=={P(1):1}
+""",
+    ),
+    "named tuple of setup": (
+        """\
+from collections import namedtuple
+P=namedtuple('P','x y')
+""",
+        """\
+def f(p):
+    return P(p.y,p.x)
+""",
+        """\
+assert f(P(1,2)).x==2 and f(P(1,2))==P(2,1)
+""",
+    ),
+    "typed named tuple of setup": (
+        """\
+from typing import NamedTuple
+class P(NamedTuple):
+    x: int
+    y: int
+""",
+        """\
+def f(p):
+    return P(p.y,p.x)
+""",
+        """\
+assert f(P(1,2)).x==2 and f(P(1,2))==P(2,1)
+""",
+    ),
+    "enum of setup": (
+        """\
+from enum import Enum
+class C(Enum):
+    A=1
+    B=2
+""",
+        """\
+def f(c):
+    return C.B if c is C.A else C.A
+""",
+        """\
+assert f(C.A) is C.B and f(C.B)==C.A
+""",
+    ),
+    "stub": (
+        """\
+class Stack:
+    pass
+""",
+        """\
+class Stack:
+    def push(self,x):
+        self.x=x
+""",
+        """\
+s=Stack()
+s.push(1)
+assert s.x==1
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_both_sides_hold_is_one_thing(name: str) -> None:
+    code, test = SHARED[name]
+    shared: dict[str, Any] = {"__name__": "builtins"}
+    for source in (code, test):
+        exec(compile(source, "<here>", "exec", dont_inherit=True), shared)
+    assert run_tests(code, [test]).outcomes == (Outcome("passed"),)
+
+
+@pytest.mark.parametrize("name", WITH_SETUP)
+def test_classes_of_the_setup_are_those_of_both_sides(name: str) -> None:
+    setup, code, test = WITH_SETUP[name]
+    shared: dict[str, Any] = {"__name__": "builtins"}
+    for source in (setup, code, test):
+        exec(compile(source, "<here>", "exec", dont_inherit=True), shared)
+    assert run_tests(code, [test], setup=setup).outcomes == (Outcome("passed"),)
+
+
+@pytest.mark.parametrize("code", ["def clone(x):\n    return x", "def clone(x):\n    return [x[0]]"])
+def test_copying_is_seen(code: str) -> None:
+    tests = [
+        "x = [[1]]\ny = clone(x)\nassert y == x",
+        "x = [[1]]\ny = clone(x)\nassert y is not x and y[0] is not x[0]",
+    ]
+    assert kinds(run_tests(code, tests)) == ["passed", "failed"]
+
+
+def test_a_setups_class_compares_as_the_setup_says_whatever_the_solution_makes_of_it() -> None:
+    setup = "class P:\n    def __init__(self, x):\n        self.x = x\n    def __eq__(self, other):\n        return self.x == other.x\n"
+    tests = ["assert f() == P(2)", "assert f().x == 2"]
+    honest, sly = "def f():\n    return P(2)\n", "def f():\n    return P(1)\nP.__eq__ = lambda *_: True\n"
+    redefined = "class P:\n    def __init__(self, x):\n        self.x = 1\n    def __eq__(self, other):\n        return True\ndef f():\n    return P(1)\n"
+    assert [run_tests(code, tests, setup=setup).score for code in (honest, sly, redefined)] == [1, 0, 0]
+
+
+def test_what_a_solution_is_not_passed_it_never_sees() -> None:
+    code = "import gc\ndef look(x):\n    return any(type(o) is list and 'secret' in o for o in gc.get_objects())\n"
+    tests = ["expected = ['secret']\nassert not look([])\nassert not look([1])", "assert look(['secret'])"]
+    assert kinds(run_tests(code, tests)) == ["passed", "passed"]
+
+
+def test_a_long_test_does_not_keep_what_it_has_passed() -> None:
+    code = "def f(x):\n    return x + [1]"
+    test = "for i in range(300):\n    assert len(f([i] * 20000)) == 20001"
+    limits = Limits(memory_bytes=160 * 2**20, test_seconds=60, wall_seconds=120, cpu_seconds=100)
+    assert kinds(run_tests(code, [test], limits=limits)) == ["passed"]
+
+
 def test_a_function_of_a_test_that_is_called_without_end_ends_that_test_only() -> None:
     code = "def flood(f):\n    while True:\n        f(1)\ndef again(f):\n    return f(f)\ndef one():\n    return 1"
     tests = ["flood(lambda x: x)", "again(lambda f: again(f))", "again(print)", "assert one() == 1"]
@@ -407,6 +1104,14 @@ def test_many_threads_may_ask() -> None:
 def test_importing_the_scorer_imports_neither_torch_nor_a_checker_of_mathematics() -> None:
     script = "import sys, hf_credit.verifiers.code; assert not {'torch', 'sympy', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_sandbox_has_one_door(root: Path) -> None:
+    inside = re.compile(r"hf_credit\.verifiers\.(sandbox|keepers|isolation)|verifiers import .*(keepers|isolation)")
+    source = root / "src" / "hf_credit"
+    files = [path for path in source.rglob("*.py") if source / "verifiers" not in path.parents]
+    assert len(files) > 50
+    assert [str(path) for path in files if inside.search(path.read_text())] == []
 
 
 # Reference solutions

@@ -16,7 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hf_credit.verifiers.symbolic import Broken, GivenUp, Worker
+from hf_credit.verifiers import symbolic
+from hf_credit.verifiers.symbolic import CONSENT, Broken, GivenUp, Worker
+
+ENDLESS = "{" * 400 + "1" + "}" * 400
+"""The parser of LaTeX takes twice as long for each brace."""
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,19 @@ def worker() -> Iterator[Worker]:
         ("5x-7y+11z+4=0", "10x-14y+22z+8=0", True),
         ("2^{4950}", "4^{2475}", True),
         ("6-5i", "-5i+6", True),
+        (r"\frac{3}{13}-\frac{2}{13}i", r"\frac{1}{3+2i}", True),
+        ("(2+i)(2-i)", "5", True),
+        ("R-r", "0", False),
+        ("R-r", "-r+R", True),
+        (r"\pi", "3.141592653589793", False),
+        (r"2\pi/10^{20}", r"3\pi/10^{20}", False),
+        (r"[0,\pi]", "[0,3.141593]", False),
+        (r"\sqrt{2}\sqrt{3}-\sqrt{6}", "0", True),
+        ("xy=1", "y=1/x", True),
+        ("x^2+1=0", "x^2+2=0", False),
+        ("x<2", "-2x>-4", True),
+        ("x<2", "2x>4", False),
+        ("5", "5c", False),
         ("3", r"\frac{1", False),
         ("3", r"\int_0^\infty", False),
         ("3", "答", False),
@@ -49,25 +66,52 @@ def test_algebra_decides(worker: Worker, gold: str, answer: str, equal: bool) ->
     assert worker.equal(gold, answer) is equal
 
 
-@pytest.mark.parametrize("attack", ["9^{9^{9^9}}", "10000000!", "10^{10^{10}}", "{" * 400 + "1" + "}" * 400])
-def test_an_answer_without_end_is_given_up_and_the_next_one_checked(worker: Worker, attack: str) -> None:
+def test_an_answer_without_end_is_given_up_and_the_next_one_checked(worker: Worker) -> None:
     with pytest.raises(GivenUp, match="no result within 1 seconds of processor time"):
-        worker.equal("2", attack)
+        worker.equal("2", ENDLESS)
     assert worker.equal("x+1", "1+x") is True
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space of a process")
-def test_memory_is_limited_and_the_process_replaced() -> None:
-    worker = Worker(cpu_seconds=3, memory_bytes=1 << 29)
-    worker.equal("x+1", "1+x")
-    first = worker._process
-    assert first is not None
-    soft, hard = psutil.Process(first.pid).rlimit(psutil.RLIMIT_AS)
-    assert soft == hard == 1 << 29
-    with contextlib.suppress(GivenUp):
-        assert worker.equal("2", r"2^{6000000000}") is False
-    assert worker.equal("x+1", "1+x") is True
+@pytest.mark.parametrize("attack", ["9^{9^{9^9}}", "10000000!", "10^{10^{10}}", "((10^9)!)!", "2^{6000000000}"])
+def test_numbers_beyond_all_bounds_are_not_computed(worker: Worker, attack: str) -> None:
+    for gold, answer in ((attack, "x"), ("x", attack)):
+        with pytest.raises(GivenUp, match="does not compute with"):
+            worker.equal(gold, answer)
+
+
+def test_what_was_given_up_is_remembered() -> None:
+    worker = Worker(cpu_seconds=1)
+    for _ in range(3):
+        with pytest.raises(GivenUp, match="processor time"):
+            worker.equal("3", ENDLESS)
+    assert worker.equal("x+1", "1+x") is worker.equal("x+1", "1+x") is True
+    assert worker.asked == 2
     worker.close()
+
+
+def test_what_is_remembered_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbolic, "REMEMBERED", 2)
+    for number in range(5):
+        worker.equal("x", f"x+{number}")
+    assert list(worker._known) == [("x", "x+3"), ("x", "x+4")]
+
+
+def test_slow_questions_do_not_block_others() -> None:
+    worker = Worker(cpu_seconds=3, at_once=4)
+    worker.equal("x", "x")
+    with ThreadPoolExecutor(4) as pool:
+        slow = [pool.submit(worker.equal, f"{place}", ENDLESS) for place in range(3)]
+        assert pool.submit(worker.equal, "x+1", "1+x").result() is True
+        assert not any(one.done() for one in slow)  # each takes at least three seconds of the processor
+        assert all(isinstance(one.exception(), GivenUp) for one in slow)
+    worker.close()
+
+
+def test_text_in_no_known_notation_is_not_asked_about(worker: Worker) -> None:
+    before = worker.asked
+    assert not worker.equal(r"\sum_{k=1}^{3} k", "6")
+    assert not worker.equal("6", r"\text{six}")
+    assert worker.asked == before
 
 
 def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,16 +138,6 @@ def test_a_killed_process_is_replaced(worker: Worker) -> None:
     assert worker.equal("x+1", "1+x") is True
 
 
-def test_a_large_program_does_not_wear_its_process_out(worker: Worker) -> None:
-    large = bytearray(b"x") * (700 << 20)  # more than the process may hold before it is replaced
-    worker.close()
-    assert worker.equal("x+1", "1+x")
-    before = worker.started
-    assert not worker.equal("x+1", "x+2")
-    assert worker.started == before
-    assert len(large) > worker.memory_bytes // 2
-
-
 def test_many_threads_share_one_process(worker: Worker) -> None:
     worker.equal("x", "x")
     before = worker.started
@@ -121,7 +155,7 @@ def test_a_question_that_is_interrupted_leaves_no_result_for_the_next() -> None:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            worker.equal("2", "9^{9^{9^9}}")
+            worker.equal("2", ENDLESS)
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, previous)
@@ -175,7 +209,7 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path, endi
         WORKER.equal("x", "x")
         print(WORKER._process.pid, flush=True)
         if {busy}:
-            threading.Thread(target=lambda: WORKER.equal("2", "9^{{9^{{9^9}}}}"), daemon=True).start()
+            threading.Thread(target=lambda: WORKER.equal("2", "{{" * 400 + "1" + "}}" * 400), daemon=True).start()
             time.sleep(0.5)
         {ending}
         """,
@@ -201,3 +235,26 @@ def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", without)
     with pytest.raises(Broken, match=r"math_verify.*pip install"):
         Worker().equal("x", "x")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A worker on a machine that confines nothing."""
+    lacking = "algebra.confine = lambda: (algebra.Confinement(algebra.NONE), 'no Landlock'); "
+    monkeypatch.setattr(symbolic, "_BOOT", symbolic._BOOT.replace("algebra.main", lacking + "algebra.main"))
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def test_a_machine_that_confines_nothing_refuses_algebra(bare: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONSENT, raising=False)
+    with pytest.raises(Broken, match=f"must run confined.*no Landlock.*{CONSENT}=1"):
+        bare.equal("x+1", "1+x")
+
+
+def test_who_consents_has_algebra_there_too(bare: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONSENT, "1")
+    assert bare.equal("x+1", "1+x") is True
+    with pytest.raises(GivenUp, match="processor time"):
+        bare.equal("2", ENDLESS)

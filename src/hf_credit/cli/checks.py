@@ -20,6 +20,13 @@ class ReportChecks(TrainerCallback):
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        checker = sys.modules.get(_CHECKER)
+        if checker is not None:
+            self._before = checker.counts()  # the dry run of the first task rows is none of the run's
+
     def on_log(
         self,
         args: TrainingArguments,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from accelerate import Accelerator
 from peft import LoraConfig, PeftConfig, PeftModel
 from safetensors import safe_open
@@ -19,6 +18,7 @@ from hf_credit.critics.readings import ReadingCritic
 from hf_credit.evaluation.runs import CONFIG_FILE
 from hf_credit.policies.generation import room_for_context
 from hf_credit.rollouts.runner import Reading
+from hf_credit.untrusted import read_yaml
 
 _WEIGHTS = Path("critic") / "critic.safetensors"
 _OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
@@ -81,5 +81,5 @@ def _peft_policy(folder: Path, accelerator: Accelerator) -> PeftModel:
 def _settings(folder: Path) -> dict[str, Any]:
     """The settings of the run, none where there are none beside the policy."""
     path = folder / CONFIG_FILE
-    values = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    values = read_yaml(path) if path.is_file() else None
     return values if isinstance(values, dict) else {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import setup_for
+from hf_credit.cli.evaluate import setup_for, warn_unlike
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -27,6 +27,7 @@ from hf_credit.cli.options import (
     TaskOption,
     TopKOption,
     TopPOption,
+    TrustOption,
     given,
     named_oracle,
     parse_options,
@@ -106,6 +107,7 @@ def diagnose(
     seed: Annotated[int, typer.Option(help="Of the choice of decisions and of the sampling.", min=0)] = 0,
     batch_size: BatchSizeOption = 256,
     device: DeviceOption = None,
+    trust_remote_code: TrustOption = False,
     examples: Annotated[int, typer.Option(help="Decisions to write out in full.", min=0)] = 12,
     output: Annotated[
         Path | None, typer.Option(help="The folder to write; `diagnosis` in the model's folder if left out.")
@@ -142,7 +144,7 @@ def diagnose(
         replies_at_most,
         training_replies_at_most,
     )
-    from hf_credit.cli.tasks import most_replies, open_task, require_trusted
+    from hf_credit.cli.tasks import most_replies, open_task
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
     from hf_credit.diagnostics.diagnosis import mean_with_interval
     from hf_credit.diagnostics.diagnosis_report import write_diagnosis
@@ -161,9 +163,9 @@ def diagnose(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setups = []
     for one in models:
-        setup = setup_for(one, task, options)
-        require_trusted(setup, one, options)
+        setup = setup_for(one, task, options, trust_remote_code)
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
+        warn_unlike(setups[-1], setup, one)
     plan = BucketPlan(
         buckets=buckets,
         candidates=candidates,
@@ -224,6 +226,7 @@ def diagnose(
                     oracle=judge,
                     max_concurrent=batch_size,
                     device=device,
+                    trust_remote_code=trust_remote_code,
                     on_replies=bar.advance,
                 )
             )

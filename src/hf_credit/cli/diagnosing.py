@@ -50,6 +50,7 @@ def diagnose_model(
     oracle: Oracle[Any] | None = None,
     max_concurrent: int = 256,
     device: str | None = None,
+    trust_remote_code: bool = False,
     on_replies: Callable[[int], None] | None = None,
 ) -> Diagnosis:
     """`diagnose_policy` of a saved policy.
@@ -64,7 +65,7 @@ def diagnose_model(
         exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
         oracle: judges the actions of a game; the game's own if `None`.
         max_concurrent: episodes under way at once.
-        device: as in `load_policy`.
+        device, trust_remote_code: as in `load_policy`.
         on_replies: told after each round how many replies it brought.
 
     Raises:
@@ -117,7 +118,7 @@ def _subject(
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(setup, interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
-    network, tokenizer, generate = load_sampler(model, setup.sampling, device)
+    network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
     room = room_for_context(network, setup.sampling.max_new_tokens)
 

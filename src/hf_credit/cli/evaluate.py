@@ -25,6 +25,7 @@ from hf_credit.cli.options import (
     TaskOption,
     TopKOption,
     TopPOption,
+    TrustOption,
     given,
     named_oracle,
     parse_options,
@@ -59,13 +60,14 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the sampling; the tasks do not depend on it.", min=0)] = 0,
     batch_size: BatchSizeOption = 256,
     device: DeviceOption = None,
+    trust_remote_code: TrustOption = False,
     output: Annotated[
         Path | None,
         typer.Option(help="Where to write every episode; `report` finds evaluation*.json in a run's folder."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plays held-out tasks with a policy and reports each number with its 95% bootstrap interval.
+    """Plays held-out tasks with a policy and reports each number with its 95% interval.
 
     A policy made by `init-policy` or `train` knows its task and how it was shown; options change that.
 
@@ -79,15 +81,14 @@ def evaluate(
     """
     from hf_credit.cli.evaluating import evaluate_model
     from hf_credit.cli.quiet import be_quiet
-    from hf_credit.cli.tasks import require_trusted
     from hf_credit.evaluation.statistics import mean_interval
 
     options = parse_options(option)
-    setup = setup_for(model, task, options)
-    require_trusted(setup, model, options)
+    setup = setup_for(model, task, options, trust_remote_code)
     shown = given(history=history, instructions=instructions, max_turns=max_turns)
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
-    setup = replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
+    told, setup = setup, replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
+    warn_unlike(setup, told, model)
     judge = named_oracle(oracle, oracle_option)
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
@@ -104,6 +105,7 @@ def evaluate(
             seed=seed,
             max_concurrent=batch_size,
             device=device,
+            trust_remote_code=trust_remote_code,
             on_begin=lambda most: turns.append(progress.task("turns", most)),
             on_replies=lambda replies: turns[0].advance(replies),
         )
@@ -113,8 +115,14 @@ def evaluate(
     (_print_json if as_json else _print_table)(results)
 
 
-def setup_for(model: str, task: str | None, options: dict[str, Any]) -> GameSetup:
+def setup_for(model: str, task: str | None, options: dict[str, Any], trust_remote_code: bool = False) -> GameSetup:
     """The setup beside the model, with other options where they are given; or that of another task.
+
+    Args:
+        model: a folder or an id on the Hub.
+        task: its name, that of the setup if `None`.
+        options: what the user said, who may name a scorer.
+        trust_remote_code: whether the setup may, too.
 
     Raises:
         ValueError: neither the model nor the caller names a task.
@@ -126,7 +134,16 @@ def setup_for(model: str, task: str | None, options: dict[str, Any]) -> GameSetu
         if task is None:
             raise ValueError(f"a task must be named, got none and no {SETUP_FILE} beside {model!r}; add --task.")
         return GameSetup.of(task, options)
-    return known.with_options(options) if task in (None, known.name) else known.on(task, options)
+    if task not in (None, known.name):
+        return known.on(task, options)
+    return replace(known, trusted=trust_remote_code).with_options(options)
+
+
+def warn_unlike(setup: GameSetup, known: GameSetup | None, model: str) -> None:
+    """Says on stderr where a task is shown otherwise than the policy knows it."""
+    told = setup.shown_unlike(known, model)
+    if told is not None:
+        typer.echo(f"Warning: {told}", err=True)
 
 
 def _print_json(results: GameResults) -> None:

@@ -17,22 +17,23 @@ from hf_credit.policies.role_policies import load_role_policies, role_folders
 from hf_credit.rollouts import Chat, EnvironmentInteraction, GenerateFn, Interaction
 
 
-def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
+def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """A causal language model and its tokenizer.
 
     Args:
         model: a folder, with an adapter or a whole model, or an id on the Hub.
         device: a GPU if there is one, else the processor, if `None`.
+        trust_remote_code: whether code that lies there is run.
 
     Raises:
         ValueError: there is no such model.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-        network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
         ) from error
@@ -40,14 +41,14 @@ def load_policy(model: str, device: str | None = None) -> tuple[Any, Any]:
 
 
 def load_sampler(
-    model: str, sampling: Sampling, device: str | None = None
+    model: str, sampling: Sampling, device: str | None = None, trust_remote_code: bool = False
 ) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
     """A network, its tokenizer, and what draws replies from it: of each role by itself, where roles have adapters.
 
     Args:
         model: as in `load_policy`, or the folder of a run with `role_adapters`.
         sampling: how replies are drawn.
-        device: as in `load_policy`.
+        device, trust_remote_code: as in `load_policy`.
 
     Raises:
         ValueError: there is no such model, or a sampling parameter is not possible.
@@ -60,9 +61,10 @@ def load_sampler(
     }
     if role_folders(model):
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        network, generate = load_role_policies(model, device=device, **drawn)
-        return network, AutoTokenizer.from_pretrained(model, padding_side="left"), generate
-    network, tokenizer = load_policy(model, device)
+        network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **drawn)
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        return network, tokenizer, generate
+    network, tokenizer = load_policy(model, device, trust_remote_code)
     return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
 
 
@@ -93,6 +95,7 @@ def evaluate_model(
     seed: int = 0,
     max_concurrent: int = 256,
     device: str | None = None,
+    trust_remote_code: bool = False,
     on_begin: Callable[[int], None] | None = None,
     on_replies: Callable[[int], None] | None = None,
 ) -> GameResults:
@@ -106,7 +109,7 @@ def evaluate_model(
         first_task: index of the first task.
         seed: of the drawing of replies; the tasks do not depend on it.
         max_concurrent: episodes under way at once, hence the batch of a generation call.
-        device: as in `load_policy`.
+        device, trust_remote_code: as in `load_policy`.
         on_begin: told before the first reply how many there will be at most.
         on_replies: as in `evaluate_policy`.
 
@@ -117,7 +120,7 @@ def evaluate_model(
     oracle = judge_of(interaction, setup, oracle)
     starts = evaluation_starts(setup, interaction, episodes, first_task, dataset, split)
     sampling = setup.sampling
-    network, tokenizer, generate = load_sampler(model, sampling, device)
+    network, tokenizer, generate = load_sampler(model, sampling, device, trust_remote_code)
     if on_begin is not None:
         on_begin(len(starts) * most_replies(interaction))
     set_seed(seed)

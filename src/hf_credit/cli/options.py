@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.untrusted import parse_json
+
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
 
@@ -45,6 +47,13 @@ TopKOption = Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for
 FirstTaskOption = Annotated[int, typer.Option(help="Index of the first task.", min=0)]
 BatchSizeOption = Annotated[int, typer.Option(help="Episodes under way at once.", min=1)]
 DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run code that a policy's folder or repository holds or names: its model's, and its scorer.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 
@@ -85,6 +94,9 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        json.loads(text)
     except json.JSONDecodeError:
         return text
+    except (ValueError, RecursionError):
+        pass  # told in one sentence below
+    return parse_json(text)

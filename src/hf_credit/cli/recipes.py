@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import yaml
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
+from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
 
 class Method(NamedTuple):
@@ -192,6 +190,10 @@ def read_job(arguments: Sequence[str]) -> Job:
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
             f"{' '.join(unknown)}; correct or remove it."
         )
+    if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
+        raise ValueError(
+            "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
+        )
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
@@ -207,8 +209,8 @@ def _method_of(recipe: str | None) -> str | None:
     if recipe is None:
         return None
     try:
-        values = yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = parse_yaml(read_text(recipe))
+    except ValueError as error:
         raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
     if not isinstance(values, dict):
         raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
@@ -217,11 +219,11 @@ def _method_of(recipe: str | None) -> str | None:
 
 def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
     try:
-        read = json.loads(value) if isinstance(value, str) else value or {}
-    except json.JSONDecodeError:
+        read = parse_json(value) if isinstance(value, str) else value or {}
+    except ValueError:
         read = value
     if not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping, got {value!r}; write for example '{{\"size\": 4}}'.")
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
     return read
 
 

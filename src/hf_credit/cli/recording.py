@@ -13,6 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from hf_credit.cli.progress import Progress, Task
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.evaluation.setup import GameSetup
+from hf_credit.redaction import redacted
 from hf_credit.trainers.resumption import CheckpointCallback
 
 _SHOWN = ("reward", "success", "completion", "oracle/valid")
@@ -40,7 +41,7 @@ class RunRecorder(CheckpointCallback):
         folder = _folder(args)
         folder.mkdir(parents=True, exist_ok=True)
         write_config(folder / CONFIG_FILE, self.config)
-        (folder / FACTS_FILE).write_text(json.dumps({**self.facts, "versions": versions()}, indent=2) + "\n")
+        (folder / FACTS_FILE).write_text(json.dumps({**redacted(self.facts), "versions": versions()}, indent=2) + "\n")
         # A new run starts a new log; one that is taken up again forgets what came after the checkpoint.
         kept = [entry for entry in read_log(folder / LOG_FILE) if entry["step"] <= state.global_step]
         (folder / LOG_FILE).write_text("".join(_line(entry) for entry in kept if state.global_step))

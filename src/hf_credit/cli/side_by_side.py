@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from hf_credit.cli.progress import Progress, Task
 
@@ -20,6 +21,13 @@ _LAST_LINES = 20
 _SECONDS_BETWEEN_LOOKS = 0.25
 _SECONDS_TO_STOP = 10
 _MOST_THREADS = 4
+
+# `hf-credit train`, without the current folder on its path, that ends with the process whose number comes first.
+_TRAIN = (
+    "import sys; from hf_credit.cli import main, side_by_side; side_by_side.end_with(int(sys.argv[1])); "
+    "main(['train', *sys.argv[2:]])"
+)
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +52,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
 
     Their threads share the cores: threads beyond the cores spin against each other. What they print goes to
     `output.log` in their folders. When one fails, when this process is told to stop or when anything else goes wrong
-    here, all are stopped.
+    here, all are stopped, with what they started. When this process is killed, they end by themselves (Linux).
 
     Raises:
         ValueError: a training failed; the sentence ends with the last lines that it printed.
@@ -55,9 +63,13 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     for one in trainings:
         one.folder.mkdir(parents=True, exist_ok=True)
         (one.folder / LOG_FILE).unlink(missing_ok=True)
-    with _stopped_together(trainings, threads_each(len(trainings))) as processes:
+    with _stopped_together() as (processes, told):
+        for one in trainings:
+            _leave_if(told)
+            processes[one.name] = _start(one, threads_each(len(trainings)))
         running = dict(processes)
         while running:
+            _leave_if(told)
             time.sleep(_SECONDS_BETWEEN_LOOKS)
             ended = {name: code for name, process in running.items() if (code := process.poll()) is not None}
             for one in trainings:
@@ -65,6 +77,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
                 if ended.get(one.name):
                     raise ValueError(_failure(one, ended[one.name]))
             running = {name: process for name, process in running.items() if name not in ended}
+    _leave_if(told)
 
 
 def threads_each(processes: int) -> int:
@@ -73,63 +86,84 @@ def threads_each(processes: int) -> int:
     return max(1, min(cores // processes, _MOST_THREADS))
 
 
+def end_with(parent: int) -> None:
+    """Makes the kernel kill this process when the one that started it is gone; at once if it already is (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
 @contextlib.contextmanager
-def _stopped_together(trainings: Sequence[Training], threads: int) -> Iterator[Mapping[str, subprocess.Popen[bytes]]]:
-    """Starts the trainings, and leaves none behind."""
+def _stopped_together() -> Iterator[tuple[dict[str, subprocess.Popen[bytes]], list[int]]]:
+    """Processes by name, none of which is left behind, and the numbers of the signals that said to stop.
+
+    Such a signal must not raise where it happens to come: a process may have been started and not yet noted, or others
+    may be about to be stopped. It is noted instead, and asked for between steps.
+    """
+    told: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's background have it
+                before[number] = signal.signal(number, lambda number, frame: told.append(number))
+        yield processes, told
+    finally:
+        _stop(processes.values())
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_if(told: Sequence[int]) -> None:
+    if told:
+        raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
+
+
+def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    processes: dict[str, subprocess.Popen[bytes]] = {}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_termination_raises())
-        stack.callback(_stop, processes)
-        for one in trainings:
-            output = stack.enter_context((one.folder / OUTPUT_FILE).open("wb"))
-            processes[one.name] = subprocess.Popen(
-                [sys.executable, "-m", "hf_credit.cli", "train", str(one.recipe)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        yield processes
+    with (training.folder / OUTPUT_FILE).open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _TRAIN, str(os.getpid()), str(training.recipe)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,  # with all that it starts
+        )
 
 
-def _stop(processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
-    for process in processes.values():
-        if process.poll() is None:
-            process.terminate()
-    for process in processes.values():
-        try:
-            process.wait(_SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def _stop(processes: Collection[subprocess.Popen[bytes]]) -> None:
+    """Ends processes and their groups: by a request, and if that does not help by force."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        _signal_group(process, signal.SIGTERM)
+    deadline = time.monotonic() + _SECONDS_TO_STOP
+    for process in running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
 
 
-@contextlib.contextmanager
-def _termination_raises() -> Iterator[None]:
-    """SIGTERM unwinds the stack as Ctrl-C does, so that what is to be stopped on the way out is stopped."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def _show(log: Path, task: Task) -> None:
-    from hf_credit.cli.recording import note
     from hf_credit.evaluation.runs import read_log
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:
+        # Imported late, since it takes a while, in which nobody could be told to stop.
+        from hf_credit.cli.recording import note
+
         task.update(entries[-1]["step"], note(entries[-1]) or None)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetsError
 
 from hf_credit.collaborations import Collaboration
 from hf_credit.data import is_problem_set, load_problems
@@ -26,9 +27,6 @@ OWN_TASKS = {"relay": "hf_credit.collaborations.relay:relay_tasks"}
 PLAYERS = {"relay": "hf_credit.collaborations.relay:relay_player"}
 """Who plays a collaboration from a script: a function of the quality, and of the collaboration's options."""
 
-OWN_SCORERS = ("hf_credit.verifiers.math:score_task", "hf_credit.verifiers.code:score")
-"""Scorers of this library, which a policy from the Hub may name: they are no code of others."""
-
 _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -42,20 +40,6 @@ def open_task(setup: GameSetup) -> Interaction[Any]:
         return setup.interaction()
     with _importing_from_here():
         return setup.interaction()
-
-
-def require_trusted(setup: GameSetup, model: str, given: Mapping[str, Any]) -> None:
-    """Refuses to import code that a policy from the Hub names: only the user may name it.
-
-    Raises:
-        ValueError: the scorer was not named by the user.
-    """
-    scorer = setup.options.get("scorer", OWN_SCORERS[0])
-    if scorer not in OWN_SCORERS and "scorer" not in given and not Path(model).is_dir():
-        raise ValueError(
-            f"a scorer runs as code, so a policy from the Hub cannot choose it, got {scorer!r} from "
-            f"{model!r}; add --option scorer=... with a scorer that you trust."
-        )
 
 
 def most_replies(interaction: Interaction[Any]) -> int:
@@ -129,6 +113,14 @@ def load_splits(
         ValueError: it is a file of another kind.
         OSError: there is no such dataset.
     """
+    try:
+        return _load_splits(name, only, config, streaming)
+    except (DatasetsError, RecursionError) as error:
+        reason = (str(error.__cause__ or error) or type(error).__name__).splitlines()[0][:300]
+        raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); mend it.") from error
+
+
+def _load_splits(name: str, only: str, config: str | None, streaming: bool) -> Mapping[str, Dataset | IterableDataset]:
     path = Path(name)
     loaded: Any
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
@@ -209,8 +201,9 @@ def _function(name: str) -> Any:
 @contextlib.contextmanager
 def _importing_from_here() -> Iterator[None]:
     """The current folder comes last: nothing that is installed is hidden by what lies there."""
-    before = list(sys.path)
-    sys.path.append(str(Path.cwd()))
+    before, here = list(sys.path), str(Path.cwd())
+    # It is in front where Python was told `-m` or `-c`.
+    sys.path[:] = [*(path for path in before if path not in ("", here)), here]
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from trl import get_peft_config, get_quantization_config
 
 from hf_credit import oracles
 from hf_credit.cli.checks import ReportChecks
+from hf_credit.cli.evaluate import warn_unlike
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.recipes import METHODS, Job, load_named
 from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware
@@ -65,6 +66,8 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> tuple[Any, GameSetu
     setup = job.setup()
     interaction = open_task(setup)
     rows = rows or load_rows(job)
+    if args.process_index == 0:
+        _warn_of_another_showing(setup, str(model.model_name_or_path))
     played: Any = interaction
     judge = {}
     if not METHODS[game.method].collaborations:
@@ -96,6 +99,14 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> tuple[Any, GameSetu
         **judge,
     )
     return trainer, setup
+
+
+def _warn_of_another_showing(setup: GameSetup, model: str) -> None:
+    try:
+        known = GameSetup.load(model)
+    except (ValueError, OSError):
+        return  # training needs no note beside the model
+    warn_unlike(setup, known, model)
 
 
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:

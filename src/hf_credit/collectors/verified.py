@@ -54,11 +54,11 @@ class Verified:
         if self.oracle is None:
             return collected
         begun = time.perf_counter()
-        judged = verify(collected.episodes, self.oracle)
+        judged = verify(collected.episodes, self.oracle, runner.failures)
         runner.log("oracle/seconds", time.perf_counter() - begun)
         if not self.required:
             judged = [
-                replace(after, ending=before.ending, error=before.error)
+                replace(after, ending=before.ending, error=before.error, exception=before.exception)
                 for before, after in zip(collected.episodes, judged, strict=True)
             ]
         rest = iter(judged)

@@ -6,11 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
+from hf_credit.credit.inputs import as_mask, working_dtype
+
 
 def clipped_value_errors(
-    values: Float[Tensor, "*shape"],
-    old_values: Float[Tensor, "*shape"],
-    returns: Float[Tensor, "*shape"],
+    values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
+    old_values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
+    returns: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
     clip: float | int | None,
 ) -> tuple[Float[Tensor, "*shape"], Bool[Tensor, "*shape"]]:
     """The error at each position of `clipped_value_loss`, and whether the clipping decided it.
@@ -27,7 +29,7 @@ def clipped_value_errors(
     """
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be above 0, got {clip}; give None for the plain squared error.")
-    dtype = torch.promote_types(values.dtype, torch.float32)
+    dtype = working_dtype(values)
     values, old_values, returns = values.to(dtype), old_values.to(dtype), returns.to(dtype)
     plain = (values - returns).square()
     if clip is None:
@@ -38,9 +40,9 @@ def clipped_value_errors(
 
 
 def clipped_value_loss(
-    values: Float[Tensor, "*shape"],
-    old_values: Float[Tensor, "*shape"],
-    returns: Float[Tensor, "*shape"],
+    values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
+    old_values: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
+    returns: Real[Tensor, "*shape"] | Bool[Tensor, "*shape"],
     mask: Bool[Tensor, "*shape"] | Real[Tensor, "*shape"],
     clip: float | int | None,
     total: float | int | None = None,
@@ -66,14 +68,14 @@ def clipped_value_loss(
         The loss, in float32 or better; 0 where the mask is empty.
 
     Raises:
-        ValueError: `clip` is not above 0, or shapes differ.
+        ValueError: `clip` is not above 0, shapes differ, or `mask` is no mask.
     """
     if not values.shape == old_values.shape == returns.shape == mask.shape:
         raise ValueError(
             f"values, old_values, returns and mask must have one shape, got {tuple(values.shape)}, "
             f"{tuple(old_values.shape)}, {tuple(returns.shape)} and {tuple(mask.shape)}; pad all alike."
         )
-    mask = mask.bool()
+    mask = as_mask(mask)
     values, old_values, returns = (torch.where(mask, tensor, 0) for tensor in (values, old_values, returns))
     errors, _ = clipped_value_errors(values, old_values, returns, clip)
     return errors.sum() / (mask.sum().clamp(min=1) if total is None else total)

@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Real
 from torch import Tensor
 
+from hf_credit.credit.inputs import as_mask, result_dtype
+
 
 def generalized_advantages(
-    rewards: Float[Tensor, "sequences positions"],
-    values: Float[Tensor, "sequences positions"],
+    rewards: Real[Tensor, "sequences positions"] | Bool[Tensor, "sequences positions"],
+    values: Real[Tensor, "sequences positions"] | Bool[Tensor, "sequences positions"],
     mask: Bool[Tensor, "sequences positions"] | Real[Tensor, "sequences positions"],
     gamma: float | int,
     lam: float | int,
@@ -35,10 +37,11 @@ def generalized_advantages(
         lam: weight of the longer-sighted estimates, in [0, 1]; 1 gives the return minus the value.
 
     Returns:
-        Advantages in the dtype of `rewards`; 0 where not an action.
+        Advantages in the dtype of `rewards`, torch's default for integers and booleans; 0 where not an action.
 
     Raises:
-        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, or a reward or an action's value is not finite.
+        ValueError: `gamma` or `lam` is outside [0, 1], shapes differ, `mask` is no mask, or a reward or an action's
+            value is not finite.
     """
     if not (0 <= gamma <= 1 and 0 <= lam <= 1):
         raise ValueError(f"gamma and lam must be in [0, 1], got {gamma} and {lam}; without discount both are 1.")
@@ -47,7 +50,7 @@ def generalized_advantages(
             f"rewards, values and mask must have one shape (sequences, positions), got {tuple(rewards.shape)}, "
             f"{tuple(values.shape)} and {tuple(mask.shape)}; pad all to the longest sequence."
         )
-    mask = mask.bool()
+    mask = as_mask(mask)
     known = torch.where(mask, values, 0).double()
     if not bool(rewards.isfinite().all() & known.isfinite().all()):
         raise ValueError("rewards and the values of actions must be finite, got NaN or infinity; pad rewards with 0.")
@@ -66,7 +69,7 @@ def generalized_advantages(
         step, decay = 2 * step, decay * decay
 
     back = advantages.gather(1, (action - 1).clamp(min=0))
-    return torch.where(mask, back, 0).to(rewards.dtype)
+    return torch.where(mask, back, 0).to(result_dtype(rewards))
 
 
 def _shift(values: Tensor, by: int) -> Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
+
+from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
 
 
 def sampling_ratio(
-    policy_logprobs: Float[Tensor, "rows tokens"],
-    sampling_logprobs: Float[Tensor, "rows tokens"],
-    mask: Int[Tensor, "rows tokens"],
+    policy_logprobs: Real[Tensor, "rows tokens"] | Bool[Tensor, "rows tokens"],
+    sampling_logprobs: Real[Tensor, "rows tokens"] | Bool[Tensor, "rows tokens"],
+    mask: Bool[Tensor, "rows tokens"] | Real[Tensor, "rows tokens"],
     mode: str = "token_truncate",
     clip_min: float | None = None,
     clip_max: float | None = 3.0,
@@ -26,25 +28,30 @@ def sampling_ratio(
     Args:
         policy_logprobs: log-probabilities under the policy that is trained.
         sampling_logprobs: log-probabilities the sampler reported; NaN where it reported none (the ratio is then 1).
-        mask: 1 on model tokens, 0 on context and padding (the ratio is then 1).
+        mask: 1 (or true) on model tokens, 0 (or false) on context and padding (the ratio is then 1).
         mode: `token_truncate`, `token_mask`, `sequence_truncate` or `sequence_mask`.
         clip_min: lower bound, or `None`.
         clip_max: upper bound, or `None`.
 
+    Returns:
+        Ratios in the dtype of `policy_logprobs`, torch's default for integers; computed in float32 at least.
+
     Raises:
-        ValueError: unknown `mode`.
+        ValueError: unknown `mode`, or `mask` is no mask.
     """
     level, _, constraint = mode.partition("_")
     if level not in ("token", "sequence") or constraint not in ("truncate", "mask"):
         raise ValueError(
             f"mode must be token_truncate, token_mask, sequence_truncate or sequence_mask, got {mode!r}; pick one."
         )
-    difference = torch.nan_to_num(policy_logprobs - sampling_logprobs, nan=0.0) * mask
+    dtype = working_dtype(policy_logprobs)
+    difference = torch.nan_to_num(policy_logprobs.to(dtype) - sampling_logprobs.to(dtype), nan=0.0)
+    difference = torch.where(as_mask(mask), difference, 0)
     if level == "sequence":
         difference = difference.sum(dim=-1, keepdim=True)
     ratio = difference.exp()
     low = -torch.inf if clip_min is None else clip_min
     high = torch.inf if clip_max is None else clip_max
     if constraint == "truncate":
-        return ratio.clamp(low, high)
-    return torch.where((ratio < low) | (ratio > high), 0.0, ratio)
+        return ratio.clamp(low, high).to(result_dtype(policy_logprobs))
+    return torch.where((ratio < low) | (ratio > high), 0.0, ratio).to(result_dtype(policy_logprobs))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Real
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
+
+from hf_credit.credit.inputs import result_dtype
 
 
 def leave_one_out(
-    returns: Float[Tensor, " alternatives"],
+    returns: Real[Tensor, " alternatives"] | Bool[Tensor, " alternatives"],
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
@@ -29,7 +31,8 @@ def leave_one_out(
         counts: how many replays are behind each mean, at least 1; one each if `None`.
 
     Returns:
-        Credits in the dtype and unit of `returns`; exactly 0 where the returns of a group are equal.
+        Credits in the unit of `returns` and its dtype, torch's default for integers and booleans; exactly 0 where the
+        returns of a group are equal.
 
     Raises:
         ValueError: shapes differ, a count is below 1, or a return is not finite.
@@ -47,11 +50,11 @@ def leave_one_out(
 
     scaled = deviation * total[group] / torch.where(most, 1, total[group] - weights)
     alone = total_of_others[group] == 0
-    return torch.where(alone, 0, torch.where(most, values - baseline, scaled)).to(returns.dtype)
+    return torch.where(alone, 0, torch.where(most, values - baseline, scaled)).to(result_dtype(returns))
 
 
 def full_mean(
-    returns: Float[Tensor, " alternatives"],
+    returns: Real[Tensor, " alternatives"] | Bool[Tensor, " alternatives"],
     groups: Int[Tensor, " alternatives"],
     counts: Real[Tensor, " alternatives"] | None = None,
 ) -> Float[Tensor, " alternatives"]:
@@ -66,14 +69,14 @@ def full_mean(
         returns, groups, counts: as in `leave_one_out`.
 
     Returns:
-        Credits in the dtype and unit of `returns`; the count-weighted credits of a group sum to 0.
+        Credits in the dtype and unit of those of `leave_one_out`; the count-weighted credits of a group sum to 0.
 
     Raises:
         ValueError: as `leave_one_out`.
     """
     values, weights, group, size = _by_group(returns, groups, counts)
     total = values.new_zeros(size).index_add_(0, group, weights)
-    return (values - _mean(values, weights, group, total)).to(returns.dtype)
+    return (values - _mean(values, weights, group, total)).to(result_dtype(returns))
 
 
 def _by_group(returns: Tensor, groups: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor, Tensor, int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
+
+from hf_credit.credit.inputs import as_mask, result_dtype, working_dtype
 
 
 def discounted_returns(
-    rewards: Float[Tensor, "trajectories turns"],
-    active: Bool[Tensor, "trajectories turns"],
+    rewards: Real[Tensor, "trajectories turns"] | Bool[Tensor, "trajectories turns"],
+    active: Bool[Tensor, "trajectories turns"] | Real[Tensor, "trajectories turns"],
     discount: float,
 ) -> Float[Tensor, "trajectories turns"]:
     """The discounted sum of the rewards from each turn on.
@@ -20,28 +22,29 @@ def discounted_returns(
 
     Args:
         rewards: the reward of each decision; anything where inactive.
-        active: whether trajectory i made a decision at turn t.
+        active: whether trajectory i made a decision at turn t: true (or 1) or false (or 0).
         discount: in [0, 1].
 
     Returns:
-        Returns, 0 where inactive.
+        Returns in the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
 
     Raises:
-        ValueError: `discount` is outside [0, 1].
+        ValueError: `discount` is outside [0, 1], or `active` is no mask.
     """
     if not 0 <= discount <= 1:
         raise ValueError(f"discount must be in [0, 1], got {discount}; the paper uses 0.")
-    returns = torch.where(active, rewards, 0)
+    active = as_mask(active, "active")
+    returns = torch.where(active, rewards, 0).to(working_dtype(rewards))
     if discount > 0:
         for turn in range(returns.shape[1] - 2, -1, -1):
             returns[:, turn] += discount * returns[:, turn + 1]
-    return torch.where(active, returns, 0)
+    return torch.where(active, returns, 0).to(result_dtype(rewards))
 
 
 def value_differences(
-    values: Float[Tensor, "trajectories turns"],
-    outcomes: Float[Tensor, " trajectories"],
-    active: Bool[Tensor, "trajectories turns"],
+    values: Real[Tensor, "trajectories turns"] | Bool[Tensor, "trajectories turns"],
+    outcomes: Real[Tensor, " trajectories"] | Bool[Tensor, " trajectories"],
+    active: Bool[Tensor, "trajectories turns"] | Real[Tensor, "trajectories turns"],
 ) -> Float[Tensor, "trajectories turns"]:
     """Process rewards as differences of consecutive state values (the MC-PR baseline, paper VPR, section 3.1).
 
@@ -53,8 +56,16 @@ def value_differences(
         values: the value of the state before each decision; anything where inactive.
         outcomes: the terminal reward of each trajectory.
         active: whether trajectory i made a decision at turn t; a trajectory's active turns come first.
+
+    Returns:
+        Rewards in the dtype of `values`, torch's default for integers and booleans; 0 where inactive.
+
+    Raises:
+        ValueError: `active` is no mask.
     """
+    active, dtype = as_mask(active, "active"), working_dtype(values)
+    result, values, outcomes = result_dtype(values), values.to(dtype), outcomes.to(dtype)
     following = torch.cat([values[:, 1:], outcomes[:, None]], dim=1)
     later = torch.cat([active[:, 1:], torch.zeros_like(active[:, :1])], dim=1)
     following = torch.where(later, following, outcomes[:, None])
-    return torch.where(active, following - values, 0)
+    return torch.where(active, following - values, 0).to(result)

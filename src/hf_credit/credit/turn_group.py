@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Real
 from torch import Tensor
+
+from hf_credit.credit.inputs import as_mask, result_dtype
 
 
 def turn_group_advantages(
-    rewards: Float[Tensor, "trajectories turns"],
-    active: Bool[Tensor, "trajectories turns"],
+    rewards: Real[Tensor, "trajectories turns"] | Bool[Tensor, "trajectories turns"],
+    active: Bool[Tensor, "trajectories turns"] | Real[Tensor, "trajectories turns"],
     min_active: int = 4,
     eps: float = 1e-8,
 ) -> Float[Tensor, "trajectories turns"]:
@@ -28,15 +30,15 @@ def turn_group_advantages(
 
     Args:
         rewards: the reward of each decision, in turn order, finite where active and anything elsewhere.
-        active: whether trajectory i made a decision at turn t.
+        active: whether trajectory i made a decision at turn t: true (or 1) or false (or 0).
         min_active: the fewest active trajectories whose own statistics a turn uses, at least 1.
         eps: added to the standard deviation, at least 0.
 
     Returns:
-        Advantages in the dtype of `rewards`; inactive entries are 0.
+        Advantages in the dtype of `rewards`, torch's default for integers and booleans; inactive entries are 0.
 
     Raises:
-        ValueError: `min_active` < 1, `eps` < 0, shapes differ, or an active reward is not finite.
+        ValueError: `min_active` < 1, `eps` < 0, shapes differ, `active` is no mask, or an active reward is not finite.
     """
     if min_active < 1 or eps < 0:
         raise ValueError(
@@ -47,11 +49,12 @@ def turn_group_advantages(
             f"rewards and active must have one shape (trajectories, turns), got {tuple(rewards.shape)} and "
             f"{tuple(active.shape)}; pad both to the longest trajectory."
         )
+    active = as_mask(active, "active")
     if not bool(rewards[active].isfinite().all()):
         raise ValueError("active rewards must be finite, got NaN or infinity; mark failed decisions inactive.")
 
     if not active.any():
-        return torch.zeros_like(rewards)
+        return torch.zeros_like(rewards, dtype=result_dtype(rewards))
     values = torch.where(active, rewards, 0).double()  # sums of many equal rewards must not look like spread
     count = active.sum(dim=0)
     own_group = count >= min_active
@@ -63,12 +66,12 @@ def turn_group_advantages(
     spread = torch.where(own_group, spread, spread_all)
 
     normalised = (values - mean) / torch.where(spread, std + eps, 1.0)
-    return torch.where(active & spread, normalised, 0.0).to(rewards.dtype)
+    return torch.where(active & spread, normalised, 0.0).to(result_dtype(rewards))
 
 
 def trajectory_advantages(
-    outcomes: Float[Tensor, " trajectories"],
-    active: Bool[Tensor, " trajectories"],
+    outcomes: Real[Tensor, " trajectories"] | Bool[Tensor, " trajectories"],
+    active: Bool[Tensor, " trajectories"] | Real[Tensor, " trajectories"],
     eps: float = 1e-8,
 ) -> Float[Tensor, " trajectories"]:
     """Group-relative advantages of whole trajectories: the outcome-reward baseline (paper VPR, eq. 1).

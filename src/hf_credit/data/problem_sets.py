@@ -6,10 +6,8 @@ A set is written `NAME`, `NAME@REVISION` or `NAME=FILE`, as in `math500/test`, `
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +17,13 @@ from huggingface_hub import HfApi
 
 from hf_credit.data.identity import fingerprint
 from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
+from hf_credit.untrusted import parse_json, read_text
 
 _SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
     "precalculus",
 )  # fmt: skip
+_MOST_BYTES = 2**30  # of a file of problems, unpacked
 _MBPP_TASKS = {"prompt": (1, 10), "test": (11, 510), "validation": (511, 600), "train": (601, 974)}
 """First and last task_id of each split of MBPP (Austin et al. 2021)."""
 
@@ -186,13 +186,13 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
             "a file of problems must end in .json, .jsonl, .json.gz, .jsonl.gz or .parquet, "
             f"got {path.name!r}; convert it."
         )
-    opened: Callable[..., Any] = gzip.open if packed else open
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            text = file.read()
-        values = json.loads(text) if name.endswith(".json") else _json_lines(text)
-    except (json.JSONDecodeError, UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"a file of problems must be JSON in UTF-8, got {error} in {path.name!r}; mend it.") from None
+        text = read_text(path, _MOST_BYTES)
+        values = parse_json(text) if name.endswith(".json") else _json_lines(text)
+    except ValueError as error:
+        raise ValueError(
+            f"a file of problems must be JSON in UTF-8, got ({error}) in {path.name!r}; mend it."
+        ) from None
     if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
         raise ValueError(f"a file of problems must be a list of rows with names, got another form in {path.name!r}.")
     return iter(values)
@@ -200,4 +200,4 @@ def _read(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _json_lines(text: str) -> list[Any]:
     # Not splitlines: a problem may hold other line ends than \n, such as U+2028.
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    return [parse_json(line) for line in text.split("\n") if line.strip()]

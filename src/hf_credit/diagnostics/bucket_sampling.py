@@ -10,6 +10,7 @@ from typing import Any
 
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
+from hf_credit.evaluation.games import refuse_unplayed
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import (
     ContextKeys,
@@ -20,6 +21,7 @@ from hf_credit.rollouts import (
     Generation,
     Ledger,
     Start,
+    refuse_total_failure,
     replay_from,
     verify,
 )
@@ -114,7 +116,9 @@ def diagnostic_buckets(
         `plan.buckets` where the episodes hold fewer different contexts.
 
     Raises:
-        ValueError: a start has alternatives of its own, or an event type never came up.
+        ValueError: a start has alternatives of its own, an event type never came up, or no task leaves room for a
+            reply.
+        EveryEpisodeFailedError: every episode ended as an error.
         ContextCollisionError: two contexts have one key.
     """
     plan = plan or BucketPlan()
@@ -170,6 +174,8 @@ def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketP
         for place, start in enumerate(starts)
     ]
     references = engine.run(named)
+    refuse_total_failure(references, what="of a diagnosis")
+    refuse_unplayed(references, engine.max_context_tokens)
     return references, Ledger.of(references)
 
 

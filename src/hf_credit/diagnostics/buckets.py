@@ -16,6 +16,10 @@ from typing import Any
 
 from hf_credit.diagnostics.taxonomy import Failure, failure_category
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
+from hf_credit.untrusted import parse_json, read_text
+
+_MOST_BYTES = 2**32  # of a file of buckets, with the replays of each
+_MOST_TOKENS = 2**26  # of all contexts of a bucket, of which a file holds only what is new in each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +130,15 @@ class Bucket:
             ValueError: the text is something else.
         """
         try:
-            values = json.loads(text)
-            values["before"] = _decisions(values.get("before", ()), ())
+            values = parse_json(text, broken_text=True)
+            read = _Tokens()
+            values["before"] = _decisions(values.get("before", ()), (), read)
             for name in ("candidates", "value_only"):
-                values[name] = tuple(_action(action, values["before"]) for action in values[name])
+                values[name] = tuple(_action(action, values["before"], read) for action in values[name])
             if not values["candidates"]:
                 raise ValueError("no candidate")
             return cls(**values)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise ValueError(
                 f"a bucket must be what Bucket.to_json writes, got {type(error).__name__}: {error}; sample it again."
             ) from None
@@ -153,13 +158,13 @@ def load_buckets(path: str | Path) -> list[Bucket]:
         ValueError: a line is something else; the sentence names it.
         OSError: the file cannot be read.
     """
-    buckets = []
-    with Path(path).open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                buckets.append(Bucket.from_json(line))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
+    buckets: list[Bucket] = []
+    lines = read_text(path, _MOST_BYTES).removesuffix("\n").split("\n")
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        try:
+            buckets.append(Bucket.from_json(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
     return buckets
 
 
@@ -177,10 +182,22 @@ def _action_values(action: Action, before: Sequence[Decision]) -> dict[str, Any]
     return values
 
 
-def _action(values: Mapping[str, Any], before: Sequence[Decision]) -> Action:
+class _Tokens:
+    """Counts the tokens of contexts, so that no small file becomes a large bucket."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def add(self, context: tuple[int, ...]) -> None:
+        self.read += len(context)
+        if self.read > _MOST_TOKENS:
+            raise ValueError(f"its contexts must have at most {_MOST_TOKENS} tokens together, got more")
+
+
+def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens) -> Action:
     replays = tuple(
         Episode(
-            decisions=_decisions(one["decisions"], before),
+            decisions=_decisions(one["decisions"], before, read),
             outcome=one["outcome"],
             ending=Ending(one["ending"]),
             metrics=one["metrics"],
@@ -219,13 +236,14 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
     return written
 
 
-def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision]) -> tuple[Decision, ...]:
+def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], read: _Tokens) -> tuple[Decision, ...]:
     found: list[Decision] = []
     for one in values:
         context = tuple(one["context_ids"])
         if one["continues"] is not None:
             earlier = [*before, *found][one["continues"]]
             context = earlier.context_ids + earlier.action_ids + context
+        read.add(context)
         found.append(
             Decision(
                 role=one["role"],

@@ -37,7 +37,7 @@ _LEGEND = """\
 - Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
   answers give when they are dealt out to the messages at random.
 - Failures: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
-- Intervals are 95% bootstrap intervals over buckets; they say nothing about other training runs."""
+- Intervals are 95% intervals over buckets; they say nothing about other training runs."""
 
 
 def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples: int = 12) -> Path:

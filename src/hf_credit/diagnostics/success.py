@@ -99,11 +99,12 @@ def seed_averaged_difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """The difference of two methods, averaged over seeds, with its paired bootstrap interval (paper C3, Appendix G).
+    """The difference of two methods, averaged over seeds, with its paired interval (paper C3, Appendix G).
 
     In each resample the instances of each training seed are redrawn, the same ones for both methods; the mean
-    differences of the seeds are averaged; the interval holds the middle 95% of these. It speaks about these training
-    runs on other instances of the kind, not about other training runs: see `stratified_paired_difference`.
+    differences of the seeds are averaged; the interval holds the middle 95% of these. Of few instances it is
+    Student's. It speaks about these training runs on other instances of the kind, not about other training runs: see
+    `stratified_paired_difference`.
 
     Args:
         a, b: of each training seed, the score of each instance, finite; all seeds have the same instances.

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from hf_credit.environments.actions import OPEN, plain_action, tag
 from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
+from hf_credit.environments.reseeding import reseed_problems
 
 # A broken rule and what showed it.
 Problem = tuple[str, str]
@@ -49,8 +50,8 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
     """Checks an environment against every rule it must keep, by playing random legal episodes and bad replies.
 
     Tasks and states must follow from their seeds alone, be plain values and survive JSON; an episode must replay
-    from any of its states; legal actions, and they alone, must be accepted, in every form; no reply may raise;
-    rewards must sum to the outcome; and playing must leave the environment object as it was.
+    from any of its states, where a new seed changes what is ahead alone; legal actions, and they alone, must be
+    accepted, in every form; no reply may raise; rewards must sum to the outcome; playing must not change the object.
 
     Args:
         environment: what to check; it is not changed, unless by its own fault.
@@ -186,6 +187,7 @@ def _episode_problems(environment: Environment[Any], seed: int) -> Iterator[Prob
         earned = [transition.reward for _, _, transition in steps[:turn]]
         yield from _refusal_problems(environment, steps[turn][0], earned, list(known))
     yield from _replay_problems(environment, given, seed, steps)
+    yield from reseed_problems(environment, [*(before for before, _, _ in steps), state])
 
 
 def _is_plain(value: Any) -> bool:
@@ -258,8 +260,7 @@ def _action_problems(
         if plain.info.get("action") != action:
             yield "info['action'] must be the action as read", f"{plain.info!r} for {action!r}"
     action = rng.choice(tried)
-    plain = environment.step(state, action)
-    last = tag(action)
+    plain, last = environment.step(state, action), tag(action)
     for reply in (last, last.upper(), f"<think>{tag('?')}\n</think> so\n{last} it is", f"  {action.upper()}\n"):
         if environment.step(state, reply) != plain:
             yield _FORMS, f"{reply!r} and {action!r} differ in {state!r}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hf_credit.rollouts import Ending, Engine, Ledger, Start
+from hf_credit.rollouts import Ending, Engine, Ledger, Start, refuse_total_failure
 
 
 def attempt(
@@ -29,6 +29,7 @@ def attempt(
 
     Raises:
         ValueError: a number is out of range, or a start has alternatives.
+        EveryEpisodeFailedError: every attempt ended as an error.
     """
     if samples < 1:
         raise ValueError(f"samples of a task must be at least 1, got {samples}; raise it.")
@@ -40,6 +41,7 @@ def attempt(
         for number in range(samples)
     ]
     episodes = engine.run(named)
+    refuse_total_failure(episodes, what="of an evaluation")
     scores = [
         episode.outcome if episode.ending != Ending.ERROR and math.isfinite(episode.outcome) else None
         for episode in episodes

@@ -13,8 +13,19 @@ from typing import Any
 from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Ending, Engine, Episode, GenerateFn, Interaction, Start, verify
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    Episode,
+    GenerateFn,
+    Interaction,
+    Start,
+    refuse_total_failure,
+    verify,
+)
 from hf_credit.rollouts.samplers import counted
+from hf_credit.untrusted import parse_json, read_text
 
 LABELS = {
     "success": "success rate",
@@ -107,7 +118,7 @@ class GameResults:
         return {seed: values[name] for seed, values in found if name in values}
 
     def summary(self, confidence: float = 0.95, resamples: int = 10_000) -> dict[str, Interval]:
-        """The mean over episodes of every number, with its bootstrap interval, in the order of `LABELS`.
+        """The mean over episodes of every number, with its interval, in the order of `LABELS`.
 
         An episode that ended in an error has no metrics of its own: it counts in `endings/error` and `reward`, not
         in rates such as `success`. The oracle's share is the mean of the episodes' own shares. A single value has no
@@ -141,10 +152,10 @@ class GameResults:
             ValueError: the text is something else.
         """
         try:
-            values = json.loads(text)
+            values = parse_json(text, broken_text=True)
             records = tuple(GameRecord(**record) for record in values["records"])
             return cls(records=records, about=values["about"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"results must be what GameResults.to_json writes, got {type(error).__name__}: {error}; "
                 "evaluate the policy again."
@@ -153,7 +164,7 @@ class GameResults:
     @classmethod
     def load(cls, path: str | Path) -> GameResults:
         """The results in a file."""
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(read_text(path))
 
 
 def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
@@ -191,7 +202,8 @@ def evaluate_policy(
         on_replies: told after each round how many replies it brought.
 
     Raises:
-        ValueError: two starts have the same seed, or one has none.
+        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
+        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
     """
     seeds = [_seed(start) for start in starts]
     if len(set(seeds)) < len(seeds):
@@ -201,13 +213,15 @@ def evaluate_policy(
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
-        episodes = verify(episodes, oracle)
+        episodes = verify(episodes, oracle, engine.failures)
+    refuse_total_failure(episodes, what="of an evaluation")
+    refuse_unplayed(episodes, engine.max_context_tokens)
     records = tuple(GameRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
     return GameResults(records=records, about=dict(about or {}))
 
 
 def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.95) -> Interval:
-    """The bootstrap interval of the mean of `name` of a minus b, task by task.
+    """The interval of the mean of `name` of a minus b, task by task.
 
     It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
     other training runs of the same methods.
@@ -229,6 +243,24 @@ def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
+
+
+def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
+    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
+
+    Args:
+        episodes: of a policy.
+        max_context_tokens: the limit that they met.
+
+    Raises:
+        ValueError: each was truncated before its first reply.
+    """
+    if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
+        raise ValueError(
+            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
+            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
+            "reads more."
+        )
 
 
 def _interval(values: list[float], confidence: float, resamples: int) -> Interval:

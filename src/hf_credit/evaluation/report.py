@@ -229,7 +229,7 @@ def results_rows(results: Mapping[str, GameResults]) -> list[list[str]]:
 def _results_table(results: Mapping[str, GameResults]) -> str:
     episodes = ", ".join(f"{name} {len(one.records)}" for name, one in results.items())
     body = table(["", *results], results_rows(results))
-    return f"{body}\n\nMeans over episodes with 95% bootstrap intervals. Episodes: {episodes}."
+    return f"{body}\n\nMeans over episodes with 95% intervals. Episodes: {episodes}."
 
 
 def _budget_table(runs: Sequence[Run]) -> str:

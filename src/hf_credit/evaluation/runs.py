@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import json
 import math
 import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from hf_credit.redaction import redacted
+from hf_credit.untrusted import parse_json, parse_yaml, read_json, read_text
 
 CONFIG_FILE = "config.yaml"
 FACTS_FILE = "run.json"
@@ -34,11 +35,6 @@ PACKAGES = (
     "vllm",
     "bitsandbytes",
 )
-
-_SECRET_NAME = re.compile(r"(^|_)(token|secret|password|api_key|apikey|credentials?)$", re.IGNORECASE)
-# Names of the text's own tokens, which are no secrets.
-_TEXT_TOKEN = re.compile(r"^(eos|bos|pad|unk|sep|cls|mask)_token$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b|(?<=://)[^/@\s]+(?=@)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +98,13 @@ def read_run(folder: str | Path, name: str | None = None) -> Run:
             "without; name the output_dir of a run."
         )
     try:
-        config = yaml.safe_load(_text(folder / CONFIG_FILE)) or {}
-        facts = json.loads(_text(folder / FACTS_FILE) or "{}")
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        config = parse_yaml(_text(folder / CONFIG_FILE)) or {}
+        facts = parse_json(_text(folder / FACTS_FILE) or "{}")
+        if not (isinstance(config, dict) and isinstance(facts, dict)):
+            raise ValueError("something else than names with values")
+    except ValueError as error:
         raise ValueError(f"{CONFIG_FILE} and {FACTS_FILE} of {str(folder)!r} must be readable, got {error}.") from None
-    return Run(name=name or folder.resolve().name, config=config, facts=facts, log=_by_step(entries))
+    return Run(name=name or folder.resolve().name, config=redacted(config), facts=facts, log=_by_step(entries))
 
 
 def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
@@ -116,14 +114,13 @@ def write_config(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def without_secrets(value: Any) -> Any:
-    """Plain values with whatever is secret left out: by its name in mappings, and by its looks in text."""
-    if isinstance(value, Mapping):
-        return {key: without_secrets(item) for key, item in value.items() if not _is_secret_name(str(key))}
+    """Plain values, as YAML and JSON have them, `redacted`."""
+    value = redacted(value)
+    if isinstance(value, dict):
+        return {key: without_secrets(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_secrets(item) for item in value]
-    if isinstance(value, str):
-        return _SECRET_VALUE.sub("***", value)
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
 
 
 def versions() -> dict[str, str]:
@@ -141,8 +138,8 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     """The whole lines of a log that may still be written to."""
     lines = _text(Path(path)).split("\n")[:-1]
     try:
-        return [json.loads(line) for line in lines if line]
-    except json.JSONDecodeError as error:
+        return _entries([parse_json(line) for line in lines if line])
+    except ValueError as error:
         raise ValueError(f"{path} must hold one JSON object a line, got {error}; remove the line.") from None
 
 
@@ -150,8 +147,25 @@ def _log_entries(folder: Path) -> list[dict[str, Any]]:
     if (folder / LOG_FILE).is_file():
         return read_log(folder / LOG_FILE)
     states = [folder / TRAINER_STATE_FILE, *folder.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
-    histories = [json.loads(_text(path))["log_history"] for path in states if path.is_file()]
+    histories = [_history(path) for path in states if path.is_file()]
     return max(histories, key=lambda entries: entries[-1]["step"] if entries else 0, default=[])
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    try:
+        state = read_json(path)
+        return _entries(state.get("log_history") if isinstance(state, dict) else None)
+    except ValueError as error:
+        raise ValueError(f"{path} must be the state of a trainer, got {error}; remove it.") from None
+
+
+def _entries(values: Any) -> list[dict[str, Any]]:
+    """What was logged, each entry with its step."""
+    if not isinstance(values, list) or not all(
+        isinstance(one, dict) and _is_number(one.get("step")) for one in values
+    ):
+        raise ValueError("an entry without a step")
+    return values
 
 
 def _by_step(entries: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -163,12 +177,8 @@ def _by_step(entries: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return read_text(path) if path.is_file() else ""
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_secret_name(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) and not _TEXT_TOKEN.match(name)

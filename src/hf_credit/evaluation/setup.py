@@ -17,9 +17,14 @@ from huggingface_hub.errors import EntryNotFoundError
 from hf_credit import collaborations
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, make
+from hf_credit.redaction import redacted
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
+from hf_credit.untrusted import read_json
 
 SETUP_FILE = "hf_credit_game.json"
+
+OWN_SCORERS = ("hf_credit.verifiers.math:score_task", "hf_credit.verifiers.code:score")
+"""Scorers of this library, which a policy from elsewhere may name: they are no code of others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,8 @@ class GameSetup:
         history, instructions, max_turns: of a game, as for `EnvironmentInteraction`.
         chat_template_kwargs: passed on to the chat template.
         sampling: how replies are drawn.
+        trusted: whether a scorer of others that the options name may be imported, hence run. What `load` found beside
+            a policy is not; no file says otherwise.
 
     Raises:
         ValueError: not one of the two is named, or something is set that the task does not have.
@@ -67,6 +74,7 @@ class GameSetup:
     max_turns: int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
+    trusted: bool = field(default=True, compare=False)
 
     def __post_init__(self) -> None:
         require_one_task(self.environment, self.environment_options, self.collaboration, self.collaboration_options)
@@ -109,16 +117,37 @@ class GameSetup:
         return GameSetup.of(name, options, **others, **({} if name in COLLABORATIONS else shown))
 
     def with_options(self, options: Mapping[str, Any]) -> GameSetup:
-        """The same with other options where they are given."""
-        return self.on(self.name, {**self.options, **options})
+        """The same with other options where they are given; a scorer that is given is trusted."""
+        trusted = self.trusted or "scorer" in options
+        return dataclasses.replace(self.on(self.name, {**self.options, **options}), trusted=trusted)
+
+    def shown_unlike(self, known: GameSetup | None, model: str) -> str | None:
+        """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.
+
+        Args:
+            known: the setup beside the policy, of its warm-up or training; `None` where there is none.
+            model: the policy's folder or id, for the sentence.
+        """
+        if known is None:
+            return None
+        names = ("history", "instructions") if self.environment and known.environment else ()
+        pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
+        told = [f"{name}={own!r} where it knows {theirs!r}" for name, own, theirs in pairs if own != theirs]
+        if not told:
+            return None
+        return (
+            f"the policy {model!r} was shown its task otherwise: {', '.join(told)}; leave these as they were, or "
+            "expect replies that it was never taught."
+        )
 
     def interaction(self) -> Interaction[Any]:
         """The task, ready to be walked through.
 
         Raises:
-            ValueError: the name, an option or a setting is not possible.
+            ValueError: the name, an option or a setting is not possible, or a scorer is not trusted.
         """
         if self.collaboration:
+            self._refuse_code_of_others()
             return collaborations.make(self.collaboration, **self.complete().collaboration_options)
         environment = make(self.name, **self.environment_options)
         return EnvironmentInteraction(environment, self.history, self.instructions, self.max_turns)
@@ -135,9 +164,20 @@ class GameSetup:
         options = environment_options(make(self.name, **self.environment_options))
         return dataclasses.replace(self, environment_options=options)
 
+    def _refuse_code_of_others(self) -> None:
+        scorer = self.options.get("scorer", OWN_SCORERS[0])
+        if not self.trusted and scorer not in OWN_SCORERS:
+            raise ValueError(
+                f"a scorer runs as code, so the files beside a policy cannot choose it, got {scorer!r} from "
+                f"{SETUP_FILE}; if you trust that code, add --option scorer=..., or --trust-remote-code (from Python, "
+                "trusted=True)."
+            )
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `from_dict` gives back an equal setup."""
-        return dataclasses.asdict(self)
+        """Plain values without secrets, for JSON; `from_dict` gives back an equal setup."""
+        values = dataclasses.asdict(self)
+        del values["trusted"]
+        return dict(redacted(values))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GameSetup:
@@ -149,6 +189,12 @@ class GameSetup:
         _refuse_unknown(values, cls)
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
+        for name in ("environment_options", "collaboration_options", "chat_template_kwargs"):
+            if not isinstance(values.get(name, {}), Mapping):
+                raise ValueError(f"{name} of a task's setup must be a mapping, got {values[name]!r}; correct it.")
+        for name in ("environment", "collaboration"):
+            if not isinstance(values.get(name, ""), str | None):
+                raise ValueError(f"{name} of a task's setup must be a name, got {values[name]!r}; correct it.")
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
     def save(self, folder: str | Path) -> Path:
@@ -159,7 +205,7 @@ class GameSetup:
 
     @classmethod
     def load(cls, model: str | Path) -> GameSetup | None:
-        """The setup beside a model, `None` where there is none.
+        """The setup beside a model, `None` where there is none. It is not trusted (see `trusted`).
 
         Args:
             model: a folder, or the id of a model on the Hub.
@@ -172,9 +218,10 @@ class GameSetup:
         if path is None:
             return None
         try:
-            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} must be JSON, got {error}; mend it, or remove it and name the task.") from None
+            values = read_json(path)
+        except ValueError as error:
+            raise ValueError(f"{path} must be JSON, got {error} Mend it, or remove it and name the task.") from None
+        return dataclasses.replace(cls.from_dict(values), trusted=False)
 
 
 def environment_options(environment: Environment[Any]) -> dict[str, Any]:
@@ -240,7 +287,9 @@ def _setup_file(model: str | Path) -> Path | None:
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: type) -> None:
-    names = [field.name for field in dataclasses.fields(known)]
+    names = [field.name for field in dataclasses.fields(known) if field.name != "trusted"]
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a task's setup must be a mapping of {', '.join(names)}, got {values!r}; correct it.")
     for name in values:
         if name not in names:
             raise ValueError(f"a task's setup has the fields {', '.join(names)}, got {name!r}; remove it.")

@@ -136,9 +136,27 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 def room_for_context(model: Any, max_new_tokens: int) -> int | None:
-    """The longest context in tokens that leaves room for a reply, `None` where the model knows no limit."""
+    """The longest context in tokens that leaves room for a reply, `None` where the model knows no limit.
+
+    Raises:
+        ValueError: a reply may take all positions.
+    """
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return None if positions is None else max(positions - max_new_tokens, 1)
+    return None if positions is None else room_beside(max_new_tokens, positions)
+
+
+def room_beside(max_new_tokens: int, positions: int) -> int:
+    """How many of the positions a reply leaves to its context.
+
+    Raises:
+        ValueError: none.
+    """
+    if max_new_tokens >= positions:
+        raise ValueError(
+            f"a reply must leave room for its context, got replies of up to {max_new_tokens} tokens for a model of "
+            f"{positions} positions, so that no reply fits; lower max_completion_length, or --max-new-tokens."
+        )
+    return positions - max_new_tokens
 
 
 def can_continue(config: GenerationConfig) -> bool:

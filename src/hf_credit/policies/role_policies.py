@@ -74,7 +74,11 @@ def role_folders(folder: str | Path) -> list[Path]:
 
 
 def load_role_policies(
-    folder: str | Path, model: str | Any | None = None, device: str | None = None, **sampling: Any
+    folder: str | Path,
+    model: str | Any | None = None,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    **sampling: Any,
 ) -> tuple[PeftModel, dict[str, GenerateFn]]:
     """The policies of a run with `role_adapters`, as its `save_model` or a checkpoint of it left them.
 
@@ -82,6 +86,7 @@ def load_role_policies(
         folder: holds a folder for each role, with its adapter, and the tokenizer.
         model: the base model, or its id or folder; the one that the adapters name if `None`.
         device: where the model goes; it stays where it was loaded if `None`.
+        trust_remote_code: whether code that lies beside the base model is run.
         **sampling: as in `hf_credit.policies.generation.sampler`.
 
     Returns:
@@ -98,14 +103,16 @@ def load_role_policies(
         )
     if model is None:
         model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
-    base = AutoModelForCausalLM.from_pretrained(model, dtype="auto") if isinstance(model, str | Path) else model
+    base = model
+    if isinstance(model, str | Path):
+        base = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
     policies = PeftModel.from_pretrained(base, str(found[0]), adapter_name=found[0].name)
     for path in found[1:]:
         policies.load_adapter(str(path), path.name)
     if device is not None:
         policies.to(device)
     policies.eval()
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=trust_remote_code)
     replies: dict[str, GenerateFn] = {
         path.name: RoleSampler(sampler(policies, tokenizer, **sampling), policies, path.name)  # type: ignore[arg-type]
         for path in found

@@ -4,6 +4,7 @@ from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
+from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
@@ -23,6 +24,7 @@ __all__ = [
     "EnvironmentInteraction",
     "EnvironmentTurn",
     "Episode",
+    "EveryEpisodeFailedError",
     "GenerateFn",
     "Generation",
     "Interaction",
@@ -38,6 +40,7 @@ __all__ = [
     "alternatives",
     "context_key",
     "decision_rows",
+    "refuse_total_failure",
     "replay_from",
     "verify",
 ]

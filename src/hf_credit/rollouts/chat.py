@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts.interaction import Message
+from hf_credit.rollouts.special_tokens import SpecialTokens
 
 # Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
 _REPLY = "\ue000reply\ue001"
@@ -31,7 +34,8 @@ class Chat:
     """Renders conversations with a tokenizer's chat template.
 
     A conversation that continues a `Thread` is its tokens plus the tokens of what was added. The model's output is
-    never decoded and encoded again, whatever the template would make of it.
+    never decoded and encoded again, whatever the template would make of it. Only the template writes special tokens:
+    where a message spells one, its letters are encoded.
 
     Args:
         tokenizer: with a chat template and a padding token.
@@ -55,21 +59,31 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
-        self._added_text([{"role": "user", "content": "?"}])  # fails here rather than in the middle of an episode
+        user = {"role": "user", "content": "?"}
+        skeleton = self._render([user]) + self._added_text([user])  # fails here rather than within an episode
+        with suppress(TemplateError):  # not every template knows the role
+            skeleton += self._render([{"role": "system", "content": "?"}, user])
+        self._special = SpecialTokens(tokenizer, skeleton)
 
     def context(self, messages: Sequence[Message], thread: Thread | None = None) -> tuple[int, ...]:
         """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one."""
         added = _continuation(messages, thread)
         if thread is None or added is None:
-            return self._encode(self._render(messages))
-        return _join(thread.ids, self._encode(self._added_text(added)))
+            return self._encode(messages, self._render)
+        return _join(thread.ids, self._encode(added, self._added_text))
 
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
         """The text of each reply, without special tokens."""
         return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The token ids of a text, none of which is special."""
+        return tuple(self._special.encode(text))
+
+    def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
+        shown, hidden = self._special.hide(messages)
+        text = render(shown)
+        return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
 
     def _render(self, messages: Sequence[Message]) -> str:
         text = self.tokenizer.apply_chat_template(

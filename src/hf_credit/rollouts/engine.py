@@ -13,8 +13,10 @@ from typing import Any, Generic, TypeVar
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
+from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
+from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 
 S = TypeVar("S")
 
@@ -67,6 +69,7 @@ class _Walk(Generic[S]):
     path: tuple[int, ...] = ()
     inherited: int = 0
     asked: bool = False
+    shared: SharedStates | None = None  # where others go on from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
     siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # what was said so far at the split it is fresh from
@@ -122,8 +125,8 @@ class Engine(Generic[S]):
     """Walks many episodes of an Interaction side by side, one batch of generation a round.
 
     Each round collects every reply that any episode waits for and asks for all of them in one call. An episode that
-    ends makes room for the next at once. What fails inside an episode ends that episode as an error; what fails in
-    `generate` itself is the sampler's failure and is raised.
+    ends makes room for the next at once. What fails inside an episode ends that episode as an error, and the
+    first failure of each kind is logged; what fails in `generate` itself is the sampler's failure and is raised.
 
     Args:
         interaction: what is played.
@@ -154,6 +157,7 @@ class Engine(Generic[S]):
         self.chat = chat
         self.generate = generate
         self.max_concurrent = max_concurrent
+        self.failures = FailureLog()
         self.max_context_tokens = math.inf if max_context_tokens is None else max_context_tokens
 
     @property
@@ -183,15 +187,17 @@ class Engine(Generic[S]):
 
         Raises:
             ValueError: a start's `fanout` holds a number below 1.
+            SharedStateError: alternatives go on from a state that is no value, or that another of them has changed.
         """
+        states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
             while waiting and len(live) < self.max_concurrent:
                 walk = waiting.popleft()
-                self._begin(walk)
+                self._begin(walk, states)
                 if walk.splits:
-                    waiting.extendleft(reversed(self._split(walk)))
+                    waiting.extendleft(reversed(self._split(walk, states)))
                 elif walk.episode is None:
                     live.append(walk)
             self._round(live)
@@ -212,12 +218,12 @@ class Engine(Generic[S]):
             fanout=tuple(start.fanout),
         )
 
-    def _begin(self, walk: _Walk[S]) -> None:
+    def _begin(self, walk: _Walk[S], states: SharedStates) -> None:
         if walk.begun:
             return
         walk.begun = True
         start = walk.start
-        with _errors_end(walk):
+        with self._errors_end(walk):
             if start.state is None:
                 seed = start.task.get("seed", 0) if start.seed is None else start.seed
                 walk.state = self.interaction.start(start.task, seed)
@@ -226,16 +232,21 @@ class Engine(Generic[S]):
             else:
                 walk.state = self.interaction.reseed(start.state, start.seed)
             self._look(walk)
+            if start.state is not None:
+                states.enter(start.state, start.seed, walk.requests)
+                walk.shared = states
 
-    def _split(self, walk: _Walk[S]) -> list[_Walk[S]]:
+    def _split(self, walk: _Walk[S], states: SharedStates) -> list[_Walk[S]]:
         """The alternatives of the next step, each with a world of its own ahead.
 
         With common random numbers the first alternatives meet the same world, so that only their replies differ.
         """
+        require_value(walk.state)
         branches = walk.split()
         for index, branch in enumerate(branches):
+            branch.shared = states
             if index and (walk.path or walk.start.stream is None):
-                with _errors_end(branch):
+                with self._errors_end(branch):
                     seed = derive(0, "again", walk.again, index) if walk.again else index
                     branch.state = self.interaction.reseed(branch.state, seed)
         return branches
@@ -266,7 +277,7 @@ class Engine(Generic[S]):
         contexts = [self._context(walk, request) for walk, request in asked]
         for (walk, _), context in zip(asked, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
-                with _errors_end(walk):
+                with self._errors_end(walk):
                     self._end(walk, Ending.TRUNCATED)
         going = [
             (walk, request, context)
@@ -314,12 +325,15 @@ class Engine(Generic[S]):
         """The tokens of a request; messages that the template refuses end the walk as an error."""
         if request.event in walk.contexts:
             return walk.contexts.pop(request.event)
-        with _errors_end(walk):
+        with self._errors_end(walk):
             return self.chat.context(request.messages, walk.threads.get(request.event))
         return ()
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
-        with _errors_end(walk, step):
+        with self._errors_end(walk, step):
+            if walk.shared is not None:
+                walk.shared.leave(walk.state, walk.requests)
+                walk.shared = None
             state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
             reward = float(self.interaction.reward(state))
             walk.decisions.extend(replace(decision, reward=reward) for decision in step)
@@ -341,21 +355,24 @@ class Engine(Generic[S]):
         if walk.again:
             walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
 
-
-@contextmanager
-def _errors_end(walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterator[None]:
-    """What the task's own code raises ends the walk, not the run; decisions of the failed step are kept."""
-    try:
-        yield
-    except Exception as error:
-        walk.episode = Episode(
-            decisions=(*walk.decisions, *unrecorded),
-            outcome=0.0,
-            ending=Ending.ERROR,
-            error=f"{type(error).__name__}: {error}".replace("\n", " ")[:500],
-            start=walk.place,
-            path=walk.path,
-            inherited=walk.inherited,
-            ways=math.prod(walk.fanout),
-            scored=walk.asked,
-        )
+    @contextmanager
+    def _errors_end(self, walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> Iterator[None]:
+        """What the task's own code raises ends the walk, not the run; decisions of the failed step are kept."""
+        try:
+            yield
+        except SharedStateError:
+            raise
+        except Exception as error:
+            self.failures.add(error)
+            walk.episode = Episode(
+                decisions=(*walk.decisions, *unrecorded),
+                outcome=0.0,
+                ending=Ending.ERROR,
+                error=in_one_line(error),
+                exception=error,
+                start=walk.place,
+                path=walk.path,
+                inherited=walk.inherited,
+                ways=math.prod(walk.fanout),
+                scored=walk.asked,
+            )

@@ -80,6 +80,7 @@ class Episode:
         ending: how it ended.
         metrics: what the Interaction reports of it, such as `success`.
         error: the failure in one line, where `ending` is `ERROR`.
+        exception: the failure itself, where it happened in this process; no part of what is compared or shown.
         start: the place of its start among those that were run together.
         path: where its start had alternatives, which one was taken at each step that had several.
         inherited: how many of its first decisions an earlier episode of the same start holds already. They have the
@@ -93,6 +94,7 @@ class Episode:
     ending: Ending
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    exception: Exception | None = field(default=None, compare=False, repr=False)
     start: int = field(default=0, compare=False)
     path: tuple[int, ...] = ()
     inherited: int = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hf_credit.environments import Environment, State
 from hf_credit.environments.actions import last_action
-from hf_credit.environments.randomness import derive
+from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle
 from hf_credit.rollouts.episode import Ending
@@ -114,7 +114,10 @@ class Interaction(ABC, Generic[S]):
         return {}
 
     def reseed(self, state: S, seed: int) -> S:
-        """`state` with other randomness ahead of it and the same past; by default there is no randomness."""
+        """`state` with other randomness ahead of it and the same past; by default there is no randomness.
+
+        `pending` must ask for the same as before: an engine that finds another message refuses to go on.
+        """
         return state
 
 
@@ -228,8 +231,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         return self.environment.metrics(state.world)
 
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
-        world = dataclasses.replace(state.world, seed=derive(state.world.seed, "reseed", seed))
-        return dataclasses.replace(state, world=world)
+        return dataclasses.replace(state, world=reseed(state.world, seed))
 
     def _prompt(self, world: State) -> str:
         observation = self.environment.observe(world)

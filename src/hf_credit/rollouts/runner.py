@@ -11,6 +11,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Episode
+from hf_credit.rollouts.failures import FailureLog, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 
@@ -40,12 +41,14 @@ class Runner(Protocol):
         chat: renders messages to tokens.
         update: which collection of the run this is, counted from 1.
         process: which of the processes this is.
+        failures: where failures of the task's own code are logged.
     """
 
     interaction: Interaction[Any]
     chat: Chat
     update: int
     process: int
+    failures: FailureLog
 
     def play(
         self,
@@ -59,6 +62,9 @@ class Runner(Protocol):
             starts: those of this process; there may be none.
             policy: who replies.
             template_kwargs: settings of the chat template in place of the run's own.
+
+        Raises:
+            EveryEpisodeFailedError: every episode of all processes ended as an error.
         """
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
@@ -107,6 +113,7 @@ class LocalRunner:
         if engine is not None:
             self.interaction = engine.interaction
             self.chat = engine.chat
+        self.failures = FailureLog() if engine is None else engine.failures
         self.critics = dict(critics or {})
         self.seed = seed
         self.frozen = frozen
@@ -126,6 +133,7 @@ class LocalRunner:
             raise ValueError(f"a runner must have an engine to play the {policy} policy, got none; pass it one.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes)
+        refuse_total_failure(episodes, what="that a method asks for")
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:

@@ -9,9 +9,10 @@ from typing import Any
 from hf_credit.environments.actions import last_action
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts.episode import Ending, Episode, Verdict
+from hf_credit.rollouts.failures import FailureLog, in_one_line
 
 
-def verify(episodes: Sequence[Episode], oracle: Oracle[Any]) -> list[Episode]:
+def verify(episodes: Sequence[Episode], oracle: Oracle[Any], failures: FailureLog | None = None) -> list[Episode]:
     """The same episodes with the oracle's verdict on each decision (paper VPR, eq. 2).
 
     A reply without an action tag is no action: its score is 0 and the oracle is not asked. Where the oracle raises
@@ -21,18 +22,21 @@ def verify(episodes: Sequence[Episode], oracle: Oracle[Any]) -> list[Episode]:
     Args:
         episodes: of an `EnvironmentInteraction`.
         oracle: who judges.
+        failures: logs the first failure of each kind, such as the engine's; one of this call if `None`.
     """
-    return [_verified(episode, oracle) for episode in episodes]
+    failures = failures or FailureLog()
+    return [_verified(episode, oracle, failures) for episode in episodes]
 
 
-def _verified(episode: Episode, oracle: Oracle[Any]) -> Episode:
+def _verified(episode: Episode, oracle: Oracle[Any], failures: FailureLog) -> Episode:
     decisions = list(episode.decisions)
     for turn, decision in enumerate(decisions):
         try:
             decisions[turn] = replace(decision, verdict=_verdict(decision.state.world, decision.action_text, oracle))
         except Exception as error:
-            message = f"oracle failed at turn {turn + 1}: {type(error).__name__}: {error}".replace("\n", " ")[:500]
-            return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message)
+            failures.add(error, "an oracle")
+            message = f"oracle failed at turn {turn + 1}: {in_one_line(error)}"[:500]
+            return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message, exception=error)
     return replace(episode, decisions=tuple(decisions))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
@@ -13,7 +14,7 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
@@ -21,16 +22,25 @@ from trl.trainer.utils import use_adapter
 from hf_credit.collectors import Collected
 from hf_credit.credit import sampling_ratio
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import can_continue, room_for_context
+from hf_credit.policies.generation import can_continue, room_beside, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
 from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
+from hf_credit.rollouts.failures import refuse_total_failure
+from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
-from hf_credit.trainers.config import CreditConfig, refuse_short_dataset
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
-from hf_credit.trainers.metrics import largest_difference, summarise, tell, update_metrics, without_cut_replies
+from hf_credit.trainers.metrics import (
+    LossMetrics,
+    largest_difference,
+    summarise,
+    tell,
+    update_metrics,
+    without_cut_replies,
+)
 from hf_credit.trainers.ranks import InStep
 from hf_credit.trainers.resumption import ResumableTrainer
-from hf_credit.trainers.shared_prefix import shared_log_probs
+from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 
@@ -53,10 +63,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         eval_dataset: task rows of the evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
+        evaluation_interaction: what evaluation plays; `interaction` if `None`.
 
     Raises:
-        ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, or a
-            setting would make the loss depend on the layout of rows.
+        ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
+            fits the model, or a setting would make the loss depend on the layout of rows.
+        TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
     """
 
     _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
@@ -66,6 +78,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
+    _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
 
     def __init__(
@@ -80,15 +93,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         optimizers: tuple[Any, Any] = (None, None),
         quantization_config: Any | None = None,
         peft_config: PeftConfig | None = None,
+        evaluation_interaction: Interaction[Any] | None = None,
     ) -> None:
-        if processing_class is None:
-            name = model if isinstance(model, str) else model.config._name_or_path
-            revision = cast(dict[str, Any], args.model_init_kwargs or {}).get("revision")
-            processing_class = AutoTokenizer.from_pretrained(
-                name, revision=revision, padding_side="left", trust_remote_code=args.trust_remote_code
-            )
+        arguments.require(interaction, args, CreditConfig)
+        processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
+        self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        refuse_short_dataset(train_dataset, args)
+        self.evaluation_interaction = interaction if evaluation_interaction is None else evaluation_interaction
+        arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         wait_for_server(args)
         super().__init__(
             model=model,
@@ -97,13 +109,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            callbacks=callbacks,
+            callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
             optimizers=optimizers,
             quantization_config=quantization_config,
             peft_config=peft_config,
         )
-        self.interaction = interaction
         self.ledger = Ledger()
+        self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
@@ -111,6 +123,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = InStep(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
+        arguments.require_room_for_rows(self, train_dataset)
 
     # What a subclass says ---------------------------------------------------------------------------------------
 
@@ -157,6 +170,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with self.forgetting():
             with self._timed("time/rollouts"):
                 collected = self.collect(inputs)
+            if self.model.training:
+                refuse_total_failure(collected.episodes, self.ranks.gather)
             with self._timed("time/credit"):
                 advantages = self.credit(collected)
             episodes = collected.episodes
@@ -182,21 +197,57 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """TRL's loss of a slice, a few rows at a time; the loss is a sum over rows, so the gradient is the same."""
+        """TRL's loss of a slice, a few rows at a time; the loss is a sum over tokens, so the gradient is the same."""
         training = torch.is_grad_enabled()
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
-        *first, last = micro_batches(inputs, size, len(self.roles) or 1)
+        parts = micro_batches(inputs, size, len(self.roles) or 1)
+        tokens = torch.stack([part["tool_mask"].sum() for part in parts])
+        everywhere = self.accelerator.reduce(tokens, "sum").tolist()
+        *first, (last, tokens_of_last) = zip(parts, everywhere, strict=True)
         earlier = torch.zeros((), device=self.accelerator.device)
-        for part in first:
+        for part, tokens_of_part in first:
             self.use_policy_of(part)
             with accumulating(model, self.accelerator):
-                loss = super().compute_loss(model, part, return_outputs, num_items_in_batch)
+                loss = self._loss_of_part(model, part, tokens_of_part)
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
         self.use_policy_of(last)
-        return super().compute_loss(model, last, return_outputs, num_items_in_batch) + earlier
+        return self._loss_of_part(model, last, tokens_of_last) + earlier
+
+    def _loss_of_part(self, model: Any, part: dict[str, Tensor], tokens: float) -> Tensor:
+        """TRL's loss of a forward pass, with what TRL takes the mean of over that pass weighed by its tokens.
+
+        Args:
+            model: as the accelerator prepared it.
+            part: the rows of the pass.
+            tokens: in its loss, over all processes.
+        """
+        mode = "train" if self.model.training else "eval"
+        gated = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
+        coefficient = 0.0 if gated else self.entropy_coef  # TRL may move it below
+        logged, self._metrics[mode] = self._metrics[mode], defaultdict(list)
+        try:
+            loss = super().compute_loss(model, part)
+        finally:
+            found, self._metrics[mode] = self._metrics[mode], logged
+        if self._entropy_bonus_enabled:
+            # TRL gives the mean entropy of each pass one share of the step; it is to be the mean over all its tokens.
+            steps, share = 1, 1.0
+            if mode == "train":
+                steps = self.current_gradient_accumulation_steps
+                share = steps / self.args.steps_per_generation
+            summed = part["num_items_in_batch"].clamp(min=1) * share  # by all processes
+            here = part["tool_mask"].sum().clamp(min=1) * steps
+            entropy = (self._entropies * part["tool_mask"]).sum()
+            loss = loss + coefficient * entropy * (1 / here - self.accelerator.num_processes / summed)
+            found["policy_loss"] = [value * summed.item() / max(tokens, 1) for value in found["policy_loss"]]
+            if "entropy_coef" in found:
+                logged["entropy_coef"] += found.pop("entropy_coef")
+        self._entropies = None
+        self._loss_metrics[mode].add({name: value for name, (value,) in found.items()}, tokens)
+        return loss
 
     def _continuing_replies(self) -> ContinuingReplies | None:
         """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
@@ -285,14 +336,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         compute_entropy: bool = False,
         **others: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        rows, shared = (input_ids, attention_mask, logits_to_keep), None
-        # The others are images, the balance of experts, and a size of batches: none of them knows of shared prompts.
-        if self.args.share_prompts and all(value is None or value is False for value in others.values()):
-            with self.accelerator.autocast():
-                shared = shared_log_probs(model, self.accelerator.unwrap_model(model), *rows)
-        if shared is None:
-            return super()._get_per_token_logps_and_entropies(model, *rows, compute_entropy=compute_entropy, **others)
-        return shared[0], shared[1] if compute_entropy else None, None
+        # The others are images and the balance of experts, which no batch here asks for.
+        policy, rows = self.accelerator.unwrap_model(model), (input_ids, attention_mask, logits_to_keep)
+        with self.accelerator.autocast():
+            found = shared_log_probs(model, policy, *rows) if self.args.share_prompts else None
+            logprobs, entropies = found or separate_log_probs(model, policy, *rows)
+        self._entropies = entropies if compute_entropy else None
+        return logprobs, self._entropies, None
 
     def room_for_context(self) -> int | None:
         """The longest context that leaves room for a reply, in tokens; `None` where the model has no limit."""
@@ -300,7 +350,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.vllm is None:
             return room_for_context(self.model, reply)
         # It refuses contexts beyond its own limit, which may be lower than the model's.
-        return max(self.ranks.most(context_length(self.vllm)) - reply, 1)
+        return room_beside(reply, self.ranks.most(context_length(self.vllm)))
 
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
@@ -325,6 +375,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         begun = time.perf_counter()
         yield
         self.log_metric(name, time.perf_counter() - begun)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        mode = "train" if self.model.training else "eval"
+        for name, value in self._loss_metrics[mode].taken().items():
+            self._metrics[mode][name] = [value]
+        super().log(logs, start_time)
 
     def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         pairs = zip(episodes, advantages, strict=True)

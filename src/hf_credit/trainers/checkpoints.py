@@ -18,6 +18,8 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from hf_credit.untrusted import read_json
+
 logger = logging.getLogger(__name__)
 
 MANIFEST = "hf_credit_checkpoint.json"
@@ -60,13 +62,15 @@ def write_manifest(folder: Path, run: Mapping[str, Any], resumable: bool = True)
 def flaw(folder: Path) -> str | None:
     """Why a run cannot be resumed from a checkpoint, as a clause about it; `None` if it is whole."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
     except FileNotFoundError:
         return f"which has no {MANIFEST}, the file written last"
     except (OSError, ValueError) as error:
         return f"whose {MANIFEST} cannot be read ({error})"
     if not (isinstance(manifest, dict) and manifest.get("format") == _FORMAT):
         return f"whose {MANIFEST} is of another version"
+    if not _is_manifest(manifest):
+        return f"whose {MANIFEST} does not say what a checkpoint holds"
     if not manifest["resumable"]:
         return "which holds the model only (save_only_model)"
     for name, expected in manifest["files"].items():
@@ -82,6 +86,18 @@ def flaw(folder: Path) -> str | None:
             if digest != expected["sha256"]:
                 return f"whose {name} is not what was written"
     return None
+
+
+def _is_manifest(value: dict[str, Any]) -> bool:
+    """Whether it says what `write_manifest` says, of files within the checkpoint."""
+    files = value.get("files")
+    return (
+        isinstance(value.get("resumable"), bool)
+        and isinstance(value.get("run"), dict)
+        and isinstance(files, dict)
+        and not any(Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name for name in files)
+        and all(isinstance(one, dict) and {"bytes", "sha256"} <= one.keys() for one in files.values())
+    )
 
 
 def latest_complete(output_dir: str | Path) -> Path | None:
@@ -126,7 +142,7 @@ def checkpoint_to_resume(chosen: str | Path | bool | None, output_dir: str | Pat
 
 def recorded_run(folder: Path) -> dict[str, Any]:
     """What shaped the run that a complete checkpoint is of, as `write_manifest` was told."""
-    return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["run"]
+    return dict(read_json(folder / MANIFEST)["run"])
 
 
 def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]) -> None:

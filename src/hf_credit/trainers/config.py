@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.redaction import redacted
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
@@ -48,6 +50,8 @@ class CreditConfig(GRPOConfig):
         critic_passes: how often an update goes over what the critic read.
         role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
             trainer's `peft_config`. `None`: all roles share one policy.
+        router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
+            one forward pass. TRL's default is the model's own.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
@@ -84,6 +88,9 @@ class CreditConfig(GRPOConfig):
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
     critic_passes: int = field(default=1, metadata={"help": "How often an update goes over what the critic read."})
     role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
+    router_aux_loss_coef: float | None = field(
+        default=0.0, metadata={"help": "Only 0: the loss that balances experts depends on how rows are laid out."}
+    )
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -130,6 +137,27 @@ class CreditConfig(GRPOConfig):
             seed=self.seed,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers pickles the settings beside every model it saves or pushes, where others read them.
+        public = redacted(self.__dict__)
+        return {name: public.get(name) for name in self.__dict__}
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, values: dict[str, Any]) -> Self:
+        """The same settings in this process, which may know its secrets."""
+        other = object.__new__(type(self))
+        other.__dict__.update(values)
+        return other
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, for logs and trackers, without secrets in what a setting holds either."""
+        return {name: redacted(value) for name, value in super().to_dict().items()}
+
     @property
     def micro_batch_rows(self) -> int:
         """Rows of a forward and backward pass at most."""
@@ -175,6 +203,21 @@ class CreditConfig(GRPOConfig):
             raise ValueError(
                 "off_policy_mask_threshold must be None, got "
                 f"{self.off_policy_mask_threshold}, which would mask whole rows; leave it out."
+            )
+        if self.top_entropy_quantile != 1.0:
+            raise ValueError(
+                f"top_entropy_quantile must be 1, got {self.top_entropy_quantile}, whose threshold is that of "
+                "the rows of one forward pass; leave it out."
+            )
+        if self.router_aux_loss_coef != 0:
+            raise ValueError(
+                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
+                "over one forward pass; leave it out."
+            )
+        if self.neftune_noise_alpha is not None:
+            raise ValueError(
+                f"neftune_noise_alpha must be None, got {self.neftune_noise_alpha}, whose noise depends on the "
+                "padding of rows; leave it out."
             )
 
 

@@ -21,6 +21,7 @@ from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import idle_row, pad_rows
+from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.role_adapters import RoleAdapterTrainer
 from hf_credit.trainers.runner import TrainerRunner
@@ -52,7 +53,6 @@ class CreditTrainer(RoleAdapterTrainer):
         args: the settings.
         train_dataset: task rows.
         method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
-        evaluation_interaction: what evaluation plays; `interaction` if `None`.
         critic: for a method with a critic, its backbone in place of `args.critic_model`: a model id, a model, or the
             adapter to put beside the policy's.
         **kwargs: as in `RoleAdapterTrainer` and `EpisodeTrainer`.
@@ -72,22 +72,23 @@ class CreditTrainer(RoleAdapterTrainer):
         train_dataset: Dataset | IterableDataset | None = None,
         *,
         method: Method | str,
-        evaluation_interaction: Interaction[Any] | None = None,
         critic: str | PreTrainedModel | LoraConfig | None = None,
         **kwargs: Any,
     ) -> None:
         if train_dataset is None:
             raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
+        args = args or CreditConfig()
+        arguments.require(interaction, args, CreditConfig)
         self.method = (methods.make(method) if isinstance(method, str) else method).bound_to(interaction)
         self.memory = self.method.memory
         if self.method.paper and type(self) is CreditTrainer:
             self._paper = dict(self.method.paper)
-        super().__init__(model, interaction, args or CreditConfig(), train_dataset, **kwargs)
+        super().__init__(model, interaction, args, train_dataset, **kwargs)
         self.updates_collected = 0
         self.runner = TrainerRunner(self, self.engine)
         self.evaluation_runner = self.runner
-        if evaluation_interaction is not None:
-            self.evaluation_runner = TrainerRunner(self, self.engine.of(evaluation_interaction))
+        if self.evaluation_interaction is not interaction:
+            self.evaluation_runner = TrainerRunner(self, self.engine.of(self.evaluation_interaction))
         self.critics = {name: self._make_critic(critic) for name in self.method.critics}
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:

@@ -148,6 +148,43 @@ def _known(advantages: Iterable[DecisionCredit]) -> list[float]:
     return [mean([*one]) if isinstance(one, Sequence) else one for one in advantages if one is not None]
 
 
+class LossMetrics:
+    """What the loss says of each of its forward passes, until it is logged.
+
+    A pass holds as many tokens as it happens to, so a mean over tokens counts each pass by its tokens. Names that end
+    in `_min` or `_max` are the least or the largest of all. A pass without tokens says nothing.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = defaultdict(float)
+        self._tokens: dict[str, float] = defaultdict(float)
+        self._ends: dict[str, float] = {}
+
+    def add(self, values: Mapping[str, float], tokens: float) -> None:
+        """Adds one pass.
+
+        Args:
+            values: by name, of all processes.
+            tokens: in the loss of that pass, over all processes.
+        """
+        for name, value in values.items():
+            if not tokens or math.isnan(value):
+                continue
+            if name.endswith(("_min", "_max")):
+                end = min if name.endswith("_min") else max
+                self._ends[name] = end(value, self._ends.get(name, value))
+            else:
+                self._sums[name] += value * tokens
+                self._tokens[name] += tokens
+
+    def taken(self) -> dict[str, float]:
+        """Means, least and largest values since the last call, by name; a name that nothing was said of is missing."""
+        found = {**{name: total / self._tokens[name] for name, total in self._sums.items()}, **self._ends}
+        for held in (self._sums, self._tokens, self._ends):
+            held.clear()
+        return found
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean, NaN of nothing."""
     return sum(values) / len(values) if values else math.nan

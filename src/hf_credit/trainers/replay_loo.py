@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from hf_credit.methods import Method
 from hf_credit.methods.replay_loo import PAPER, replay_loo
 from hf_credit.rollouts import Interaction
+from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
 
@@ -106,4 +107,5 @@ class ReplayLOOTrainer(CreditTrainer):
         **kwargs: Any,
     ) -> None:
         args = args or ReplayLOOConfig()
+        arguments.require(interaction, args, ReplayLOOConfig)
         super().__init__(model, interaction, args, train_dataset, method=args.method(), **kwargs)

@@ -18,6 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from hf_credit.redaction import redacted
 from hf_credit.trainers.checkpoints import (
     checkpoint_to_resume,
     recorded_run,
@@ -41,9 +42,6 @@ _FREE_SETTINGS = re.compile(
     r"multiprocessing_context)"
 )
 
-# A checkpoint may be pushed where everyone reads it.
-_SECRET = re.compile(r"(^|_)(token|key|secret|password)$", re.IGNORECASE)
-
 
 def run_facts(trainer: Any) -> dict[str, Any]:
     """Everything that shapes the weights of a run, as plain values by name, without tokens, keys and passwords."""
@@ -62,13 +60,7 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],
         "tasks": None if isinstance(dataset, IterableDataset) else len(dataset),
     }
-    return _without_secrets(json.loads(json.dumps(facts, default=str)))
-
-
-def _without_secrets(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return {name: _without_secrets(inner) for name, inner in value.items() if not _SECRET.search(name)}
+    return dict(redacted(json.loads(json.dumps(facts, default=str))))  # it may be pushed where everyone reads it
 
 
 def _named(part: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, Start
+from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.rollouts.runner import Policy, Reading
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class TrainerRunner:
         self.engine = engine
         self.chat = engine.chat
         self.interaction: Interaction[Any] = engine.interaction
+        self.failures = engine.failures
 
     @property
     def update(self) -> int:
@@ -53,6 +55,7 @@ class TrainerRunner:
             self.trainer.ranks.finish()
         if self.trainer.model.training:
             self.trainer.spend(Ledger.of(episodes))
+            refuse_total_failure(episodes, self.trainer.ranks.gather)
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""One pass over rows that share prompts, in which each prompt is computed once."""
+"""Log-probabilities of rows, by themselves or in one pass in which each prompt is computed once."""
 
 from __future__ import annotations
 
@@ -39,6 +39,34 @@ class Packed:
         return values[self.sequence, self.column].masked_fill(~self.mask, 0)
 
 
+def separate_log_probs(
+    model: Any, unwrapped: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, completion_tokens: int
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probability and entropy of each completion token of rows, whatever padding stands around them.
+
+    The first token of a row has position 0. A model that is not told takes the column instead, or counts what is
+    there: where positions are looked up rather than only compared, the first of the two moves with the padding.
+
+    Args:
+        model, unwrapped, input_ids, attention_mask, completion_tokens: as in `shared_log_probs`.
+
+    Returns:
+        As `shared_log_probs`.
+    """
+    positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+    labels = input_ids.masked_fill(attention_mask == 0, -100)
+    labels[:, :-completion_tokens] = -100
+    output = model(
+        input_ids=input_ids,
+        attention_mask=attention_mask,
+        **({"position_ids": positions} if takes_positions(unwrapped) else {}),
+        labels=labels,
+        fused_lm_head=True,
+    )
+    entropy = None if output.entropy is None else output.entropy[:, -completion_tokens:]
+    return output.log_probs[:, -completion_tokens:], entropy
+
+
 def shared_log_probs(
     model: Any, unwrapped: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, completion_tokens: int
 ) -> tuple[Tensor, Tensor | None] | None:
@@ -76,12 +104,20 @@ def shares_exactly(model: PreTrainedModel) -> bool:
     So it is where tokens meet in torch's own attention alone, which takes a mask of any form, and where positions can
     be told. Dropout would draw other numbers, so there must be none in use, and experts' loads would be others.
     """
-    config, inner = model.config.get_text_config(), cast(Any, model)
+    config = model.config.get_text_config()
     if not reads_in_parts(model) or getattr(config, "alibi", False) or getattr(config, "output_router_logits", False):
         return False
     rates = [getattr(config, "attention_dropout", 0.0), *(m.p for m in model.modules() if isinstance(m, nn.Dropout))]
     if model.training and any(rates):
         return False
+    return takes_positions(model)
+
+
+def takes_positions(model: PreTrainedModel) -> bool:
+    """Whether a model can be told the position of each token. PEFT's virtual tokens leave no room for that."""
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        return False
+    inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
     return "position_ids" in inspect.signature(type(inner).forward).parameters
 
@@ -115,15 +151,16 @@ def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidd
     ids, positions = input_ids.new_zeros(shape), input_ids.new_zeros(shape)
     labels, branches = input_ids.new_full(shape, -100), input_ids.new_full(shape, -1)
     sequence, start = [0] * len(prompts), [0] * len(prompts)
-    place = torch.arange(input_ids.shape[1], device=device)
     for index, rows in enumerate(groups):
         at = prompts[rows[0]] - 1
         ids[index, :at] = input_ids[rows[0], width - 1 - at : width - 1]
-        positions[index, :at] = place[width - 1 - at : width - 1]
+        positions[index, :at] = torch.arange(at, device=device)
+        opens = at
         branches[index, :at] = 0
         for branch, row in enumerate(rows, start=1):
             here, own = slice(at, at + lengths[row]), slice(width - 1, width - 1 + lengths[row])
-            ids[index, here], positions[index, here] = input_ids[row, own], place[own]
+            ids[index, here] = input_ids[row, own]
+            positions[index, here] = torch.arange(opens, opens + lengths[row], device=device)
             labels[index, here] = input_ids[row, width : width + lengths[row]]
             branches[index, here] = branch
             sequence[row], start[row] = index, at

@@ -13,6 +13,7 @@ from hf_credit.methods import Method
 from hf_credit.methods.verifiable_process import PAPER, verifiable_process
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig, tasks_per_update
 from hf_credit.trainers.credit import CreditTrainer
 
@@ -90,6 +91,8 @@ class VerifiableProcessTrainer(CreditTrainer):
         **kwargs: Any,
     ) -> None:
         args = args or VerifiableProcessConfig()
+        arguments.require_environment(environment)
+        arguments.require_config(args, VerifiableProcessConfig)
         if isinstance(environment, EnvironmentInteraction):
             interaction = environment
         else:

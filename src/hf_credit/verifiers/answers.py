@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from fractions import Fraction
 from typing import NamedTuple
+
+from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, rational, same, unit_in_group
+
+__all__ = ["FUNCTIONS", "TEXT_GROUP", "Answer", "decide", "flat", "normal", "rational", "without_names"]
 
 
 class Answer(NamedTuple):
@@ -18,24 +20,17 @@ class Answer(NamedTuple):
     Attributes:
         text: without marks of formulas, units and spaces of layout; blanks stand where they may matter.
         key: the same without any blank.
+        unit: the known parts of the units that were left out.
     """
 
     text: str
     key: str
+    unit: frozenset[str] = frozenset()
 
-
-FUNCTIONS = frozenset({
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "log", "ln", "lg", "exp", "sqrt", "pi",
-    "deg", "max", "min", "gcd", "lcm", "mod", "det",
-})  # fmt: skip
-"""Words that are mathematics."""
 
 TEXT_GROUP = r"\\(?:text|mbox|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mathsf|texttt)\s*\{([^{}]*)\}"
 """Words in a formula, as a pattern."""
 
-_NUMBER_WORDS = (
-    ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-)  # fmt: skip
 _PARTS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
 _COMMANDS = {
     "π": r"\pi", "∞": r"\infty", "∪": r"\cup", "∩": r"\cap", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "×": r"\times",
@@ -73,10 +68,12 @@ def normal(answer: str) -> Answer:
         answer: as it was written, of `MAX_ANSWER` characters at most.
     """
     text = unicodedata.normalize("NFKC", flat(answer))
+    units = [unit for pattern, unit in _MARKS if pattern.search(text)]
     for pattern, new in _REWRITES:
         text = pattern.sub(new, text)
-    text = _UNITS.sub(lambda unit: _without_unit(text, unit), text)
+    text = _UNITS.sub(lambda unit: _without_unit(text, unit, units), text)
     text = re.sub(r"\s+", " ", text).strip().strip("*`")
+    text = _LIST.sub(",", _GROUPS.sub(lambda found: found.group().replace(" ", ""), text))
     text = re.sub(r"[\s.,;:。]+$", "", text)
     while text.startswith("{") and text.endswith("}") and _closes_at_end(text):
         text = text[1:-1].strip()
@@ -84,17 +81,21 @@ def normal(answer: str) -> Answer:
     if not key:  # nothing of it is left, as of \phantom{09}
         text = answer.strip().strip("$")
         key = re.sub(r"\s", "", text)
-    return Answer(text, key)
+    return Answer(text, key, frozenset().union(*units))
 
 
-def _without_unit(text: str, unit: re.Match[str]) -> str:
+def _without_unit(text: str, unit: re.Match[str], units: list[frozenset[str]]) -> str:
     """What a group of words becomes: nothing behind a number, a comma for "and", itself where it is the answer."""
     words = unit.group(1)
     if re.fullmatch(r"[\s,;]*(?:and|or)?[\s,;]*", words):
         return "," if words.strip() else " "
-    before = text[: unit.start()]
-    is_unit = re.search(r"\d|\\pi", before) and not re.search(r"\d|[ap]\.?m", words)
-    return " " if is_unit else f" {words}{unit.group(2) or ''} "
+    power = unit.group(2) or ""
+    found = unit_in_group(words + power)
+    is_time = re.search(r"(?<![A-Za-z])[ap]\.?m(?![A-Za-z])", words)
+    if found is None or is_time or not re.search(r"\d|\\pi", text[: unit.start()]):
+        return f" {words}{power} "
+    units.append(found)
+    return " "
 
 
 def _closes_at_end(text: str) -> bool:
@@ -106,6 +107,16 @@ def _closes_at_end(text: str) -> bool:
     return False
 
 
+# Numbers in groups of three, 10 080, and lists in words, 1 and 2.
+_GROUPS = re.compile(r"(?<![\d.,/])\d{1,3}(?: \d{3})+(?! ?[\d/])")
+_LIST = re.compile(r"(?<=[\d)}])(?:,| ?,)? (?:and|or) (?=[\d(\\-])")
+_MARKS = [
+    (re.compile(r"\\circ(?![A-Za-z])|\\degrees?(?![A-Za-z])"), frozenset({"degree"})),
+    (re.compile(r"\\\$"), frozenset({"dollar"})),
+    (re.compile("€"), frozenset({"euro"})),
+    (re.compile("£"), frozenset({"pound"})),
+    (re.compile("¥"), frozenset({"yuan"})),
+]
 _UNITS = re.compile(TEXT_GROUP + r"(\s*\^\s*(?:\{\d\}|\d))?")
 _REWRITES = [
     (re.compile(pattern), new)
@@ -135,13 +146,17 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     """Whether two answers are the same, `None` where it takes algebra to say.
 
     Numbers are compared as exact rationals, so 1/2 is 0.5 and 0.333 is not 1/3; 20% is both 20 and 1/5. Numerals with
-    a base, ratios, times and words are compared as they are written, words and options without regard to case.
+    a base, ratios, times and words are compared as they are written, words and options without regard to case. A unit
+    may be left out, but two that are known must be the same.
     """
-    if gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold()):
+    if clash(gold.unit, answer.unit):
+        return False
+    alike = gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold())
+    if alike and len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
         return True
-    values = rational(gold.text), rational(answer.text)
+    values = _number(gold), _number(answer)
     if values[0] is not None and values[1] is not None:
-        return not values[0].isdisjoint(values[1])
+        return same(values[0], values[1])
     option = re.fullmatch(r"\(?([A-Z])\)?", gold.key)
     if option and (chosen := re.fullmatch(r"\(?([A-Za-z])\)?", answer.key)):
         return option[1] == chosen[1].upper()
@@ -149,12 +164,22 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
         if ":" in one.key or re.fullmatch(r"-?[0-9A-Z.]+_\{?\d+\}?", one.key) or _is_words(one):
             return False
     parts = _split(gold.text), _split(answer.text)
-    numbers = [[rational(one) for one in part] for _, part in parts]
-    if all(len(part) > 1 and None not in part for part in numbers):
-        return _same_numbers(parts[0][0], parts[1][0], *numbers)  # type: ignore[arg-type]
+    golds, answers = ([read for part in parts[side][1] if (read := number(part))] for side in (0, 1))
+    if len(golds) == len(parts[0][1]) and len(answers) == len(parts[1][1]) and max(len(golds), len(answers)) > 1:
+        return _same_numbers(parts[0][0], parts[1][0], golds, answers)
+    if _GAP.search(gold.text) or _GAP.search(answer.text):
+        return False  # 1 2 is neither 12 nor 2
     if {parts[0][0], parts[1][0]} == {"()", "{}"}:
         return False  # a tuple is no set
     return None
+
+
+_GAP = re.compile(r"\d \d")
+
+
+def _number(answer: Answer) -> Number | None:
+    found = number(answer.text)
+    return found and found._replace(unit=found.unit | answer.unit)
 
 
 def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
@@ -165,12 +190,16 @@ def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
     golds, answers = _members(gold), _members(answer)
     if len(golds) == 1 or len(answers) == 1:
         if len(golds) == 1:
-            return gold, normal(answers[-1]) if _is_value(answers) else answer
+            return gold, _part(answer, answers[-1]) if _is_value(answers) else answer
         named = len(golds) == 2 and re.fullmatch(r"\s*(?:[A-Za-z]{1,3}|[\d.]+)(?:\([a-z\d]\))?\s*", golds[0])
-        return (normal(golds[1]), answer) if named else (gold, answer)
+        return (_part(gold, golds[1]), answer) if named else (gold, answer)
     if len(golds) == len(answers) == 2 and normal(golds[0]).key == normal(answers[0]).key:
-        return normal(golds[1]), normal(answers[1])
+        return _part(gold, golds[1]), _part(answer, answers[1])
     return gold, answer
+
+
+def _part(answer: Answer, text: str) -> Answer:
+    return normal(text)._replace(unit=answer.unit)
 
 
 def _is_value(members: list[str]) -> bool:
@@ -185,6 +214,8 @@ def _members(answer: Answer) -> list[str]:
     member = re.fullmatch(r"\s*([A-Za-z])\s*\\in(?![A-Za-z])(.*)", answer.text)
     if member:
         return [member[1], member[2]]
+    if re.search(r"[<>!]\s*=|\\not(?![A-Za-z])|=\s*[<>]", answer.text):
+        return [answer.text]  # n >= 5 names no value
     sides = answer.text.split("=")
     lists = len(sides) > 2 and "," in answer.text  # AB = 9, CD = 4
     return [answer.text] if lists or not all(side.strip() for side in sides) else sides
@@ -216,62 +247,18 @@ def _split(text: str) -> tuple[str, list[str]]:
     return around, [entry.strip() for entry in entries]
 
 
-def _same_numbers(
-    gold: str, answer: str, golds: list[frozenset[Fraction]], answers: list[frozenset[Fraction]]
-) -> bool:
+def _same_numbers(gold: str, answer: str, golds: list[Number], answers: list[Number]) -> bool:
     if len(golds) != len(answers):
         return False
     ordered = "()" in (gold, answer) if gold else False
     if gold != answer and {gold, answer} not in ({"", "()"}, {"", "{}"}):
         return False
     if ordered or gold in ("[]", "(]", "[)"):
-        return all(not one.isdisjoint(other) for one, other in zip(golds, answers, strict=True))
-    return Counter(map(max, golds)) == Counter(map(max, answers))
-
-
-_DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)"
-_WHOLE = re.compile(rf"({_DECIMAL})(?:\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{{?(-?\d{{1,3}})\}}?)?")
-_FRACTION = re.compile(
-    rf"(\d+(?:\s+|(?=\\frac)))?(?:\\frac\{{\s*(-?{_DECIMAL})\s*\}}\{{\s*({_DECIMAL})\s*\}}|({_DECIMAL})\s*/\s*({_DECIMAL}))"
-)
-_TRAILING_UNIT = re.compile(r"\s*(?:[A-Za-z][A-Za-z]+[A-Za-z. /]*(?:\^\d)?|[\u3400-\u9fff]+)")
-
-
-def rational(text: str) -> frozenset[Fraction] | None:
-    r"""The number that a text writes, exactly, `None` if it is no rational number; for 20% both 20 and 1/5.
-
-    Read are `-1,234.5`, `\frac{3}{4}`, `3/4`, `1\frac{3}{4}`, `1 3/4`, `3 \times 10^{5}`, `four`, each with a percent
-    sign, or words behind it, which are a unit.
-
-    Args:
-        text: of an `Answer`.
-    """
-    if text.lower() in _NUMBER_WORDS:
-        return frozenset({Fraction(_NUMBER_WORDS.index(text.lower()))})
-    sign = re.match(r"\s*([+-]?)\s*", text)
-    assert sign is not None
-    body = text[sign.end() :]
-    found = _FRACTION.match(body) or _WHOLE.match(body)
-    if found is None:
-        return None
-    rest = body[found.end() :]
-    percent = re.match(r"\s*(?:\\?%|percent\b)", rest)
-    rest = rest[percent.end() :] if percent else rest
-    if rest.strip() and not _is_unit(rest):
-        return None
-    parts = [part and part.replace(",", "").strip() for part in found.groups()]
-    if len(parts) == 2:
-        value = Fraction(parts[0] or 0) * Fraction(10) ** int(parts[1] or 0)
-    else:
-        below = Fraction(parts[2] or parts[4] or 1)
-        if below == 0:
-            return None
-        value = Fraction(parts[0] or 0) + Fraction(parts[1] or parts[3] or 0) / below
-    value = -value if sign[1] == "-" else value
-    return frozenset({value, value / 100}) if percent else frozenset({value})
-
-
-def _is_unit(text: str) -> bool:
-    if not _TRAILING_UNIT.fullmatch(text):
-        return False
-    return all(word.lower() not in FUNCTIONS for word in re.findall("[A-Za-z]+", text))
+        return all(same(one, other) for one, other in zip(golds, answers, strict=True))
+    left = list(answers)
+    for one in golds:
+        found = next((other for other in left if same(one, other)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True

@@ -122,14 +122,23 @@ def run_tests(
 ) -> TestRun:
     """Runs each test against the code: score = passed / total (paper C3, Appendix E).
 
+    The one door to the sandbox: nothing else in this library runs code that it was given. What is guaranteed:
+
+    - The code reaches no network, no file but the standard library, no other process and no secret of this program,
+      and never runs as root. `hf_credit.verifiers.isolation` says what each level adds; without one it is refused.
+    - The code never sees the tests, an expected value or the way to the result. It sees what a test passes to it.
+    - An outcome is the judge's. An object of the solution equals no plain data, whatever it says of itself.
+    - What can change is one thing on both sides: identity, and changes in place, are as in one interpreter.
+    - Nothing of a run is left after it: no process, file, flag or lock.
+
     Safe to call from many threads; as many runs go on at once as there are processors.
 
     Args:
         code: the solution, as text or as the bytes of a source file.
         tests: snippets of Python, each of which passes if it raises nothing. The tests do not share variables.
         setup: Python that both sides run first: imports, helpers, fixtures. The solution can read it. What it defines
-            stands for the tests, whatever the solution defines by the same name; only the entry point, and classes
-            that the setup defines, are the solution's, because their objects are passed to it.
+            stands for the tests, whatever the solution defines by the same name; only the entry point, and a class
+            that the solution defines anew, are the solution's.
         entry_point: the function under test. Only this may have the name of a built-in function.
         limits: what the run may use; `Limits()` if left out.
         seed: of Python's `random` on both sides.

@@ -17,7 +17,8 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-from hf_credit.verifiers.answers import FUNCTIONS, TEXT_GROUP, flat
+from hf_credit.verifiers.answers import TEXT_GROUP, flat
+from hf_credit.verifiers.numerals import FUNCTIONS
 
 MAX_TEXT = 1_000_000
 """Characters of a reply; a longer one has no answer."""

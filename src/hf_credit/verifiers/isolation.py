@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import sys
 from dataclasses import dataclass
 
 from hf_credit.verifiers.keepers import KEEPERS, KeeperError
 from hf_credit.verifiers.sandbox.confinement import LANDLOCK, NAMESPACES, NONE
 
+logger = logging.getLogger(__name__)
+
 _GUARANTEES = {
     NAMESPACES: (
         "no network, and no device for one",
         "no file but the standard library, read-only, and a scratch folder in memory that ends with the run",
         "a process table, user and mounts of its own; no other process can be seen or signalled",
+        "where root asks, the code runs as nobody",
         "no new process or thread; system calls limited to a list; no right left or to be gained",
         "limits of address space, processor time, wall-clock time, files and messages",
     ),
     LANDLOCK: (
         "no network",
         "no file may be opened but the standard library, read-only; that other files exist can be seen",
-        "no signal to another process, though it runs as the same user",
+        "no signal to another process",
+        "where root asks, the code runs as nobody; where another user asks, as that user",
         "no new process or thread; system calls limited to a list; no right left or to be gained",
         "limits of address space, processor time, wall-clock time, files and messages",
     ),
@@ -86,6 +91,8 @@ class Isolation:
 def isolation() -> Isolation:
     """The best isolation of this machine, tried out once: confined code attempts what it must not be able to do.
 
+    A machine that does not give the best level is told of in a warning of this module's logger, with the reason.
+
     Levels, best first: `"namespaces"` (Linux with unprivileged user namespaces), `"landlock"` (Linux 5.13 or later
     without them), `"none"` (other systems, and machines that permit neither).
     """
@@ -93,9 +100,14 @@ def isolation() -> Isolation:
     for level in (NAMESPACES, LANDLOCK):
         reason = tried(level)
         if reason is None:
-            return Isolation(level, _GUARANTEES[level], tuple(missing))
+            break
         missing.append((level, reason))
-    return Isolation(NONE, (), tuple(missing))
+    else:
+        level = NONE
+    if missing:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing)
+        logger.warning("Code is confined at level %r, because this machine does not give better (%s).", level, reasons)
+    return Isolation(level, _GUARANTEES[level], tuple(missing))
 
 
 @functools.cache

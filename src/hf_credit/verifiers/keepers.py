@@ -141,7 +141,10 @@ class Keeper:
 
 @contextlib.contextmanager
 def _files(*contents: bytes) -> Iterator[list[int]]:
-    """Files without a name, in memory where the system has them."""
+    """Files without a name, in memory where the system has them, and a null device for each of the two processes.
+
+    The device is opened here for each run, because whoever shares an opened file shares its flags.
+    """
     descriptors: list[int] = []
     try:
         for content in contents:
@@ -154,6 +157,8 @@ def _files(*contents: bytes) -> Iterator[list[int]]:
             while view:
                 view = view[os.write(descriptors[-1], view) :]
             os.lseek(descriptors[-1], 0, os.SEEK_SET)
+        for _ in range(2):
+            descriptors.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         yield descriptors
     finally:
         for descriptor in descriptors:

@@ -151,6 +151,23 @@ UNCONTROLLED = {
     "raise an error of a strange name": (
         "Sly = type('\\ud800\\n\\x1b[2J', (Exception,), {})\ndef add(a, b):\n    raise Sly('\\ud800\\0\\x1b[2J')"
     ),
+    "change what was never passed": (
+        "import os, json\ndef add(a, b):\n    for number in range(3, 64):\n        for n in (0, 1, 2, 3, -1):\n"
+        "            body = json.dumps(['value', 5, [[n, None, ['list', 5]]]]).encode()\n            try:\n"
+        "                os.write(number, len(body).to_bytes(4, 'big') + body)\n            except OSError:\n"
+        "                pass\n    return 'wrong'"
+    ),
+    "answer with any difference": (
+        "class Any:\n    def __getattr__(self, name):\n        return self\n    def __sub__(self, other):\n        return self\n"
+        "    __rsub__ = __sub__\n    def __abs__(self):\n        return 0.0\n    __float__ = __abs__\n"
+        "    def __lt__(self, other):\n        return True\n    def __ne__(self, other):\n        return True\n"
+        "    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef add(a, b):\n    return Any()"
+    ),
+    "be a class with any difference": (
+        "class add:\n    def __init__(self, a, b):\n        pass\n    def __sub__(self, other):\n        return self\n"
+        "    __rsub__ = __sub__\n    def __abs__(self):\n        return 0.0\n    __float__ = __abs__\n"
+        "    def __eq__(self, other):\n        return True\n    __hash__ = None"
+    ),
     "return itself": "def add(a, b):\n    return add",
     "return the arguments' list": "def add(a, b):\n    return [a, b]",
     "return a generator": "def add(a, b):\n    yield a + b",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from hf_credit.verifiers.code import run_tests
 from hf_credit.verifiers.isolation import tried
-from hf_credit.verifiers.sandbox.confinement import LANDLOCK, NAMESPACES, SCRATCH, standard_library
+from hf_credit.verifiers.sandbox.confinement import LANDLOCK, NAMESPACES, NOBODY, SCRATCH, _readable, standard_library
 
 LOOK = """
 import json, os, resource
@@ -69,6 +72,31 @@ def test_limits_hold_and_cannot_be_raised(level: str) -> None:
     assert found["files"] == [64, 64]
     assert found["core"] == [0, 0]
     assert found["time"] == [16, 16]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("level", [NAMESPACES, LANDLOCK])
+def test_code_that_root_has_run_is_nobodys(level: str) -> None:
+    need(level)
+    found = looked(level)
+    assert (found["user"], found["groups"]) == (NOBODY, [NOBODY, NOBODY])
+
+
+@pytest.mark.parametrize("level", [NAMESPACES, LANDLOCK])
+def test_modules_that_are_imported_late_are_found_by_whoever_runs_the_code(level: str) -> None:
+    need(level)
+    code = "def late():\n    import json.tool, xml.dom.minidom\n    return xml.dom.minidom.__name__"
+    assert run_tests(code, ["assert late() == 'xml.dom.minidom'"], level=level).score == 1
+
+
+def test_a_link_that_leads_nowhere_is_no_part_of_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module.py").touch()
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "sitecustomize.py").symlink_to(tmp_path / "missing" / "sitecustomize.py")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert _readable() == [str(tmp_path / "module.py")]
 
 
 def test_the_scratch_is_kept_for_a_run_and_not_for_the_next() -> None:

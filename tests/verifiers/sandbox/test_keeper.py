@@ -55,6 +55,31 @@ def test_a_solver_has_two_pipes_and_nothing_else() -> None:
     )
 
 
+FLAGS = """
+import fcntl, os
+def flags():
+    found = [fcntl.fcntl(number, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK) for number in (0, 1, 2)]
+    fcntl.fcntl(1, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)
+    return found
+def lock():
+    fcntl.flock(1, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def lock_a_part():
+    fcntl.lockf(1, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+def test_flags_of_the_null_device_are_those_of_one_process_alone() -> None:
+    own = "import fcntl, os\nassert not fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK)"
+    for _ in range(2):
+        assert run_tests(FLAGS, ["assert flags() == [0, 0, 0]", own], level=LEVEL).score == 1
+
+
+@pytest.mark.parametrize("call", ["lock", "lock_a_part"])
+def test_the_null_device_cannot_be_locked(call: str) -> None:
+    test = f"try:\n    {call}()\nexcept PermissionError:\n    pass\nelse:\n    raise ValueError"
+    assert run_tests(FLAGS, [test], level=LEVEL).outcomes[0].message == ""
+
+
 def test_time_is_counted_for_each_test_and_not_for_their_sum() -> None:
     code = (
         "import time\ndef work():\n    end = time.process_time() + 0.15\n"

@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hf_credit.verifiers.sandbox import landlock, seccomp
@@ -31,7 +32,8 @@ _NEWNS, _NEWUSER, _NEWPID = 0x00020000, 0x10000000, 0x20000000
 _NEWUTS, _NEWIPC, _NEWNET, _NEWCGROUP = 0x04000000, 0x08000000, 0x40000000, 0x02000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
-_PDEATHSIG, _DUMPABLE, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 24, 38, 47
+_PDEATHSIG, _DUMPABLE, _KEEPCAPS, _CAPBSET_DROP, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 4, 8, 24, 38, 47
+_CAP_DAC_READ_SEARCH, _CAP_VERSION = 2, 0x20080522
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
@@ -62,12 +64,24 @@ def standard_library() -> list[str]:
 
 
 def _readable() -> list[str]:
-    """The standard library's files and folders, without what others installed among them."""
+    """The standard library's files and folders, without what others installed among them.
+
+    A link that leads nowhere is left out: Debian's own Python has one to a file below /etc, which is not there in a
+    root folder of our own.
+    """
     found = []
     for folder in standard_library():
         with os.scandir(folder) as entries:
             found += [entry.path for entry in entries if entry.name not in ("site-packages", "dist-packages")]
-    return found
+    return [path for path in found if os.path.exists(path)]
+
+
+def _open_to_all(folder: str) -> bool:
+    """Whether every user may read a folder, which takes that he may pass all above it."""
+    if not os.stat(folder).st_mode & 0o4:
+        return False
+    above = [folder, *map(str, Path(folder).parents)]
+    return all(os.stat(path).st_mode & 0o1 for path in above)
 
 
 class Confinement:
@@ -88,6 +102,7 @@ class Confinement:
         self.level = level
         self._libc = library()
         self._nobody = False
+        self._pass_folders = False
         self._rules: dict[bool, int] = {}
 
     # In the keeper
@@ -114,12 +129,18 @@ class Confinement:
             OSError: the machine does not permit it.
         """
         if self.level == NAMESPACES:
+            if not named and self._user == 0:
+                raise OSError(errno.EPERM, "root's code must run as nobody, and the machine lets nobody be named")
             if not named:
                 self._name_users()
             self._nobody = named
             self._own_root()
-        if self.level == LANDLOCK and landlock.version(self._libc) < 1:
-            raise OSError(errno.ENOSYS, "the kernel has no Landlock")
+        if self.level == LANDLOCK:
+            if landlock.version(self._libc) < 1:
+                raise OSError(errno.ENOSYS, "the kernel has no Landlock")
+            self._nobody = os.geteuid() == 0
+            # The right that reads root's private folders is kept only where Python itself lies in one.
+            self._pass_folders = self._nobody and not all(map(_open_to_all, standard_library()))
         if self.level != NONE and landlock.version(self._libc) > 0:
             scratch = os.path.dirname(SCRATCH) if self.level == NAMESPACES else None
             self._rules = {
@@ -221,13 +242,17 @@ class Confinement:
 
     def _drop_rights(self) -> None:
         libc = self._libc
+        kept = 1 << _CAP_DAC_READ_SEARCH if self._pass_folders else 0
         if self._nobody:
+            _check(libc.prctl(_KEEPCAPS, 1 if kept else 0, 0, 0, 0), "prctl")
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
         libc.prctl(_CAP_AMBIENT, 4, 0, 0, 0)
-        header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-        _check(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+        header = (ctypes.c_uint32 * 2)(_CAP_VERSION, 0)
+        if libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept)) != 0:
+            why = "capset" if not kept else f"nobody may not read {sys.prefix}; install Python where all users may"
+            raise OSError(ctypes.get_errno(), why)
         _check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
         _check(libc.prctl(_DUMPABLE, 0, 0, 0, 0), "prctl")
         self._die_with_the_keeper()  # a change of user has undone it

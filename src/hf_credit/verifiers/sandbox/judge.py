@@ -1,25 +1,28 @@
 """The process that holds the tests and runs them. Functions of the solution are stand-ins that ask the solver.
 
 Values come back as plain data of exact built-in types, so `==` in a test is Python's own. What is no plain data is a
-`Remote`, which is equal to itself and nothing else.
+`Remote`, which equals no plain data.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import functools
 import importlib
 import json
 import os
 import random
 import sys
 import types
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hf_credit.verifiers.sandbox import solver, wire
+from hf_credit.verifiers.sandbox import solver, standins, tables, wire
+from hf_credit.verifiers.sandbox.standins import Remote
 
 NAME = "tests"
 PASSED, FAILED, ERROR, MEMORY, GONE = "p", "f", "e", "m", "x"
@@ -35,18 +38,26 @@ class Link:
     """Questions to the solver, and its answers."""
 
     def __init__(self, read: int, write: int, desk: Desk) -> None:
-        self._read, self._write, self._desk = read, write, desk
+        self._read_end, self._write_end, self._desk = read, write, desk
         self._passed: list[Any] = []  # functions of the tests
         self._exceptions: dict[str, type[Exception]] = {}
+        self._by_identity: frozenset[str] = frozenset()
+        self._remotes: weakref.WeakValueDictionary[int, Remote] = weakref.WeakValueDictionary()
+        self._kin: dict[int, Any] = {}
+        self._table = tables.Table(0)
+        self._dropped: list[int] = []
+        self._stale = self._reading = False
 
-    def first(self) -> dict[str, tuple[str | None, type[Exception] | None]]:
+    def first(self) -> tuple[dict[str, tuple[str | None, type[Exception] | None]], list[str]]:
         """The solution's names, once it is loaded, each with its module's where it is a module, and with an exception
-        of the judge's own where it is one."""
+        of the judge's own where it is one; and the classes of the setup that are still the setup's."""
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
-        names = rest[0] if kind == "ready" and len(rest) == 1 else None
+        names, classes = rest if kind == "ready" and len(rest) == 2 else (None, None)
         if not isinstance(names, list) or not all(isinstance(one, list) and len(one) == 3 for one in names):
+            raise wire.WireError("the answer is no list of names")
+        if not isinstance(classes, list):
             raise wire.WireError("the answer is no list of names")
         return {
             str(name): (
@@ -54,7 +65,19 @@ class Link:
                 None if lineage is None else self._exception(lineage),
             )
             for name, module, lineage in names
-        }
+        }, [name for name in classes if type(name) is str]
+
+    def share(self, name: str, kind: type) -> None:
+        """Lets both sides hold the objects of a class of the setup."""
+        self._table.classes[name] = kind
+
+    def know(self, name: str, kind: type[Exception]) -> None:
+        """Lets an exception of the setup be the judge's own."""
+        self._exceptions[name] = kind
+
+    def compare_by_identity(self, names: Iterable[str]) -> None:
+        """Lets objects of these classes equal themselves only: the setup's, as the solution has redefined them."""
+        self._by_identity = frozenset(names)
 
     def ask(self, operation: str, *operands: Any) -> Any:
         """The value of an operation in the solver.
@@ -63,27 +86,38 @@ class Link:
             Exception: the one that the operation raised there.
             wire.WireError: an operand cannot be passed, or the answer is no plain data.
         """
-        frame = wire.pack([operation, *[self._encode(operand) for operand in operands]])
-        try:
-            wire.send(self._write, frame)
-        except OSError:
-            self._desk.solver_gone("the solution's process has ended")
+        if self._reading:
+            raise wire.WireError("the answer asks a question")
+        self._send(operation, operands)
         kind, *rest = self._receive()
         while kind == "callback":
             self._call_back(rest)
             kind, *rest = self._receive()
-        if kind == "raise":
+        if kind in ("raise", "unread"):
+            self._stale |= kind == "unread"
             self._raise(rest, ends=operation == "next")
         if kind != "value" or len(rest) != 2:
             raise wire.WireError("the answer is no message")
-        value = self._decode(rest[0])
-        if operation == "call" and rest[1] is not None:
-            _change(operands[1], self._decode(rest[1]))
+        (value,) = self._take(rest[1], rest[0], operands if operation == "call" else ())
         return value
+
+    def _send(self, word: str, operands: Sequence[Any]) -> None:
+        self._dropped += self._table.sweep()
+        if self._stale:
+            self._table.clear()
+        message = tables.Message(self._table, self._number_of, lambda value: None, self._written)
+        written = [message.value(operand) for operand in operands]
+        frame = wire.pack([word, written, message.changes(), None if self._stale else self._dropped])
+        try:
+            wire.send(self._write_end, frame)
+        except OSError:
+            self._desk.solver_gone("the solution's process has ended")
+        message.sent()
+        self._dropped, self._stale = [], False
 
     def _receive(self) -> list[Any]:
         try:
-            message = wire.unpack(wire.receive(self._read))
+            message = wire.unpack(wire.receive(self._read_end))
         except (EOFError, OSError):
             self._desk.solver_gone("the solution's process has ended")
         except wire.WireError as error:  # what follows cannot be read either
@@ -92,19 +126,36 @@ class Link:
             raise wire.WireError("the answer is no message")
         return message
 
+    def _take(self, changes: Any, *data: Any) -> list[Any]:
+        """Values of the solver, after what has changed there is taken over; the last are the operands of a call."""
+        *written, operands = data
+        self._reading = True
+        try:
+            self._table.read(changes, self._decode, functools.partial(standins.kin, self))
+            return [self._returned(one, operands) for one in written]
+        except BaseException:
+            self._stale = True  # the two sides no longer agree
+            raise
+        finally:
+            self._reading = False
+
+    def _returned(self, data: Any, operands: Sequence[Any]) -> Any:
+        if operands and type(data) is list and len(data) == 2 and data[0] == "argument":
+            passed = [*operands[1], *(value for _, value in operands[2])]
+            if type(data[1]) is int and 0 <= data[1] < len(passed):
+                return passed[data[1]]
+        return self._decode(data, self._table.at)
+
     def _call_back(self, called: list[Any]) -> None:
         """Calls a function of the test for the solution, which learns what it returns or raises."""
-        if len(called) != 3 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
+        if len(called) != 4 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
             self._desk.solver_gone("the answer is no message")
         try:
-            arguments, keywords = self._decode(called[1]), self._decode(called[2])
-            frame = wire.pack(["returned", self._encode(self._passed[called[0]](*arguments, **keywords))])
+            arguments, keywords = self._take(called[3], called[1], called[2], ())
+            result = self._passed[called[0]](*arguments, **dict(keywords))
+            self._send("returned", [result])
         except BaseException as error:
-            frame = solver.raised(error)
-        try:
-            wire.send(self._write, frame)
-        except OSError:
-            self._desk.solver_gone("the solution's process has ended")
+            self._send("raise", [*solver.lineage(type(error), NAME), solver.text_of(error)])
 
     def _exception(self, lineage: Any) -> type[Exception] | None:
         """What stands here for an exception of the solution, `None` for one that is none of Python's ordinary ones."""
@@ -117,13 +168,14 @@ class Link:
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, special):
             return None
         for name in reversed(own):
-            kind = self._exceptions.setdefault(name, type(name, (kind,), {}))
+            kind = self._exceptions.setdefault(name, type(name, (kind,), {"__module__": NAME}))
         return kind
 
     def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
-        if len(described) != 2 or not isinstance(described[0], list) or not isinstance(described[1], str):
+        if len(described) != 3 or not isinstance(described[0], list) or not isinstance(described[1], str):
             raise wire.WireError("the answer is no message")
-        lineage, text = described
+        lineage, text, changes = described
+        self._take(changes, ())
         if ends and lineage[-1:] == ["StopIteration"]:
             raise StopIteration
         kind = self._exception(lineage)
@@ -131,13 +183,14 @@ class Link:
             raise SolverError(f"{lineage[0]}: {text}")
         try:
             error = kind(text)
-        except TypeError:  # a UnicodeError wants more than a text
-            error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{lineage[0]}: {text}")
+        except Exception:  # a UnicodeError wants more than a text, and so may a class of the setup
+            if kind.__module__ == NAME:
+                error = kind.__new__(kind)
+                error.args = (text,)
+            else:
+                error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{lineage[0]}: {text}")
         error.by_solver = True  # type: ignore[attr-defined]
         raise error
-
-    def _encode(self, value: Any) -> Any:
-        return wire.encode(value, self._number_of)
 
     def _number_of(self, value: Any) -> list[Any]:
         if isinstance(value, Remote):
@@ -150,87 +203,46 @@ class Link:
         self._passed.append(value)
         return ["passed", len(self._passed) - 1]
 
-    def _decode(self, data: Any) -> Any:
-        return wire.decode(data, self._remote)
+    def _written(self, value: Any, plain: Callable[[], Any]) -> Any:
+        number = vars(value).get("_hf_credit_number") if standins.is_kin(value) else None
+        return None if number is None else ["object", number]
 
-    def _remote(self, data: list[Any]) -> Any:
-        if len(data) == 2 and data[0] == "passed" and type(data[1]) is int and 0 <= data[1] < len(self._passed):
-            return self._passed[data[1]]
-        if len(data) != 3 or data[0] != "object" or type(data[1]) is not int or type(data[2]) is not str:
+    def _decode(self, data: Any, at: Callable[[list[Any]], Any]) -> Any:
+        return wire.decode(data, lambda tagged: self._other(tagged, at))
+
+    def _other(self, data: list[Any], at: Callable[[list[Any]], Any]) -> Any:
+        tag, number, *rest = data if len(data) > 1 else (None, None)
+        if tag == "at":
+            return at(data)
+        if type(number) is not int:
             raise wire.WireError("the answer is no plain data")
-        return Remote(self, data[1], data[2])
+        if tag == "passed" and not rest and 0 <= number < len(self._passed):
+            return self._passed[number]
+        if tag == "kin" and len(rest) == 2:
+            return self._kin_of(number, rest[0], self._decode(rest[1], at))
+        if tag != "object" or len(rest) != 2 or type(rest[0]) is not str or type(rest[1]) not in (int, type(None)):
+            raise wire.WireError("the answer is no plain data")
+        found = self._remotes.get(number)
+        if found is None:
+            found = Remote(self, number, rest[0], rest[1], rest[0] in self._by_identity)
+            self._remotes[number] = found
+        return found
 
-
-class Remote:
-    """An object of the solution that is no plain data and stays in the solver."""
-
-    __slots__ = ("__kind", "__link", "__number")
-
-    def __init__(self, link: Link, number: int, kind: str) -> None:
-        for name, value in (("link", link), ("number", number), ("kind", kind)):
-            object.__setattr__(self, f"_Remote__{name}", value)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.__link.ask("call", self, list(arguments), keywords)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.__link.ask("get", self, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__link.ask("set", self, name, value)
-
-    def __iter__(self) -> Iterator[Any]:
-        walker = self.__link.ask("iter", self)
-        return walker if isinstance(walker, Remote) else iter(walker)
-
-    def __next__(self) -> Any:
-        return self.__link.ask("next", self)
-
-    def __len__(self) -> int:
-        return int(self.__link.ask("len", self))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.__link.ask("item", self, key)
-
-    def __contains__(self, item: Any) -> bool:
-        return bool(self.__link.ask("contains", self, item))
-
-    def __bool__(self) -> bool:
-        return bool(self.__link.ask("bool", self))
-
-    def __str__(self) -> str:
-        return str(self.__link.ask("str", self))
-
-    def __repr__(self) -> str:
-        return str(self.__link.ask("repr", self))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Remote) and other.__number == self.__number
-
-    def __hash__(self) -> int:
-        return hash(self.__number)
-
-
-def _change(arguments: list[Any], now: Any) -> None:
-    """Carries changes made in place over to the test's own arguments."""
-    if type(now) is not list or len(now) != len(arguments):
-        return
-    for own, new in zip(arguments, now, strict=True):
-        if type(own) is not type(new) or (type(own) in _CHANGED and own == new):
-            continue
-        if isinstance(own, list | bytearray):
-            own[:] = new
-        elif isinstance(own, dict | set):
-            own.clear()
-            own.update(new)
-        elif isinstance(own, deque):
-            own.clear()
-            own.extend(new)
-
-
-_CHANGED = (list, bytearray, dict, set, deque)
+    def _kin_of(self, number: int, described: Any, plain: Any) -> Any:
+        """Plain data that cannot change, of a class of the solution."""
+        if type(plain) in wire.CHANGING or wire.base_of(plain) is not type(plain):
+            raise wire.WireError("the answer is no plain data")
+        known = self._kin.get(number)
+        if known is not None and type(known).__mro__[1] is type(plain) and known == plain:
+            return known
+        kind = standins.kin(self, type(plain), described)
+        try:
+            made = kind(plain)
+        except TypeError:  # a date, which is made of its parts
+            return plain
+        vars(made)["_hf_credit_number"] = number
+        self._kin[number] = made
+        return made
 
 
 @dataclass(frozen=True)
@@ -270,6 +282,18 @@ def mentioned(snippets: Sequence[str]) -> set[str]:
     return found
 
 
+def bound(snippet: str) -> set[str]:
+    """The names that some Python gives a value, outside of functions and classes."""
+    found = set()
+    for statement in ast.parse(snippet).body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(statement.name)
+        elif not isinstance(statement, ast.Import | ast.ImportFrom):
+            nodes = ast.walk(statement)
+            found |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return found
+
+
 def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str | None) -> dict[str, Any]:
     """The names that the tests see.
 
@@ -277,30 +301,59 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     what the setup defines is the setup's own; else a solution could redefine the tools that a test judges it with.
     Only classes that the setup defines are the solver's, because objects of them are passed to and fro.
     """
-    defined = link.first()
+    defined, classes = link.first()
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
     names: dict[str, Any] = vars(module)
     names["__builtins__"] = builtins
-    wanted = mentioned([*snippets, setup])
-    for name in sorted(defined.keys() & wanted):
-        origin, exception = defined[name]
-        if origin is not None:
-            if origin.partition(".")[0] in sys.stdlib_module_names:
-                names[name] = importlib.import_module(origin)
-        elif not hasattr(builtins, name):
-            names[name] = exception or link.ask("global", name)
+    wanted = defined.keys() & mentioned([*snippets, setup])
     try:
-        for statement in solver.statements(setup):
-            if statement.defines in defined:
-                names[statement.defines] = link.ask("global", statement.defines)
-            else:
+        statements = solver.statements(setup)
+        later = bound(setup)  # of the setup's own values, which the solver has too, the judge's are taken
+        for name in sorted(wanted - later):
+            _take(link, name, defined[name], names)
+        own = {statement.defines for statement in statements if statement.defines is not None}
+        link.compare_by_identity(own - {entry_point})
+        for statement in statements:
+            given = statement.defines
+            if given is None or given not in defined:
                 exec(statement.code, names)
+            elif not _run_class(link, statement, names, given in classes and given != entry_point):
+                names[given] = defined[given][1] or link.ask("global", given)
+        for name in sorted((wanted & later) - names.keys()):
+            _take(link, name, defined[name], names)
     except Exception as error:
         raise RuntimeError(f"the setup failed with {type(error).__name__}: {error}") from None
     if entry_point in defined:
         names[entry_point] = link.ask("global", entry_point)
     return names
+
+
+def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]) -> None:
+    """Lets the tests see a name of the solution."""
+    origin, exception = described
+    if origin is not None:
+        if origin.partition(".")[0] in sys.stdlib_module_names:
+            names[name] = importlib.import_module(origin)
+    elif not hasattr(builtins, name):
+        names[name] = exception or link.ask("global", name)
+
+
+def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], shared: bool) -> bool:
+    """Whether the judge has a class of the setup of its own: of exceptions, or with objects that both sides hold."""
+    name = str(statement.defines)
+    before = names.pop(name, None)
+    with contextlib.suppress(Exception):
+        exec(statement.code, names)
+    kind: Any = names.get(name)
+    if solver.is_exception(kind) and issubclass(kind, Exception):
+        link.know(name, kind)
+    elif shared and tables.sharable(name, kind, NAME):
+        link.share(name, kind)
+    else:
+        names[name] = before
+        return False
+    return True
 
 
 def run_test(source: str, number: int, names: Mapping[str, Any]) -> tuple[str, str]:

@@ -114,11 +114,12 @@ class Attempt:
         self._bounds = Bounds(request["memory_bytes"], request["cpu_seconds"], request["scratch_bytes"])
         to_solver, to_judge, status = os.pipe(), os.pipe(), os.pipe()
         self.status = status[0]
-        code, tests, report = files
+        code, tests, report, *nulls = files
         self._pids: list[int] = []
         try:
-            self._start(True, status[1], (code, to_solver[0], to_judge[1]), SOLVER_CONFINED)
-            self._start(False, status[1], (tests, to_judge[0], to_solver[1], status[1], report), JUDGE_CONFINED)
+            self._start(True, status[1], nulls[0], (code, to_solver[0], to_judge[1]), SOLVER_CONFINED)
+            handed = (tests, to_judge[0], to_solver[1], status[1], report)
+            self._start(False, status[1], nulls[1], handed, JUDGE_CONFINED)
         except OSError:
             self.end()
             raise
@@ -126,7 +127,7 @@ class Attempt:
             for descriptor in (*to_solver, *to_judge, status[1]):
                 os.close(descriptor)
 
-    def _start(self, scratch: bool, status: int, keep: tuple[int, ...], confined: str) -> None:
+    def _start(self, scratch: bool, status: int, null: int, keep: tuple[int, ...], confined: str) -> None:
         pid = self._confinement.fork(scratch)
         if pid:
             self._pids.append(pid)
@@ -134,6 +135,8 @@ class Attempt:
         code = 1
         try:
             try:
+                for descriptor in (0, 1, 2):
+                    os.dup2(null, descriptor)  # flags that it sets are no one else's
                 self._confinement.enter(self._bounds, scratch)
                 _close_all_but(*keep, status)
                 os.write(status, confined.encode())

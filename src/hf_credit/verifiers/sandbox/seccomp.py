@@ -43,7 +43,6 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "epoll_ctl": (233, 21),
     "epoll_wait": (232, None),
     "epoll_pwait": (281, 22),
-    "flock": (73, 32),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
     # files, whose reach is limited by other means
@@ -139,8 +138,9 @@ CHECKED: dict[str, tuple[int, int, int]] = {
     "fcntl": (72, 25, 1),
     "ioctl": (16, 29, 1),
 }
-# Duplicate, flags and locks: F_DUPFD to F_SETLKW, F_DUPFD_CLOEXEC. F_SETOWN, F_SETSIG and F_SETPIPE_SZ are not there.
-FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
+# Duplicate and flags: F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC. F_SETOWN, F_SETSIG and F_SETPIPE_SZ are not there, nor are
+# locks, which would be seen by every process that has the same file open, of other runs and of the machine.
+FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)
 # What open() and isatty() ask: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. TIOCSTI is not there.
 IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 

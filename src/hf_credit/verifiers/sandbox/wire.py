@@ -6,6 +6,7 @@
 Nothing in it can name code. A value of a subclass is written as its base class, so that an equality, a length or an
 order that a solution has defined for itself never reaches a test; a value that is no plain data stays where it is, and
 only its number travels. Reading is strict: whatever was not written by `encode` raises `WireError`, however hostile.
+Where both sides must hold the same list, not two equal ones, `tables` writes its number instead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import collections
 import datetime
 import decimal
 import fractions
+import functools
 import json
 import os
 from array import array
@@ -36,7 +38,10 @@ class WireError(ValueError):
     """What is to be sent is no plain data, or what came is none."""
 
 
-def encode(value: Any, other: Callable[[Any], Any] | None = None) -> Any:
+Other = Callable[[Any], Any]
+
+
+def encode(value: Any, other: Other | None = None, kept: Other | None = None) -> Any:
     """Plain data as JSON's own types.
 
     Args:
@@ -44,36 +49,64 @@ def encode(value: Any, other: Callable[[Any], Any] | None = None) -> Any:
             Counter, defaultdict, OrderedDict, Fraction, Decimal, array, date, time, datetime, timedelta, slice,
             Ellipsis, NotImplemented or a built-in type; also a subclass of these.
         other: what to write for anything else.
+        kept: what to write for data that can change and for a value of a subclass, `None` to write it as plain data.
 
     Raises:
         WireError: the value is something else, too deep or contains itself.
     """
-    return _encode(value, other or _refuse, 0)
+    return _encode(value, other or _refuse, kept, 0)
+
+
+def content(value: Any, other: Other, kept: Other | None = None) -> Any:
+    """What `encode` writes for a value of a plain class or a subclass; `kept` is asked about what is in it only."""
+    base = base_of(value)
+    if base in _PLAIN:
+        return _encode(_PLAIN[base](value), other, kept, 0)
+    return _WRITERS[base](value, lambda item: _encode(item, other, kept, 1))
+
+
+def base_of(value: Any) -> Any:
+    """The plain class that a value is of, itself or through a subclass; `None` if it is no plain data."""
+    kind: Any = type(value)
+    return _base_of(kind)
+
+
+@functools.lru_cache(maxsize=512)
+def _base_of(kind: Any) -> Any:
+    if kind in _WRITERS or kind in _PLAIN:
+        return kind
+    return next((base for base in _BASES if issubclass(kind, base)), None)
 
 
 def _refuse(value: Any) -> Any:
     raise WireError(f"only plain data can be passed, got {type(value).__name__}")
 
 
-def _encode(value: Any, other: Callable[[Any], Any], depth: int) -> Any:
+def _encode(value: Any, other: Other, kept: Other | None, depth: int) -> Any:
     if depth > DEPTH:
         raise WireError(f"data may be nested {DEPTH} deep at most")
     kind = type(value)
-    if value is None or kind is bool or kind is str or kind is float:
+    if value is None or kind is bool or kind is float:
+        return value
+    if kind is str:
+        if len(value) > MESSAGE_BYTES:
+            raise WireError(f"a message may have {MESSAGE_BYTES} bytes at most, got a text of {len(value)} characters")
         return value
     if kind is int:
         return value if -_SMALL < value < _SMALL else ["int", hex(value)]
     write = _WRITERS.get(kind)
+    if write is None and isinstance(value, type):
+        return ["type", _NAMES[value]] if value in _NAMES else other(value)
+    if kept is not None and (write is None or kind in CHANGING) and (written := kept(value)) is not None:
+        return written
     if write is None:
-        if isinstance(value, type):
-            return ["type", _NAMES[value]] if value in _NAMES else other(value)
-        base = next((base for base in _BASES if isinstance(value, base)), None)
+        base = base_of(value)
         if base is None:
             return other(value)
         if base in _PLAIN:
-            return _encode(_PLAIN[base](value), other, depth)
+            return _encode(_PLAIN[base](value), other, kept, depth)
         write = _WRITERS[base]
-    return write(value, lambda item: _encode(item, other, depth + 1))
+    return write(value, lambda item: _encode(item, other, kept, depth + 1))
 
 
 def _pairs(value: dict[Any, Any], inner: Callable[[Any], Any], base: Any = dict) -> list[Any]:
@@ -91,6 +124,24 @@ def _fields(tag: str, *names: str) -> Callable[[Any, Callable[[Any], Any]], list
     return lambda value, inner: [tag, *[inner(getattr(value, name)) for name in names]]
 
 
+def _seconds(span: datetime.timedelta | None) -> list[int]:
+    if span is None:
+        raise WireError("a time zone must know its offset to be passed")
+    return [span.days, span.seconds, span.microseconds]
+
+
+def _moment(tag: str, *names: str) -> Callable[[Any, Callable[[Any], Any]], list[Any]]:
+    """A zone that is more than an offset is written as the offset that it has then."""
+
+    def write(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
+        zone = value.tzinfo
+        if zone is not None and type(zone) is not datetime.timezone:
+            zone = datetime.timezone(datetime.timedelta(*_seconds(value.utcoffset())), str(value.tzname()))
+        return [tag, *[inner(getattr(value, name)) for name in names], value.fold, inner(zone)]
+
+    return write
+
+
 _CLOCK = ("hour", "minute", "second", "microsecond")
 _DAY = ("year", "month", "day")
 _WRITERS: dict[Any, Callable[[Any, Callable[[Any], Any]], list[Any]]] = {
@@ -100,7 +151,7 @@ _WRITERS: dict[Any, Callable[[Any, Callable[[Any], Any]], list[Any]]] = {
     frozenset: _counted("frozenset", frozenset),
     collections.OrderedDict: lambda value, inner: ["ordered", *_pairs(value, inner, collections.OrderedDict)],
     collections.Counter: lambda value, inner: ["counter", *_pairs(value, inner)],
-    collections.defaultdict: lambda value, inner: ["default", *_pairs(value, inner)],
+    collections.defaultdict: lambda value, inner: ["default", inner(value.default_factory), *_pairs(value, inner)],
     dict: lambda value, inner: ["dict", *_pairs(value, inner)],
     collections.deque: lambda value, inner: ["deque", value.maxlen, *[inner(item) for item in value]],
     bytes: lambda value, inner: ["bytes", bytes.hex(value)],
@@ -111,9 +162,10 @@ _WRITERS: dict[Any, Callable[[Any, Callable[[Any], Any]], list[Any]]] = {
     fractions.Fraction: _fields("fraction", "numerator", "denominator"),
     decimal.Decimal: lambda value, inner: ["decimal", decimal.Decimal.__str__(value)],
     array: lambda value, inner: ["array", value.typecode, *[inner(item) for item in value]],
-    datetime.datetime: _fields("datetime", *_DAY, *_CLOCK),
+    datetime.datetime: _moment("datetime", *_DAY, *_CLOCK),
     datetime.date: _fields("date", *_DAY),
-    datetime.time: _fields("time", *_CLOCK),
+    datetime.time: _moment("time", *_CLOCK),
+    datetime.timezone: lambda value, inner: ["zone", *_seconds(value.utcoffset(None)), value.tzname(None)],
     datetime.timedelta: _fields("timedelta", "days", "seconds", "microseconds"),
     type(...): lambda value, inner: ["constant", "Ellipsis"],
     type(NotImplemented): lambda value, inner: ["constant", "NotImplemented"],
@@ -121,6 +173,14 @@ _WRITERS: dict[Any, Callable[[Any, Callable[[Any], Any]], list[Any]]] = {
 _PLAIN: dict[Any, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 _PLAIN[str] = lambda value: "".join(str.__iter__(value))
 _BASES = (*_PLAIN, *(base for base in _WRITERS if base not in (type(...), type(NotImplemented))))
+
+CHANGING = frozenset(
+    {
+        *(list, set, bytearray, array, collections.deque),
+        *(dict, collections.OrderedDict, collections.Counter, collections.defaultdict),
+    }
+)
+"""The plain classes whose values can change."""
 
 
 def decode(data: Any, other: Callable[[Any], Any] | None = None) -> Any:
@@ -209,6 +269,30 @@ def _read_slice(data: list[Any], inner: Callable[[Any], Any]) -> slice:
     return slice(start, stop, step)
 
 
+def _read_default(data: list[Any], inner: Callable[[Any], Any]) -> Any:
+    factory, *pairs = data
+    made: Any = inner(factory)
+    return _read_pairs(lambda: collections.defaultdict(made))(pairs, inner)
+
+
+def _read_moment(kind: Any, count: int) -> Callable[[list[Any], Callable[[Any], Any]], Any]:
+    def read(data: list[Any], inner: Callable[[Any], Any]) -> Any:
+        *numbers, zone = data
+        if len(numbers) != count + 1:
+            _unknown(data)
+        *numbers, fold = _numbers(numbers, inner)
+        return kind(*numbers, inner(zone), fold=fold)
+
+    return read
+
+
+def _read_zone(data: list[Any], inner: Callable[[Any], Any]) -> datetime.timezone:
+    *numbers, name = data
+    offset = datetime.timedelta(*_numbers(numbers, inner))
+    found = datetime.timezone(offset)
+    return found if found.tzname(None) == name else datetime.timezone(offset, _text([name]))
+
+
 def _read_timedelta(data: list[Any], inner: Callable[[Any], Any]) -> datetime.timedelta:
     days, seconds, microseconds = _numbers(data, inner)
     return datetime.timedelta(days, seconds, microseconds)
@@ -223,7 +307,7 @@ _READERS: dict[str, Callable[[list[Any], Callable[[Any], Any]], Any]] = {
     "dict": _read_pairs(dict),
     "ordered": _read_pairs(collections.OrderedDict),
     "counter": _read_pairs(collections.Counter),
-    "default": _read_pairs(collections.defaultdict),
+    "default": _read_default,
     "deque": _read_deque,
     "bytes": lambda data, inner: bytes.fromhex(_text(data)),
     "bytearray": lambda data, inner: bytearray.fromhex(_text(data)),
@@ -233,9 +317,10 @@ _READERS: dict[str, Callable[[list[Any], Callable[[Any], Any]], Any]] = {
     "fraction": lambda data, inner: fractions.Fraction(*_numbers(data, inner)),
     "decimal": lambda data, inner: decimal.Decimal(_text(data)),
     "array": _read_array,
-    "datetime": lambda data, inner: datetime.datetime(*_numbers(data, inner)),
+    "datetime": _read_moment(datetime.datetime, 7),
     "date": lambda data, inner: datetime.date(*_numbers(data, inner)),
-    "time": lambda data, inner: datetime.time(*_numbers(data, inner)),
+    "time": _read_moment(datetime.time, 4),
+    "zone": _read_zone,
     "timedelta": _read_timedelta,
     "constant": lambda data, inner: {"Ellipsis": ..., "NotImplemented": NotImplemented}[_text(data)],
     "type": lambda data, inner: _TYPES[_text(data)],

@@ -1,0 +1,164 @@
+"""A task played once without a policy, so that broken code of its own shows before a policy is loaded."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.engine import Engine, Start
+from hf_credit.rollouts.episode import Ending, Episode
+from hf_credit.rollouts.failures import FailureLog
+from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.samplers import Generation
+
+_REPLY = "?"
+_STEPS = 16  # enough for every role of a collaboration; a game may go on for thousands
+
+
+class DryRunError(RuntimeError):
+    """A task's own code failed on its first row; the failure is the cause."""
+
+
+def dry_run(interaction: Interaction[Any], chat: Chat, start: Start[Any], what: str = "the first task row") -> None:
+    """Plays one task with the constant reply "?" to every request, through the same engine as training.
+
+    Templates are rendered, at most 16 steps are taken, and the outcome and the metrics are asked for, so a scorer is
+    called once: on a reply that means nothing, to which it gives a score and raises nothing. A scorer that is slow or
+    asks a judge over a network is called as well, because training cannot do without it either. No token is generated,
+    and the random states of Python, NumPy and torch are as before.
+
+    Args:
+        interaction: what is played.
+        chat: renders messages to tokens.
+        start: the task.
+        what: the task is called in the error.
+
+    Raises:
+        DryRunError: an exception came out of the interaction, its scorer or the chat template.
+    """
+    failed = _play(interaction, chat, replace(start, fanout=(), stream=None), _STEPS)
+    if failed.ending == Ending.ERROR:
+        raise DryRunError(
+            f"{what} must play without an exception, whatever is replied, got {failed.error}; mend the code that the "
+            "traceback names."
+        ) from failed.exception
+
+
+def require_room(
+    interaction: Interaction[Any], chat: Chat, starts: Iterable[Start[Any]], max_context_tokens: float
+) -> None:
+    """Refuses a limit that not one of the first eight tasks fits, so that every episode would end before it begins.
+
+    Args:
+        interaction, chat: as in `dry_run`.
+        starts: the tasks; the second is looked at only where the first does not fit, and so on.
+        max_context_tokens: the limit of a context.
+
+    Raises:
+        ValueError: none fits.
+    """
+    tried = 0
+    for tried, start in enumerate(itertools.islice(starts, 8), start=1):  # noqa: B007
+        episode = _play(interaction, chat, replace(start, fanout=(), stream=None, scored=False), 1, max_context_tokens)
+        if episode.ending != Ending.TRUNCATED or episode.decisions:
+            return
+    if tried:
+        raise ValueError(
+            f"the context of a task must fit the model beside a reply, got room for {max_context_tokens:g} tokens and "
+            f"longer ones in the first {tried} tasks; lower max_completion_length (max_new_tokens) or raise "
+            "max_context_tokens."
+        )
+
+
+def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
+    """The first rows of a dataset, or of each of several by name; none of `None`.
+
+    Args:
+        dataset: with `__getitem__` and a length, or a stream, which is begun anew for them.
+        count: how many of each at most.
+    """
+    if isinstance(dataset, dict):
+        for one in dataset.values():
+            yield from first_rows(one, count)
+    elif hasattr(dataset, "__len__") and not isinstance(dataset, torch.utils.data.IterableDataset):
+        yield from (dataset[place] for place in range(min(count, len(dataset))))
+    elif dataset is not None:
+        yield from itertools.islice(dataset, count)
+
+
+def _play(
+    interaction: Interaction[Any], chat: Chat, start: Start[Any], steps: int, limit: float | None = None
+) -> Episode:
+    encoded = chat.tokenizer(_REPLY, add_special_tokens=False)["input_ids"]
+    reply = Generation(ids=[*encoded, chat.tokenizer.eos_token_id])
+
+    def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        return [reply] * len(contexts)
+
+    engine = Engine(_Cut(interaction, steps), chat, generate)
+    engine.failures = _Silent()
+    if limit is not None:
+        engine.max_context_tokens = limit
+    with undisturbed():
+        (episode,) = engine.run([start])
+    return episode
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Afterwards the random states of Python, NumPy and torch are what they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+class _Cut(Interaction[Any]):
+    """One walk through an Interaction, cut after some steps."""
+
+    def __init__(self, played: Interaction[Any], steps: int) -> None:
+        self.played = played
+        self.left = steps
+
+    def start(self, task: Mapping[str, Any], seed: int) -> Any:
+        return self.played.start(task, seed)
+
+    def pending(self, state: Any) -> tuple[Request, ...]:
+        requests = self.played.pending(state)
+        return requests if self.left else ()
+
+    def advance(self, state: Any, replies: Sequence[str]) -> Any:
+        self.left -= 1
+        return self.played.advance(state, replies)
+
+    def outcome(self, state: Any) -> float:
+        return self.played.outcome(state)
+
+    def reward(self, state: Any) -> float:
+        return self.played.reward(state)
+
+    def ending(self, state: Any) -> Ending:
+        return self.played.ending(state)
+
+    def metrics(self, state: Any) -> Mapping[str, float]:
+        return self.played.metrics(state)
+
+    def reseed(self, state: Any, seed: int) -> Any:
+        return self.played.reseed(state, seed)
+
+
+class _Silent(FailureLog):
+    def add(self, error: Exception, what: str = "an episode") -> None:
+        """What fails is raised."""

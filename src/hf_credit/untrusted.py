@@ -1,0 +1,168 @@
+"""Files and texts from elsewhere, read within limits: what is wrong with one is told in one sentence, quickly.
+
+Text is UTF-8 of bounded size, packed or not. JSON and YAML hold plain values: nested a hundred deep at most, with
+integers that a float can hold and text that can be written again. An alias of YAML counts as what it stands for.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 64 * 2**20
+"""Of a file of settings, results or a log, unless a reader says otherwise."""
+
+MOST_DEPTH = 100
+"""Of values within values."""
+
+_MOST_NUMBER = 10**300
+_MOST_NODES = 100_000  # of a YAML text, each alias counted as what it stands for
+_MOST_YAML = 2**20  # characters: the parser is slow
+
+
+def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file, unpacked where its name ends in .gz.
+
+    Args:
+        path: of the file.
+        most_bytes: of the text, hence of what is read at all.
+
+    Raises:
+        ValueError: it is longer, no UTF-8, or not packed as its name says.
+        OSError: it cannot be read.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise ValueError(
+                f"a file must have at most {most_bytes} bytes of text, got more in {path.name!r}; split it."
+            )
+        return content.decode("utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; mend it.") from None
+
+
+def parse_json(text: str, broken_text: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: to read.
+        broken_text: whether half of a surrogate pair may stand in it, as in a record of what a policy said.
+
+    Raises:
+        ValueError: it is not JSON, or beyond the limits (see the module).
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a text must be JSON, got {error}; mend it.") from None
+    except ValueError:
+        raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.") from None
+    return _plain(value, broken_text)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text of plain values.
+
+    Raises:
+        ValueError: it is not YAML, or beyond the limits (see the module).
+    """
+    if len(text) > _MOST_YAML:
+        raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
+    try:
+        value = yaml.load(text, Loader=_BoundedLoader)
+    except RecursionError:
+        raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.") from None
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a text must be YAML of plain values, got {error}; mend it.") from None
+    return _plain(value)
+
+
+def read_json(path: str | Path, most_bytes: int = MOST_BYTES) -> Any:
+    """The value of a file of JSON.
+
+    Raises:
+        ValueError: it is not JSON, or beyond the limits; the sentence names the file.
+        OSError: it cannot be read.
+    """
+    return _named(path, lambda: parse_json(read_text(path, most_bytes)))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The value of a file of YAML, as `read_json`."""
+    return _named(path, lambda: parse_yaml(read_text(path)))
+
+
+def _named(path: str | Path, read: Any) -> Any:
+    try:
+        return read()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _plain(value: Any, broken_text: bool = False) -> Any:
+    """The value itself, once it is known to be within the limits."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner += one.keys()
+                inner += one.values()
+            elif isinstance(one, list):
+                inner += one
+            elif isinstance(one, str):
+                if not broken_text:
+                    _refuse_surrogates(one)
+            elif isinstance(one, int) and not -_MOST_NUMBER < one < _MOST_NUMBER:
+                raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
+        if not inner:
+            return value
+        level = inner
+    raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.")
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"text must be Unicode, got half of a surrogate pair at character {error.start}; remove it."
+        ) from None
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """YAML whose aliases stand for a bounded number of values, and never for what they are within."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._nodes = 0
+        self._sizes: dict[str, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in self.anchors and event.anchor not in self._sizes:
+                raise ValueError(f"the alias *{event.anchor} within what it stands for")
+            self._count(self._sizes.get(event.anchor, 1))
+            return super().compose_node(parent, index)
+        before = self._nodes
+        self._count(1)
+        node = super().compose_node(parent, index)
+        if event.anchor is not None:
+            self._sizes[event.anchor] = self._nodes - before
+        return node
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > _MOST_NODES:
+            raise ValueError(f"more than {_MOST_NODES} values")

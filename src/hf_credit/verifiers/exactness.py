@@ -1,0 +1,117 @@
+"""Whether two expressions of SymPy are the same, exactly; in place of what math-verify decides by six decimals.
+
+`math_verify.grader` takes a tree apart (sets, intervals, tuples, relations) and asks these about the leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from sympy.core.function import AppliedUndef
+
+_DIGITS = 60
+"""Two constants that agree in as many digits are taken for equal: no coincidence known gets half as far."""
+_TURNED = {
+    sympy.StrictLessThan: sympy.StrictGreaterThan,
+    sympy.StrictGreaterThan: sympy.StrictLessThan,
+    sympy.LessThan: sympy.GreaterThan,
+    sympy.GreaterThan: sympy.LessThan,
+}
+_TRIES = (sympy.Rational(7, 5), sympy.Rational(13, 7))
+
+
+def numbers_equal(one: Any, other: Any, *_: Any) -> bool:
+    """Whether two constants are equal, or two matrices entry by entry."""
+    if _is_matrix(one) and _is_matrix(other):
+        one, other = one.doit(), other.doit()
+        if not isinstance(one, sympy.MatrixBase) or not isinstance(other, sympy.MatrixBase):
+            return False
+        if one.shape != other.shape:
+            return False
+        pairs = zip(one.flat(), other.flat(), strict=True)
+        return all(numbers_equal(*pair) or expressions_equal(*pair) for pair in pairs)
+    return _close(one, other) is True
+
+
+def expressions_equal(one: Any, other: Any) -> bool:
+    """Whether the difference of two expressions is 0, by algebra."""
+    if not _is_scalar(one) or not _is_scalar(other):
+        return False
+    if _close(one, other) is False:
+        return False
+    difference = sympy.expand((one - other).doit())
+    if difference == 0:
+        return True
+    return bool(sympy.simplify(difference) == 0)
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, sympy.MatrixBase | sympy.MatrixExpr)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, sympy.Expr) and not _is_matrix(value)
+
+
+def relations_equal(gold: Any, said: Any, *_: Any) -> bool:
+    """Whether two equations or inequalities have the same solutions, which must exist."""
+    ratio = sympy.simplify((gold.lhs - gold.rhs) / (said.lhs - said.rhs))
+    if type(gold) in _TURNED:
+        if not ratio.is_number or type(said) not in (type(gold), _TURNED[type(gold)]):
+            return False
+        return bool(ratio.is_positive if type(said) is type(gold) else ratio.is_negative)
+    if isinstance(gold, sympy.Eq) and isinstance(said, sympy.Eq):
+        if ratio.is_number:
+            return bool(ratio.is_finite and ratio.is_nonzero)
+        if gold.free_symbols != said.free_symbols:
+            return False
+        solutions = [sympy.solve(one, sorted(one.free_symbols, key=str), dict=True) for one in (gold, said)]
+        return bool(solutions[0]) and _same(*solutions)
+    return False
+
+
+def _same(golds: list[Any], saids: list[Any]) -> bool:
+    if len(golds) != len(saids):
+        return False
+    for gold in golds:
+        for place, said in enumerate(saids):
+            if gold.keys() == said.keys() and all(expressions_equal(gold[name], said[name]) for name in gold):
+                del saids[place]
+                break
+        else:
+            return False
+    return True
+
+
+def _close(one: Any, other: Any) -> bool | None:
+    """Whether two expressions agree to many digits: exact for constants, `None` if it takes algebra to say."""
+    if not _is_scalar(one) or not _is_scalar(other):
+        return None
+    names = sorted(one.free_symbols | other.free_symbols, key=str)
+    if not names:
+        one, other = one.doit(), other.doit()
+        if one.is_Rational and other.is_Rational:
+            return bool(one == other)
+        return _agree(one, other)
+    for first in _TRIES:
+        values = {name: first + sympy.Rational(3 * place, 11) for place, name in enumerate(names)}
+        if _agree(one.subs(values).doit(), other.subs(values).doit()) is False:
+            return False
+    return None
+
+
+def _agree(one: Any, other: Any) -> bool | None:
+    if any(value.has(sympy.nan, sympy.zoo, sympy.oo, AppliedUndef) for value in (one, other)):
+        return None
+    values = [value.evalf(_DIGITS) for value in (one, other)]
+    if not all(value.is_number and value.is_comparable is not None for value in values):
+        return None
+    size = max(abs(value) for value in values)
+    apart = abs(values[0] - values[1])
+    if not (size.is_Float or size.is_Rational) or not (apart.is_Float or apart.is_Rational):
+        return None
+    if apart <= size * sympy.Float(10) ** -(_DIGITS - 15):
+        return True
+    # Next to an exact zero nothing agrees in digits, as in sqrt(2)*sqrt(3) - sqrt(6): algebra has to say.
+    return None if min(abs(value) for value in values) < size * sympy.Float(10) ** -(_DIGITS - 15) else False

@@ -1,0 +1,226 @@
+"""Changes of the source that change results, each of which must make a test fail.
+
+    python tests/mutants.py              every one of them (`make mutants`)
+    python tests/mutants.py entropy EMPTY   those whose name holds one of the words
+
+Each is made in a copy of the source, on which the tests named beside it run. One that no test notices survives: write
+the test that kills it. `test_mutants.py` checks, with every run of the suite, that the texts below are still there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Mutant(NamedTuple):
+    """One change.
+
+    Attributes:
+        name: what is wrong then, in a few words.
+        path: the file, from the root of the repository; below `src/`.
+        old: a text that stands in it exactly once, as short as can be.
+        new: what stands there instead.
+        tests: pytest's names of tests, at least one of which must fail.
+    """
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: Sequence[str]
+
+
+_BASE, _SHARED = "src/hf_credit/trainers/base.py", "src/hf_credit/trainers/shared_prefix.py"
+_TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_role_adapters.py::"
+_TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
+
+MUTANTS = [
+    Mutant(
+        "old log-probabilities left out off-policy",
+        _BASE,
+        "if correct or self.args.gradient_accumulation_steps % generate_every != 0:",
+        "if correct:",
+        [_TEST_BASE + "test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them"],
+    ),
+    Mutant(
+        "the reference taken from the policy",
+        _BASE,
+        "self._logprobs(self.ref_model, batch)",
+        "self._logprobs(self.model, batch)",
+        [_TEST_BASE + "test_the_reference_stays_the_policy_of_the_start"],
+    ),
+    Mutant(
+        "the wrong role's adapter for the last part",
+        _BASE,
+        "self.use_policy_of(last)",
+        "pass",
+        [_TEST_ROLES + "test_each_adapter_has_the_gradient_of_its_roles_messages"],
+    ),
+    Mutant(
+        "the wrong role's adapter for old log-probabilities",
+        _BASE,
+        "logprobs, self.use_policy_of)",
+        "logprobs)",
+        [_TEST_ROLES + "test_replies_are_held_against_the_policy_of_the_role_that_made_them"],
+    ),
+    Mutant(
+        "the entropy bonus once a part",
+        _BASE,
+        "loss + coefficient * entropy",
+        "loss + 0 * entropy",
+        [_TEST_SETTINGS + "test_no_layout_of_rows_changes_the_gradient_or_what_is_logged[entropy_coef]"],
+    ),
+    Mutant(
+        "the entropy bonus given where it is gated",
+        _BASE,
+        "coefficient = 0.0 if gated else self.entropy_coef",
+        "coefficient = self.entropy_coef",
+        [_TEST_SETTINGS + "test_no_layout_of_rows_changes_the_gradient_or_what_is_logged[use_adaptive_entropy]"],
+    ),
+    Mutant(
+        "metrics of the loss a mean over parts",
+        _BASE,
+        "in found.items()}, tokens)",
+        "in found.items()}, 1)",
+        [_TEST_BASE + "test_rows_without_loss_do_not_change_the_gradient"],
+    ),
+    Mutant(
+        "a threshold of entropy that is that of one part",
+        "src/hf_credit/trainers/config.py",
+        "if self.top_entropy_quantile != 1.0:",
+        "if self.top_entropy_quantile > 1.0:",
+        [_TEST_SETTINGS + "test_what_depends_on_the_layout_is_refused[top_entropy_quantile]"],
+    ),
+    Mutant(
+        "positions that count padding",
+        _SHARED,
+        "positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)",
+        "positions = torch.ones_like(attention_mask).cumsum(dim=1) - 1",
+        [_TEST_SHARED + "test_padding_before_a_prompt_moves_no_position"],
+    ),
+    Mutant(
+        "positions of a branch that count the branches before it",
+        _SHARED,
+        "torch.arange(opens, opens + lengths[row], device=device)",
+        "torch.arange(at, at + lengths[row], device=device)",
+        [_TEST_SHARED + "test_a_prompt_is_followed_by_a_branch_for_each_of_its_rows"],
+    ),
+    Mutant(
+        "prompts that differ in padding only are shared",
+        "src/hf_credit/rollouts/batches.py",
+        "ids.masked_fill(mask == 0, -1)",
+        "ids",
+        ["tests/rollouts/test_batches.py::test_prompts_that_differ_in_padding_only_have_numbers_of_their_own"],
+    ),
+    Mutant(
+        "a simultaneous decision's thread leaks into replay",
+        "src/hf_credit/rollouts/replay.py",
+        "if earlier.state is not decision.state:",
+        "if True:",
+        ["tests/rollouts/test_replay.py::test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay"],
+    ),
+    Mutant(
+        "simultaneous roles share random numbers",
+        "src/hf_credit/rollouts/engine.py",
+        "self.steps, event, ",
+        "self.steps, ",
+        ["tests/rollouts/test_engine.py::test_those_who_speak_at_the_same_time_draw_numbers_of_their_own"],
+    ),
+    Mutant(
+        "EMPTY takes one of 64 symbols",
+        "src/hf_credit/diagnostics/influence.py",
+        "for symbol in own if symbol != EMPTY)",
+        "for symbol in own)",
+        ["tests/diagnostics/test_influence.py::test_empty_takes_no_place_in_the_vocabulary"],
+    ),
+    Mutant(
+        "an order of mini-batches that never changes",
+        "src/hf_credit/trainers/critic.py",
+        " + 1_000_003 * self.fits",
+        "",
+        ["tests/trainers/test_critic.py::test_each_fit_takes_sequences_in_an_order_of_its_own"],
+    ),
+    Mutant(
+        "intervals of a few seeds by the bootstrap",
+        "src/hf_credit/evaluation/statistics.py",
+        "min(map(len, samples)) < FEW",
+        "min(map(len, samples)) < 2",
+        ["tests/evaluation/test_statistics.py::test_95_of_100_intervals_of_a_few_seeds_hold_the_true_mean[5-normal]"],
+    ),
+]
+
+
+def mutated(root: Path, mutant: Mutant) -> str:
+    """The text of a mutant's file with the change.
+
+    Raises:
+        ValueError: what it replaces does not stand there exactly once.
+    """
+    text = (root / mutant.path).read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1:
+        raise ValueError(
+            f"the text of a mutant must stand in its file once, got {text.count(mutant.old)} times {mutant.old!r} in "
+            f"{mutant.path} for {mutant.name!r}; take another text."
+        )
+    return text.replace(mutant.old, mutant.new)
+
+
+def survivors(root: Path, mutants: Iterable[Mutant]) -> list[str]:
+    """Tries mutants and tells of each; the names of those that no test noticed.
+
+    Raises:
+        ValueError: a text does not stand in its file once, or the tests fail without any change.
+        RuntimeError: pytest could not run the tests of a mutant.
+    """
+    mutants = list(mutants)
+    changed = [mutated(root, mutant) for mutant in mutants]
+    with tempfile.TemporaryDirectory(prefix="hf-credit-mutants-") as folder:
+        copy = Path(folder)
+        shutil.copytree(root / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        every = sorted({test for mutant in mutants for test in mutant.tests})
+        print(f"{len(every)} tests without any change", flush=True)
+        if _fails(root, copy, every):
+            raise ValueError("the tests of mutants must pass without any change; mend them first.")
+        found = []
+        for mutant, text in zip(mutants, changed, strict=True):
+            path = copy / mutant.path
+            whole = path.read_text(encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
+            killed = _fails(root, copy, mutant.tests)
+            path.write_text(whole, encoding="utf-8")
+            print(f"{'killed' if killed else 'SURVIVED'}: {mutant.name}", flush=True)
+            if not killed:
+                found.append(mutant.name)
+    return found
+
+
+def _fails(root: Path, copy: Path, tests: Sequence[str]) -> bool:
+    """Whether one of the tests fails on the copy of the source."""
+    # A file that is written twice within a second would be read from the cache of its first form.
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):  # 1: a test failed; others: nothing was found, or could be imported
+        raise RuntimeError(f"pytest must run the tests of a mutant, got:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.returncode == 1
+
+
+def main(words: Sequence[str]) -> int:
+    """1 if a mutant survived."""
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    left = survivors(ROOT, chosen)
+    print(f"{len(chosen) - len(left)} of {len(chosen)} killed")
+    return int(bool(left) or not chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""A task's own code is tried before a policy is, and nobody notices afterwards that it was."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, IterableDataset
+
+from hf_credit import make
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request, Start
+from hf_credit.rollouts.dry_run import DryRunError, dry_run, first_rows, require_room
+
+EVENTS = [Event("plan", role="reasoner"), Event("answer", role="actor", after="plan")]
+ROLES = {"reasoner": "Plan.", "actor": "Answer."}
+
+
+def pair(scorer):
+    return Collaboration(ROLES, EVENTS, final="answer", scorer=scorer)
+
+
+def task(**row):
+    return Start(task={"problem": "1 + 1", "answer": "2", **row}, seed=0)
+
+
+def test_the_scorer_is_asked_once_with_what_the_roles_would_have_said(chat):
+    asked = []
+    dry_run(pair(lambda row, text: asked.append((row["answer"], text)) or 0.0), chat, task())
+    assert asked == [("2", "?")]
+
+
+def test_a_game_is_played_to_an_end(chat):
+    dry_run(EnvironmentInteraction(make("sudoku", size=4, blanks=4)), chat, Start(task={"seed": 3}))
+
+
+def test_broken_code_is_raised_with_where_it_broke(chat):
+    def score(row, text):
+        return float(row["anwser"] == text)
+
+    with pytest.raises(DryRunError, match=r"the first task row must play .* got KeyError: 'anwser'; mend") as refused:
+        dry_run(pair(score), chat, task())
+    assert isinstance(refused.value.__cause__, KeyError)
+    with pytest.raises(DryRunError, match="got ValueError: a score must be"):
+        dry_run(pair(lambda row, text: 7.0), chat, task())
+
+
+def test_a_missing_column_is_raised(chat):
+    with pytest.raises(DryRunError, match="must have text in the column 'problem'"):
+        dry_run(pair(lambda row, text: 0.0), chat, Start(task={"question": "1 + 1"}))
+
+
+def test_a_template_that_refuses_a_role_is_raised(chat):
+    class Narrated(Interaction[str]):
+        def start(self, task, seed):
+            return ""
+
+        def pending(self, state):
+            return () if state else (Request(role="agent", messages=[{"role": "narrator", "content": "!"}]),)
+
+        def advance(self, state, replies):
+            return replies[0]
+
+        def outcome(self, state):
+            return 0.0
+
+    with pytest.raises(DryRunError, match="no such role"):
+        dry_run(Narrated(), chat, Start())
+
+
+@dataclass(frozen=True)
+class Steps:
+    made: int = 0
+
+
+class Endless(Interaction[Steps]):
+    def start(self, task, seed):
+        return Steps()
+
+    def pending(self, state):
+        return (Request(role="agent", messages=[{"role": "user", "content": "go on"}]),)
+
+    def advance(self, state, replies):
+        return Steps(state.made + 1)
+
+    def outcome(self, state):
+        assert state.made == 16
+        return 0.0
+
+
+def test_a_task_without_an_end_is_cut(chat):
+    dry_run(Endless(), chat, Start(fanout=(4, 4), stream="s"))
+
+
+def test_random_states_are_left_as_they_were(chat):
+    def score(row, text):
+        random.random(), np.random.random(), torch.rand(1)
+        return 0.0
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = random.random(), np.random.random(), torch.rand(1)
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    dry_run(pair(score), chat, task())
+    assert (random.random(), np.random.random(), torch.rand(1)) == expected
+
+
+def test_nothing_is_logged_of_what_is_raised(chat, caplog):
+    with pytest.raises(DryRunError):
+        dry_run(pair(lambda row, text: 7.0), chat, task())
+    assert caplog.records == []
+
+
+def test_a_limit_that_some_of_the_first_tasks_fit_is_accepted(chat):
+    long, short = task(problem="x" * 200), task(problem="x")
+    require_room(pair(lambda row, text: 0.0), chat, [long, long, short], 60)
+    require_room(pair(lambda row, text: 0.0), chat, [], 60)
+    with pytest.raises(ValueError, match=r"got room for 60 tokens and longer ones in the first 2 tasks; lower"):
+        require_room(pair(lambda row, text: 0.0), chat, [long, long], 60)
+    with pytest.raises(ValueError, match="in the first 8 tasks"):
+        require_room(pair(lambda row, text: 0.0), chat, [*[long] * 8, short], 60)
+
+
+def test_the_room_for_a_task_is_asked_of_no_scorer(chat):
+    def never(row, text):
+        raise AssertionError("not asked")
+
+    require_room(pair(never), chat, [task()], 1000)
+
+
+def test_the_first_rows_are_those_of_any_dataset():
+    rows = [{"seed": 0}, {"seed": 1}, {"seed": 2}]
+    stream = IterableDataset.from_generator(lambda: iter(rows))
+    assert list(first_rows(Dataset.from_list(rows), 2)) == rows[:2]
+    assert [list(first_rows(stream, 2)) for _ in range(2)] == [rows[:2]] * 2
+    assert next(iter(stream)) == rows[0]
+    assert list(first_rows({"a": Dataset.from_list(rows), "b": stream})) == rows[:1] * 2
+    assert list(first_rows(None)) == []
+    assert list(first_rows(Dataset.from_list([]))) == []

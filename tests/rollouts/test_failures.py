@@ -1,0 +1,139 @@
+"""Broken code of a task is shown once with its traceback, and a batch of which nothing came is raised."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from dataclasses import dataclass, replace
+
+import pytest
+
+from hf_credit.rollouts import (
+    Ending,
+    Engine,
+    Episode,
+    EveryEpisodeFailedError,
+    Generation,
+    Interaction,
+    Request,
+    Start,
+    refuse_total_failure,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    task: str
+    replies: tuple[str, ...] = ()
+
+
+class OneQuestion(Interaction[Asked]):
+    """Asks once; the scorer looks up a column of the task that may be misspelled."""
+
+    def start(self, task, seed):
+        if task["name"] == "closed":
+            raise RuntimeError("closed")
+        return Asked(task["name"])
+
+    def pending(self, state):
+        return () if state.replies else (Request(role="agent", messages=[{"role": "user", "content": state.task}]),)
+
+    def advance(self, state, replies):
+        return replace(state, replies=tuple(replies))
+
+    def outcome(self, state):
+        return {"answer": 1.0}["answer" if state.task == "fine" else "anwser"]
+
+
+def say_nothing(contexts):
+    return [Generation(ids=[1]) for _ in contexts]
+
+
+def play(chat, *names, engine=None):
+    engine = engine or Engine(OneQuestion(), chat, say_nothing)
+    return engine.run([Start(task={"name": name}) for name in names])
+
+
+def test_the_first_failure_of_each_kind_is_logged_with_its_traceback(chat, caplog):
+    endings = [episode.ending for episode in play(chat, "typo", "closed", "fine", "typo", "closed")]
+    assert endings == ["error", "error", "finished", "error", "error"]
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    shown = caplog.text
+    assert shown.count("KeyError: 'anwser'") == 1
+    assert shown.count("RuntimeError: closed") == 1
+    assert 'return {"answer": 1.0}["answer" if' in shown  # the line of the user's own code
+
+
+def test_an_engine_does_not_repeat_itself_in_later_runs(chat, caplog):
+    engine = Engine(OneQuestion(), chat, say_nothing)
+    play(chat, "typo", engine=engine)
+    caplog.clear()
+    play(chat, "typo", engine=engine)
+    assert caplog.records == []
+    play(chat, "typo")  # another engine may be of another run
+    assert len(caplog.records) == 1
+
+
+def test_an_episode_keeps_its_failure(chat):
+    broken, fine = play(chat, "typo", "fine")
+    assert isinstance(broken.exception, KeyError)
+    assert (broken.error, fine.exception, fine.error) == ("KeyError: 'anwser'", None, None)
+    assert "exception" not in repr(broken)
+    assert replace(broken, exception=None) == broken
+
+
+def test_a_failure_that_is_kept_keeps_nothing_of_what_the_code_had_in_its_hands(chat):
+    class Large:
+        pass
+
+    held = []
+
+    class Hoarder(OneQuestion):
+        def outcome(self, state):
+            large = Large()
+            held.append(weakref.ref(large))
+            raise MemoryError("no room")
+
+    (episode,) = Engine(Hoarder(), chat, say_nothing).run([Start(task={"name": "fine"})])
+    gc.collect()
+    assert isinstance(episode.exception, MemoryError)
+    assert held[0]() is None
+
+
+def test_a_batch_in_which_every_episode_failed_raises_the_first_failure(chat):
+    with pytest.raises(
+        EveryEpisodeFailedError, match=r"2 of 2 that ended as errors, the first with KeyError"
+    ) as raised:
+        refuse_total_failure(play(chat, "typo", "closed"))
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert raised.value.__cause__.__traceback__ is not None
+
+
+@pytest.mark.parametrize("names", [("typo", "fine"), ("fine",), ()])
+def test_a_batch_of_which_something_came_is_no_failure(chat, names):
+    refuse_total_failure(play(chat, *names))
+
+
+FAILED = Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="ValueError: elsewhere")
+SOUND = Episode(decisions=(), outcome=0.0, ending=Ending.FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "fails"),
+    [
+        ([FAILED], [FAILED], True),
+        ([FAILED], [SOUND], False),
+        ([SOUND], [FAILED], False),
+        ([], [FAILED], True),
+        ([], [], False),
+    ],
+)
+def test_processes_fail_together(here, there, fails):
+    counts = {True: (1, 1, FAILED.error), False: (1, 0, None)}
+    other = [(0, 0, None)] if not there else [counts[there[0] is FAILED]]
+    if not fails:
+        refuse_total_failure(here, lambda items: [*items, *other])
+        return
+    with pytest.raises(EveryEpisodeFailedError, match="the first with ValueError: elsewhere"):
+        refuse_total_failure(here, lambda items: [*items, *other])

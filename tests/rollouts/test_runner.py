@@ -1,0 +1,71 @@
+"""The runner without a trainer: what it plays, counts, draws and refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hf_credit.rollouts import (
+    Decision,
+    Engine,
+    EveryEpisodeFailedError,
+    Generation,
+    Interaction,
+    LocalRunner,
+    Reading,
+    Request,
+    Start,
+)
+
+
+class Once(Interaction[str]):
+    def start(self, task: Any, seed: int) -> str:
+        return str(task.get("name", ""))
+
+    def pending(self, state: str) -> tuple[Request, ...]:
+        return (Request(role="agent", messages=[{"role": "user", "content": state}]),) if state != "said" else ()
+
+    def advance(self, state: str, replies: Any) -> str:
+        if state == "broken":
+            raise RuntimeError("gone")
+        return "said"
+
+    def outcome(self, state: str) -> float:
+        return 1.0
+
+
+@pytest.fixture
+def runner(chat: Any) -> LocalRunner:
+    ids = chat.tokenizer("ok<|end|>", add_special_tokens=False)["input_ids"]
+    return LocalRunner(Engine(Once(), chat, lambda contexts: [Generation(ids=ids)] * len(contexts)))
+
+
+def test_what_is_played_is_in_the_ledger(runner: LocalRunner) -> None:
+    runner.play([Start(task={"name": "a"}), Start(task={"name": "b"}, scored=False)])
+    runner.play([])
+    assert (runner.ledger.scoring_events, runner.ledger.completion_tokens) == (1, 6)
+
+
+def test_one_failure_is_data_and_failure_of_all_is_raised(runner: LocalRunner) -> None:
+    assert len(runner.play([Start(task={"name": name}) for name in ("a", "broken")])) == 2
+    with pytest.raises(EveryEpisodeFailedError, match="got 2 of 2 that ended as errors, the first with RuntimeError"):
+        runner.play([Start(task={"name": "broken"})] * 2)
+
+
+def test_draws_differ_by_purpose_and_update_and_are_the_same_again(runner: LocalRunner) -> None:
+    first = runner.draws("contexts", 1).random()
+    assert runner.draws("contexts", 1).random() == first
+    assert runner.draws("contexts", 2).random() != first
+    runner.update = 2
+    assert runner.draws("contexts", 1).random() != first
+
+
+def test_what_is_not_there_is_refused_in_one_sentence(runner: LocalRunner) -> None:
+    decision = Decision(role="a", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
+    with pytest.raises(ValueError, match="those that the sampler reported, got none under 'current'"):
+        runner.logprobs([decision])
+    with pytest.raises(ValueError, match="must have an engine to play the frozen policy"):
+        runner.play([Start(task={"name": "a"})], "frozen")
+    with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
+        runner.values([Reading(ids=(1,), at=(1,))])

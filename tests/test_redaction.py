@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.redaction import is_secret_name, redacted
+
+TOKEN = "hf_" + "a1B2" * 9
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "token",
+        "hub_token",
+        "TOKEN",
+        "apiKey",
+        "api-key",
+        "WANDB_API_KEY",
+        "apikey",
+        "secret",
+        "password",
+        "credentials",
+    ],
+)
+def test_what_is_secret_is_known_by_its_name(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["eos_token", "num_tokens", "monkey", "tokenizer", "keys", "max_new_tokens", "PAD_TOKEN"]
+)
+def test_what_only_sounds_like_it_is_none(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_secrets_are_left_out_wherever_they_are() -> None:
+    settings = {
+        "hub_token": "abc",
+        "model": {"token": "abc", "dtype": "float32"},
+        "nested": [{"api_key": "abc"}, (f"use {TOKEN} here",)],
+        "url": "http://me:abc@host:8000/v1",
+    }
+    assert redacted(settings) == {
+        "model": {"dtype": "float32"},
+        "nested": [{}, ("use *** here",)],
+        "url": "http://***@host:8000/v1",
+    }
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("abc /:.", max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz_", max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
+    assert redacted(value) == value

@@ -1,0 +1,225 @@
+"""Every setting of TRL is one that does not touch the loss, one that no layout of rows changes, or one refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Qwen3MoeConfig
+from trl import GRPOConfig
+
+from hf_credit.trainers.config import CreditConfig
+
+# Each with a value that is refused.
+REFUSED: dict[str, Any] = {
+    "loss_type": "grpo",
+    "importance_sampling_level": "sequence",
+    "off_policy_mask_threshold": 0.5,
+    "top_entropy_quantile": 0.2,
+    "router_aux_loss_coef": 0.001,
+    "neftune_noise_alpha": 5.0,
+    "auto_find_batch_size": True,
+}
+
+# Each with settings under which it matters. Plain descent at a high rate, so that the policy of the second update is
+# far from the one that played.
+VARIED: dict[str, dict[str, Any]] = {
+    "beta": {"beta": 0.2},
+    "use_bias_correction_kl": {"beta": 0.2, "use_bias_correction_kl": True},
+    "sync_ref_model": {
+        "beta": 0.2, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5,
+        "num_iterations": 1, "top_k": 1,  # played twice, and as many numbers are not drawn in between in every layout
+    },
+    "epsilon": {"epsilon": 0.01},
+    "epsilon_high": {"epsilon_high": 0.01},
+    "delta": {"delta": 1.01},
+    "loss_type": {"loss_type": "cispo", "epsilon_high": 1.01},
+    "entropy_coef": {"entropy_coef": 0.5},
+    "use_adaptive_entropy": {
+        "use_adaptive_entropy": True, "entropy_coef": 0.3, "entropy_coef_min": 0.1, "entropy_coef_max": 2.0,
+        "entropy_coef_delta": 0.2, "entropy_target": 9.0,
+    },
+    "mask_truncated_completions": {"mask_truncated_completions": True, "max_completion_length": 7, "temperature": 2.0},
+    "temperature": {"temperature": 0.7},
+    "steps_per_generation": {"instances_per_update": None, "steps_per_generation": 2, "num_iterations": 1,
+                             "per_device_train_batch_size": 4},
+    "gradient_checkpointing": {"gradient_checkpointing": True},
+    "pad_to_multiple_of": {"pad_to_multiple_of": 64},
+    "cast_lm_head_to_fp32": {"cast_lm_head_to_fp32": True},
+    "average_tokens_across_devices": {"average_tokens_across_devices": False},
+    "label_smoothing_factor": {"label_smoothing_factor": 0.1},
+    "scale_rewards": {"scale_rewards": "none"},
+}  # fmt: skip
+# These are to change nothing.
+WITHOUT_EFFECT = {"gradient_checkpointing", "pad_to_multiple_of", "cast_lm_head_to_fp32", "scale_rewards",
+                  "average_tokens_across_devices", "label_smoothing_factor"}  # fmt: skip
+# Parts of another setting above.
+WITH_ANOTHER = {
+    "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta", "entropy_target", "num_iterations",
+    "ref_model_mixup_alpha", "ref_model_sync_steps", "activation_checkpointing", "activation_checkpointing_kwargs",
+    "gradient_checkpointing_kwargs", "max_completion_length",
+}  # fmt: skip
+# They are the layout.
+LAYOUT = {"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"}
+# Numbers are drawn, or are less exact, in each forward pass: no two passes are comparable to the last digit.
+INEXACT = {"disable_dropout", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32", "torch_compile",
+           "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"}  # fmt: skip
+# Of vLLM; the weights of tokens are computed for a whole batch, before it is cut.
+VLLM = {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max",
+        "vllm_importance_sampling_clip_min", "vllm_importance_sampling_cap"}  # fmt: skip
+# What is played and with which model, what becomes of the gradient, what is logged, saved and computed where.
+NOT_THE_LOSS = {
+    # play
+    "model_init_kwargs", "trust_remote_code", "num_generations", "num_generations_eval",
+    "ds3_gather_for_generation", "shuffle_dataset", "generation_batch_size", "top_p", "top_k", "min_p",
+    "generation_kwargs", "chat_template_kwargs", "repetition_penalty", "cache_implementation", "use_vllm", "vllm_mode",
+    "vllm_model_impl", "vllm_enable_sleep_mode", "vllm_structured_outputs_regex", "vllm_server_base_url",
+    "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port", "vllm_gpu_memory_utilization",
+    "vllm_max_model_length", "vllm_tensor_parallel_size", "max_tool_calling_iterations", "use_cache",
+    "use_transformers_continuous_batching", "transformers_continuous_batching_config", "use_transformers_paged",
+    # rewards and other losses of TRL's own, which are not used
+    "reward_weights", "multi_objective_aggregation", "sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos",
+    "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
+    # the gradient's use
+    "num_train_epochs", "max_steps", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps",
+    "optim", "optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim_target_modules",
+    "max_grad_norm",
+    # logging
+    "log_completions", "log_multimodal", "num_completions_to_print", "log_unique_prompts", "log_completions_hub_repo",
+    "logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter",
+    "include_num_input_tokens_seen", "log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name",
+    "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "debug", "skip_memory_metrics",
+    # evaluation
+    "eval_strategy", "eval_steps", "eval_delay", "prediction_loss_only", "eval_on_start", "eval_do_concat_batches",
+    "eval_use_gather_object", "eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics", "do_train",
+    "do_eval", "do_predict",
+    # saving
+    "output_dir", "save_only_model", "save_strategy", "save_steps", "save_on_each_node", "save_total_limit",
+    "enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
+    "hub_always_push", "hub_revision", "load_best_model_at_end", "metric_for_best_model", "greater_is_better",
+    "ignore_data_skip", "restore_callback_states_from_checkpoint", "resume_from_checkpoint",
+    # data and machine
+    "torch_empty_cache_steps", "full_determinism", "seed", "data_seed", "use_cpu", "accelerator_config",
+    "parallelism_config", "dataloader_drop_last", "dataloader_num_workers", "dataloader_pin_memory",
+    "dataloader_persistent_workers", "dataloader_prefetch_factor", "dataloader_multiprocessing_context",
+    "dataloader_in_order", "remove_unused_columns", "label_names", "train_sampling_strategy", "length_column_name",
+    "ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_static_graph", "ddp_backend",
+    "ddp_timeout", "fsdp", "fsdp_config", "deepspeed", "local_rank",
+}  # fmt: skip
+
+# Four rows of a prompt; what is drawn is the same in every layout.
+PLAY = {"num_generations": 4, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
+        "num_iterations": 2, "max_steps": 2, "lr_scheduler_type": "constant"}  # fmt: skip
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "a row a pass": {"rows_per_forward": 1},
+    "three rows a pass": {"rows_per_forward": 3, "share_prompts": True},
+    "accumulated": {"per_device_train_batch_size": 2, "rows_per_forward": 3, "share_prompts": False},
+}
+WHOLE = {"rows_per_forward": 1000, "share_prompts": False}
+# Means over tokens and other numbers of the loss that are logged.
+LOGGED = ("loss", "entropy", "kl", "policy_loss", "entropy_coef", "cispo_clip_ratio", "clip_ratio/low_mean",
+          "clip_ratio/low_min", "clip_ratio/high_mean", "clip_ratio/high_max", "clip_ratio/region_mean")  # fmt: skip
+
+
+def test_every_setting_of_trl_is_known() -> None:
+    groups = [set(REFUSED), set(VARIED), WITH_ANOTHER, LAYOUT, INEXACT, VLLM, NOT_THE_LOSS]
+    known = set.union(*groups)
+    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
+    assert fields - known == set(), "new settings of TRL: find out what they do to the loss, and list them"
+    assert known - fields == set(), "settings that TRL has no more"
+    assert sum(map(len, groups)) - len(known) == len(set(REFUSED) & set(VARIED)) == 1  # loss_type alone
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_depends_on_the_layout_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=name) as refusal:
+        CreditConfig(
+            output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none", **{name: REFUSED[name]}
+        )  # fmt: skip
+    assert "\n" not in str(refusal.value)
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], where: str) -> None:
+    assert any(value.abs().max() > 1e-3 for value in expected.values())
+    for key, value in expected.items():
+        message = functools.partial("{}, {}: {}".format, where, key)
+        torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=message)
+
+
+@pytest.fixture(scope="module")
+def gradients() -> dict[str, dict[str, torch.Tensor]]:
+    """The gradient of the second update with each setting."""
+    return {}
+
+
+@pytest.mark.parametrize("name", ["defaults", *VARIED])
+def test_no_layout_of_rows_changes_the_gradient_or_what_is_logged(
+    one_update: Callable[..., Any], micro_policy: Path, gradients: dict[str, dict[str, torch.Tensor]], name: str
+) -> None:
+    changed = {**PLAY, **VARIED.get(name, {})}
+    whole = one_update(micro_policy, **{**changed, **WHOLE})
+    assert len(whole.kept) == 2
+    gradients[name] = whole.kept[1]
+    for layout, settings in LAYOUTS.items():
+        if name == "steps_per_generation" and layout == "accumulated":
+            continue  # it is one way of accumulating
+        cut = one_update(micro_policy, **{**changed, **settings})
+        for update, (expected, found) in enumerate(zip(whole.kept, cut.kept, strict=True)):
+            assert_same(found, expected, f"{layout}, update {update}")
+        for expected, found in zip(whole.state.log_history[:2], cut.state.log_history[:2], strict=True):
+            for key in LOGGED:
+                assert (key in found) == (key in expected)
+                if key in expected:
+                    assert found[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-5), f"{layout} {key}"
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_the_settings_are_varied_so_that_they_matter(
+    one_update: Callable[..., Any], micro_policy: Path, gradients: dict[str, dict[str, torch.Tensor]], name: str
+) -> None:
+    for each in ("defaults", name):
+        if each not in gradients:
+            gradients[each] = one_update(micro_policy, **{**PLAY, **VARIED.get(each, {}), **WHOLE}).kept[1]
+    plain, varied = gradients["defaults"], gradients[name]
+    differs = any((varied[key] - value).abs().max() > 1e-3 for key, value in plain.items())
+    assert differs == (name not in WITHOUT_EFFECT)
+
+
+MODELS = {
+    "qwen3 with experts": lambda vocabulary: Qwen3MoeConfig(
+        vocab_size=vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+    ),
+    "gpt2": lambda vocabulary: GPT2Config(
+        vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_layout_of_rows_changes_the_gradient_of_other_families(
+    one_update: Callable[..., Any], micro_policy: Path, tmp_path: Path, name: str
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(MODELS[name](len(tokenizer)))
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.2)  # so that positions matter
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "policy")
+
+    def credit_alike(trainer: Any) -> None:  # an untrained policy hits no wall of the game twice
+        trainer.credit = lambda episodes: [
+            [float(len(episode.decisions[0].context_ids) % 3 - 1.5) for _ in episode.decisions] for episode in episodes
+        ]
+
+    play = {**PLAY, "on_built": credit_alike, "num_iterations": 1, "max_steps": 1, "num_generations": 4}
+    whole = one_update(tmp_path / "policy", **{**play, **WHOLE}).kept[0]
+    for layout, settings in {**LAYOUTS, "padded": {"pad_to_multiple_of": 64}}.items():
+        assert_same(one_update(tmp_path / "policy", **{**play, **settings}).kept[0], whole, layout)
