@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
-from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.oracles import make as make_oracle
 from hf_credit.tasks.spec import TaskSpec
 
@@ -42,7 +42,12 @@ def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
 
 def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
     found = diagnose_model(str(trained_run), TaskSpec.load(trained_run), PLAN, tasks=TASKS, device="cpu")
-    assert [credit.estimator for credit in found.events[0].credits] == ["C3", "MAGRPO", "VPR", "outcome"]
+    assert [credit.method for credit in found.events[0].credits] == [
+        "replay_loo",
+        "magrpo",
+        "verifiable_process",
+        "outcome_reward",
+    ]
     assert found.events[0].influence is None
     assert found.success == {}
 

@@ -12,7 +12,7 @@ import pytest
 
 from hf_credit.cli.options import parse_options
 from hf_credit.data import load_problems
-from hf_credit.evaluation.buckets import load_buckets
+from hf_credit.diagnostics.buckets import load_buckets
 from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trainers.checkpoints import MANIFEST, flaw
 

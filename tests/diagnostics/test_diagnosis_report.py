@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hf_credit.evaluation.buckets import Action, Bucket, load_buckets
-from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnosis_report import (
+from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets
+from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
+from hf_credit.diagnostics.diagnosis_report import (
     bucket_file,
     examples_markdown,
     markdown,
@@ -79,9 +79,9 @@ def test_the_tables_hold_every_policy_event_and_credit(found) -> None:
         (policy, event, credit)
         for policy in ("runs/p", "runs/q")
         for event in ("all events", "plan", "act")
-        for credit in ("C3", "MAGRPO", "VPR", "outcome")
+        for credit in ("replay_loo", "magrpo", "verifiable_process", "outcome_reward")
     }
-    assert "- (constant credits)" in next(row for row in rows if row[1:3] == ["act", "C3"])
+    assert "- (constant credits)" in next(row for row in rows if row[1:3] == ["act", "replay_loo"])
 
 
 def test_numbers_are_strict_json_with_none_for_what_is_not_defined(found) -> None:
@@ -109,8 +109,8 @@ def test_examples_take_the_categories_in_turn(found) -> None:
 
 def test_an_example_tells_what_was_said_what_would_have_been_better_and_why(found) -> None:
     text = examples_markdown([found], examples=1)
-    assert "Real action (mean return 0, C3 credit -1, oracle 0, exact value 0):\n\n```text\nreal\n```" in text
-    assert "Best alternative (mean return 1, C3 credit +1, oracle 1, exact value 1):" in text
+    assert "Real action (mean return 0, replay_loo credit -1, oracle 0, exact value 0):\n\n```text\nreal\n```" in text
+    assert "Best alternative (mean return 1, replay_loo credit +1, oracle 1, exact value 1):" in text
     assert "V(h) of the value-only actions: 0.5" in text
     assert "context 0" in text
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.diagnostics import (
+from hf_credit.diagnostics import (
     mean_pass_at_k,
     mean_score,
     pass_at_k,

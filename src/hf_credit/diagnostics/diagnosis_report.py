@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.bucket_credit import assigned_credit
-from hf_credit.evaluation.buckets import Action, Bucket, save_buckets
-from hf_credit.evaluation.diagnosis import TRUTHS, CreditQuality, Diagnosis
-from hf_credit.evaluation.diagnosis_plots import draw
-from hf_credit.evaluation.diagnostics import Failure, FidelityStatus
+from hf_credit.diagnostics.bucket_credit import assigned_credit
+from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
+from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
+from hf_credit.diagnostics.diagnosis_plots import draw
+from hf_credit.diagnostics.fidelity import FidelityStatus
+from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import Interval
 
@@ -31,11 +32,11 @@ _LEGEND = """\
   I). Of the same returns, any baseline that a bucket's candidates share keeps their order, so this number tells how
   well the baselines of different contexts agree. The others hold credit made of the first replays against a target of
   the other replays, or credit against what enumeration says.
-- Within-context variance: of the credit, a mean over buckets, in the unit of the credit. VPR and outcome reward divide
-  by a standard deviation, so theirs are not comparable with the others'.
+- Within-context variance: of the credit, a mean over buckets, in the unit of the credit. Methods that divide by a
+  standard deviation, as VPR and outcome reward do, are not comparable with those that do not.
 - Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
   answers give when they are dealt out to the messages at random.
-- Failures: by the rules of `hf_credit.evaluation.diagnostics.Failure`, of which three are the paper's (Appendix N).
+- Failures: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
 - Intervals are 95% intervals over buckets; they say nothing about other training runs."""
 
 
@@ -78,8 +79,9 @@ def numbers(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
             "name": one.name,
             "about": dict(one.about),
             "cost": one.cost.to_dict(),
-            "success": {name: _plain(dataclasses.asdict(value)) for name, value in one.success.items()},
-            "events": [_plain(dataclasses.asdict(event)) for event in one.events],
+            "not_measured": dict(one.not_measured),
+            "success": {name: plain(dataclasses.asdict(value)) for name, value in one.success.items()},
+            "events": [plain(dataclasses.asdict(event)) for event in one.events],
         }
         for one in diagnoses
     ]
@@ -110,6 +112,11 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
     parts = ["# Diagnosis"]
     for title, (header, rows) in tables(diagnoses).items():
         parts += [f"## {title}", table(header, rows)]
+    parts += [
+        f"{_heading(one.name)}, credit of {_heading(label)}: {sentence}"
+        for one in diagnoses
+        for label, sentence in one.not_measured.items()
+    ]
     parts += [
         _LEGEND,
         f"![Plots]({PLOT_FILE})",
@@ -182,7 +189,7 @@ def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]
     ways = [way for way in TRUTHS if way in known]
     header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[way]}" for way in ways), "within-context variance"]
     return header, [
-        [one.name, event.event, credit.estimator, *(_fidelity(credit, way) for way in ways), _short(within)]
+        [one.name, event.event, credit.method, *(_fidelity(credit, way) for way in ways), _short(within)]
         for one in diagnoses
         for event in one.events
         for credit in event.credits
@@ -213,7 +220,7 @@ def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
 
 
 def _example(bucket: Bucket) -> list[str]:
-    credits = assigned_credit([bucket], "C3")[0] if len(bucket.replayed) > 1 else [math.nan] * len(bucket.replayed)
+    credits = assigned_credit([bucket], "replay_loo")[0]
     by_text = dict(zip((action.text for action in bucket.replayed), credits, strict=True))
     value = "-" if bucket.value is None else _short(bucket.value)
     head = f"### {bucket.failure}: {_heading(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
@@ -230,7 +237,7 @@ def _example(bucket: Bucket) -> list[str]:
 def _action(action: Action, name: str, credit: float) -> str:
     facts = [f"mean return {_short(action.mean_return)}" if action.returns else "no replay succeeded"]
     if not math.isnan(credit):
-        facts.append(f"C3 credit {credit:+.3g}")
+        facts.append(f"replay_loo credit {credit:+.3g}")
     if action.verdict is not None:
         facts.append(f"oracle {_short(action.verdict)}")
     if action.exact is not None:
@@ -262,9 +269,10 @@ def _short(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3g}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Values that strict JSON can hold; what is not finite is `None`."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hf_credit.evaluation.diagnostics import Failure, failure_category
+from hf_credit.diagnostics import Failure, failure_category
 
 
 @pytest.mark.parametrize(

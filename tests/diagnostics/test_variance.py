@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.credit import full_mean, leave_one_out
-from hf_credit.evaluation.diagnostics import context_variance
+from hf_credit.diagnostics import context_variance
 
 finite = st.floats(-5, 5, allow_nan=False)
 

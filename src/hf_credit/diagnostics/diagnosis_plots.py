@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_targets
-from hf_credit.evaluation.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
-from hf_credit.evaluation.diagnostics import Failure
+from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets
+from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
+from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.evaluation.plots import require_matplotlib
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
@@ -56,7 +56,7 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
     """C3's credit of the candidates against the truth that is known best."""
     buckets = [bucket for bucket in one.buckets if bucket.event == event]
     exact = any(bucket.exact is not None for bucket in buckets)
-    credits = assigned_credit(buckets, "C3")
+    credits = assigned_credit(buckets, "replay_loo")
     targets = bucket_targets(buckets, "exact" if exact else "estimated")
     pairs = [
         pair
@@ -74,9 +74,7 @@ def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
 def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     known = {way for own in found.values() for credit in own.credits for way in credit.fidelity}
     way = next((way for way in ("exact", "apart") if way in known), "shared")
-    values = {
-        name: {credit.estimator: credit.fidelity.get(way) for credit in own.credits} for name, own in found.items()
-    }
+    values = {name: {credit.method: credit.fidelity.get(way) for credit in own.credits} for name, own in found.items()}
     _bars(axis, values)
     axis.set_ylabel("credit fidelity")
     axis.set_title(f"held against: {TRUTHS[way]}", fontsize="medium")
@@ -84,14 +82,14 @@ def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
 
 def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     values = {
-        name: {credit.estimator: credit.variance.within for credit in own.credits if credit.estimator in _RAW}
+        name: {credit.method: credit.variance.within for credit in own.credits if credit.method in _RAW}
         for name, own in found.items()
     }
     _bars(axis, values)
     axis.set_ylabel("within-context variance")
 
 
-_RAW = ("C3", "MAGRPO", "MAPPO")  # whose credit is in the unit of the reward
+_RAW = ("replay_loo", "magrpo", "mappo")  # whose credit is in the unit of the reward
 
 
 def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.diagnostics import FidelityStatus, credit_fidelity, fidelity_interval, target_advantages
+from hf_credit.diagnostics import FidelityStatus, credit_fidelity, fidelity_interval, target_advantages
 
 finite = st.floats(-5, 5, allow_nan=False).map(lambda value: round(value, 3))
 

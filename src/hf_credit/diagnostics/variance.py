@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_credit.evaluation.diagnostics.fidelity import flat_numbers
+from hf_credit.diagnostics.fidelity import flat_numbers
 
 
 @dataclass(frozen=True, kw_only=True)

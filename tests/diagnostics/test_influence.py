@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.diagnostics import influence, influence_by_chance, response_symbol
+from hf_credit.diagnostics import influence, influence_by_chance, response_symbol
 
 ALPHA = 1e-2
 messages = st.sampled_from(["a", "b", "c", None])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.evaluation.buckets import Action, Bucket
 from hf_credit.evaluation.play import refuse_unplayed
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import (
@@ -26,9 +26,6 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.samplers import sample
-
-ValueFunction = Callable[[Sequence[Episode]], Sequence[Sequence[float]]]
-"""What each decision of each episode was worth beforehand, to a critic: a value for the text before the decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +92,6 @@ def diagnostic_buckets(
     plan: BucketPlan | None = None,
     *,
     oracle: Oracle[Any] | None = None,
-    value_function: ValueFunction | None = None,
 ) -> tuple[list[Bucket], Ledger]:
     """Buckets at decisions drawn uniformly from those of one episode for each start (paper C3, Appendix I).
 
@@ -113,8 +109,7 @@ def diagnostic_buckets(
             honours seeds; of another sampler, seed what it draws from.
         starts: the tasks of the evaluation split, one each, without `fanout`.
         plan: how dense; Table 13 leaves the numbers open, the defaults are ours.
-        oracle: judges every candidate of a game.
-        value_function: a critic; see `ValueFunction`.
+        oracle: judges every candidate of a game, and what its replays decide afterwards.
 
     Returns:
         The buckets, in the order in which they were drawn, and what all this cost. There are fewer than
@@ -129,13 +124,46 @@ def diagnostic_buckets(
     plan = plan or BucketPlan()
     references, cost = _references(engine, starts, plan)
     drafts = list(_drafts(engine, references, plan))
-    cost += _draw_actions(engine, drafts, plan)
-    replays, replay_cost = _replay(engine, drafts, plan)
-    values = _values(drafts, value_function)
-    buckets = []
-    for draft, value in zip(drafts, values, strict=True):
-        buckets.append(_bucket(draft, [next(replays) for _ in draft.actions()], value, oracle))
+    cost += _draw_value_only(engine, drafts, plan)
+    cost += _draw_candidates(engine, drafts, plan)
+    buckets, replay_cost = _replayed(engine, drafts, plan, oracle)
     return buckets, cost + replay_cost
+
+
+def decision_buckets(
+    engine: Engine[Any], decisions: Sequence[tuple[Episode, int]], plan: BucketPlan
+) -> tuple[list[Bucket], list[int], Ledger]:
+    """Buckets of decisions that were made: what each was worth, by replays of it and of value-only actions.
+
+    Decisions of one event, context and state share a bucket, whose candidates are their replies and no others.
+
+    Args:
+        engine: plays, with the policy that decided.
+        decisions: an episode and the place of the decision in it.
+        plan: its `replays`, `value_actions`, `common_random_numbers` and `seed` count.
+
+    Returns:
+        The buckets, the place among them of each decision's, and what they cost.
+
+    Raises:
+        ValueError: the recorded state of a decision does not lead to its context.
+    """
+    numbers: dict[tuple[str, tuple[int, ...], Any], int] = {}
+    drafts: list[_Draft] = []
+    keys, places = ContextKeys(), []
+    for episode, index in decisions:
+        decision = episode.decisions[index]
+        place = numbers.setdefault((decision.event, decision.context_ids, decision.state), len(drafts))
+        if place == len(drafts):
+            drafts.append(_draft(engine, keys, episode, index))
+        else:
+            text = decision.action_text
+            drafts[place].replies.setdefault(text, _reply(decision))
+            drafts[place].counts[text] = drafts[place].counts.get(text, 0) + 1
+        places.append(place)
+    cost = _draw_value_only(engine, drafts, plan)
+    buckets, replay_cost = _replayed(engine, drafts, plan, None)
+    return buckets, places, cost + replay_cost
 
 
 def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketPlan) -> tuple[list[Episode], Ledger]:
@@ -172,27 +200,38 @@ def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan
         if (decision.event, decision.context_ids) in found:
             continue
         found.add((decision.event, decision.context_ids))
-        text = str(engine.chat.tokenizer.decode(list(decision.context_ids)))
-        real = Generation(ids=decision.action_ids, logprobs=decision.logprobs)
-        yield _Draft(
-            episode=episode,
-            index=index,
-            key=keys.key(text),
-            context=text,
-            replies={decision.action_text: real},
-            counts={decision.action_text: 1},
-        )
+        yield _draft(engine, keys, episode, index)
         if len(found) == plan.buckets:
             return
 
 
-def _draw_actions(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
-    """Fills every draft with candidates, deduplicated by exact match, and with value-only actions."""
-    cost = Ledger()
-    drawn, own_cost = _drawn(engine, drafts, [plan.value_actions] * len(drafts), plan, "value")
-    cost += own_cost
+def _draft(engine: Engine[Any], keys: ContextKeys, episode: Episode, index: int) -> _Draft:
+    decision = episode.decisions[index]
+    text = str(engine.chat.tokenizer.decode(list(decision.context_ids)))
+    return _Draft(
+        episode=episode,
+        index=index,
+        key=keys.key(text),
+        context=text,
+        replies={decision.action_text: _reply(decision)},
+        counts={decision.action_text: 1},
+    )
+
+
+def _reply(decision: Decision) -> Generation:
+    return Generation(ids=decision.action_ids, logprobs=decision.logprobs)
+
+
+def _draw_value_only(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
+    drawn, cost = _drawn(engine, drafts, [plan.value_actions] * len(drafts), plan, "value")
     for draft, replies in zip(drafts, drawn, strict=True):
         draft.value_only = replies
+    return cost
+
+
+def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
+    """Fills every draft with candidates, deduplicated by exact match."""
+    cost = Ledger()
     while True:
         missing = [draft for draft in drafts if len(draft.replies) < plan.candidates and draft.drawn < plan.draws]
         if not missing:
@@ -232,6 +271,15 @@ def _drawn(
     return [[next(rest) for _ in range(count)] for count in wanted], cost
 
 
+def _replayed(
+    engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan, oracle: Oracle[Any] | None
+) -> tuple[list[Bucket], Ledger]:
+    """The drafts with all their actions replayed."""
+    replays, cost = _replay(engine, drafts, plan)
+    judge = None if oracle is None else _RememberingOracle(oracle)
+    return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
+
+
 def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> tuple[Iterator[list[Episode]], Ledger]:
     """The replays of each action of each draft, and what they cost beyond the actions themselves."""
     starts: list[Start[Any]] = []
@@ -258,32 +306,25 @@ def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> 
 
 
 def _sampled(episode: Episode, event: str) -> tuple[Decision, ...]:
-    """The decisions of a replay but the forced one, which is the first step's of its event."""
-    forced = _forced(episode, event)
-    return tuple(decision for decision in episode.decisions if decision is not forced)
+    """The decisions of a replay but the forced one."""
+    place = _forced(episode, event)
+    return tuple(decision for other, decision in enumerate(episode.decisions) if other != place)
 
 
-def _forced(episode: Episode, event: str) -> Decision | None:
-    return next((decision for decision in episode.decisions if decision.event == event), None)
+def _forced(episode: Episode, event: str) -> int | None:
+    """The place of the forced decision in a replay: the first one of its event."""
+    return next((place for place, decision in enumerate(episode.decisions) if decision.event == event), None)
 
 
-def _bucket(
-    draft: _Draft, replays: Sequence[Sequence[Episode]], value: float | None, oracle: Oracle[Any] | None
-) -> Bucket:
+def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], oracle: _RememberingOracle | None) -> Bucket:
     decision = draft.decision
     texts = [*draft.replies, *(text for text, _ in draft.value_only)]
     actions = []
     for place, (text, episodes) in enumerate(zip(texts, replays, strict=True)):
         is_candidate = place < len(draft.replies)
-        actions.append(
-            _action(
-                text,
-                decision.event,
-                episodes,
-                draws=draft.counts[text] if is_candidate else 1,
-                verdict=_verdict(episodes, decision.event, oracle) if is_candidate else None,
-            )
-        )
+        judged = _judged(episodes, oracle) if is_candidate else episodes
+        action = _action(text, decision.event, judged, draft.counts[text] if is_candidate else 1)
+        actions.append(action if is_candidate else replace(action, replays=()))
     return Bucket(
         event=decision.event,
         role=decision.role,
@@ -293,21 +334,24 @@ def _bucket(
         turn=draft.index,
         candidates=tuple(actions[: len(draft.replies)]),
         value_only=tuple(actions[len(draft.replies) :]),
-        critic=value,
+        before=tuple(one for one in draft.episode.decisions[: draft.index] if one.state is not decision.state),
         state=decision.state,
     )
 
 
-def _action(text: str, event: str, episodes: Sequence[Episode], draws: int, verdict: float | None) -> Action:
+def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> Action:
     # An outcome that is no number can be compared with nothing, like none.
     sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
+    forced = [episode.decisions[place] for episode in episodes if (place := _forced(episode, event)) is not None]
+    verdict = next((one.verdict for one in forced if one.verdict is not None), None)
     return Action(
         text=text,
         returns=tuple(episode.outcome for episode in sound),
         responses=tuple(_response(episode, event) for episode in sound),
         failed=len(episodes) - len(sound),
         draws=draws,
-        verdict=verdict,
+        verdict=None if verdict is None else verdict.score,
+        replays=tuple(sound),
     )
 
 
@@ -318,22 +362,30 @@ def _response(episode: Episode, event: str) -> str | None:
     return next(later, None)
 
 
-def _verdict(episodes: Sequence[Episode], event: str, oracle: Oracle[Any] | None) -> float | None:
-    """What the oracle says of the forced decision."""
-    found = ((episode, _forced(episode, event)) for episode in episodes)
-    known = next(((episode, forced) for episode, forced in found if forced is not None), None)
-    if oracle is None or known is None:
-        return None
-    (judged,) = verify([replace(known[0], decisions=(known[1],))], oracle)
-    verdict = judged.decisions[0].verdict
-    return None if verdict is None else verdict.score
+def _judged(episodes: Sequence[Episode], oracle: _RememberingOracle | None) -> list[Episode]:
+    """The episodes with the oracle's verdicts; its failures are its own."""
+    if oracle is None:
+        return list(episodes)
+    return [
+        replace(before, decisions=after.decisions)
+        for before, after in zip(episodes, verify(episodes, oracle), strict=True)
+    ]
 
 
-def _values(drafts: Sequence[_Draft], value_function: ValueFunction | None) -> list[float | None]:
-    if value_function is None or not drafts:
-        return [None] * len(drafts)
-    until = [replace(draft.episode, decisions=draft.episode.decisions[: draft.index + 1]) for draft in drafts]
-    return [float(values[-1]) for values in value_function(until)]
+class _RememberingOracle:
+    """Asked once for each action in a state: replays meet the same ones again and again."""
+
+    def __init__(self, oracle: Oracle[Any]) -> None:
+        self._oracle = oracle
+        self._known: dict[tuple[Any, str], float] = {}
+
+    def score(self, state: Any, action: str) -> float:
+        if (state, action) not in self._known:
+            self._known[state, action] = self._oracle.score(state, action)
+        return self._known[state, action]
+
+    def valid_actions(self, state: Any) -> frozenset[str]:
+        return self._oracle.valid_actions(state)
 
 
 def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.evaluation.buckets import Action, Bucket
-from hf_credit.evaluation.diagnosis import diagnose
-from hf_credit.evaluation.diagnosis_plots import draw
+from hf_credit.diagnostics.buckets import Action, Bucket
+from hf_credit.diagnostics.diagnosis import diagnose
+from hf_credit.diagnostics.diagnosis_plots import draw
 
 
 def bucket(event: str, key: int, returns, exact=False, failed=0) -> Bucket:

@@ -1,25 +1,25 @@
 """Is the credit any good? Plain functions of numbers and texts (paper C3, Appendices G, I, J and N).
 
-They know nothing of models or episodes; `hf_credit.evaluation.bucket_sampling` makes what they are fed with.
+They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
 """
 
-from hf_credit.evaluation.diagnostics.fidelity import (
+from hf_credit.diagnostics.fidelity import (
     Fidelity,
     FidelityStatus,
     credit_fidelity,
     fidelity_interval,
     target_advantages,
 )
-from hf_credit.evaluation.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
-from hf_credit.evaluation.diagnostics.success import (
+from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
+from hf_credit.diagnostics.success import (
     mean_pass_at_k,
     mean_score,
     pass_at_k,
     pass_at_k_by_instance,
     seed_averaged_difference,
 )
-from hf_credit.evaluation.diagnostics.taxonomy import Failure, failure_category
-from hf_credit.evaluation.diagnostics.variance import ContextVariance, context_variance
+from hf_credit.diagnostics.taxonomy import Failure, failure_category
+from hf_credit.diagnostics.variance import ContextVariance, context_variance
 
 __all__ = [
     "ContextVariance",

@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.evaluation.results import held_out_starts
+from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets, diagnostic_buckets
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, init_collaboration_policy, tokenizer_of
@@ -28,6 +27,7 @@ from hf_credit.rollouts import (
     Start,
     context_key,
 )
+from hf_credit.tasks.rows import held_out_starts
 
 SIZE = 4
 PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)
@@ -145,7 +145,7 @@ def test_with_common_random_numbers_the_same_message_is_answered_the_same(policy
 
 
 def test_the_baseline_and_the_candidates_agree_with_enumeration(policy) -> None:
-    from hf_credit.evaluation.bucket_credit import with_exact_values
+    from hf_credit.diagnostics.bucket_credit import with_exact_values
 
     plan = BucketPlan(buckets=2, candidates=2, replays=80, value_actions=40, events=("reasoner",))
     buckets, _ = diagnostic_buckets(policy, starts(6), plan)
@@ -262,6 +262,8 @@ def test_a_game_s_buckets_carry_the_oracle_s_verdicts(micro_policy) -> None:
             assert action.verdict == oracle.score(bucket.state.world, action.text)
             assert set(action.responses) == {None}  # nobody else plays
             verdicts.add(action.verdict)
+            for decision in (decision for replay in action.replays for decision in replay.decisions):
+                assert decision.verdict.score == oracle.score(decision.state.world, decision.action_text)
         assert all(action.verdict is None for action in bucket.value_only)
     assert verdicts == {0.0, 1.0}
     again, _ = diagnostic_buckets(engine, held_out_starts(6), plan, oracle=oracle)
@@ -291,16 +293,37 @@ def test_replays_of_a_game_meet_another_opponent_each_and_every_action_the_same_
     assert max(len(set(bucket.real.returns)) for bucket in buckets) > 1
 
 
-def test_a_critic_is_asked_for_the_value_before_the_decision(policy) -> None:
-    seen = []
+def test_a_bucket_keeps_whole_replays_and_what_came_before(policy, sampled) -> None:
+    for bucket in sampled[0]:
+        assert len(bucket.before) == bucket.turn
+        assert bucket.before == () or bucket.before[0].event == "reasoner"
+        for action in bucket.candidates:
+            assert tuple(one.outcome for one in action.replays) == action.returns
+            for replay in action.replays:
+                assert replay.decisions[0].action_text == action.text
+                assert replay.decisions[0].state == bucket.state
+                assert len(replay.decisions) == 2 - bucket.turn
+        assert all(action.replays == () for action in bucket.value_only)
 
-    def value_function(episodes):
-        seen.extend(episodes)
-        return [[10.0 * place for place in range(len(episode.decisions))] for episode in episodes]
 
-    buckets, _ = diagnostic_buckets(policy, starts(12), PLAN, value_function=value_function)
-    assert [bucket.critic for bucket in buckets] == [10.0 * bucket.turn for bucket in buckets]
-    assert [len(episode.decisions) for episode in seen] == [bucket.turn + 1 for bucket in buckets]
+def test_decisions_that_were_made_are_worth_what_replays_of_them_return(policy) -> None:
+    """Two actors' answers at one context and state share a bucket, the reasoner's message has its own."""
+    episodes = policy.run([Start(task=row, fanout=(1, 6)) for row in relay_tasks("held_out", 3, SIZE)])
+    decisions = [(episode, turn) for episode in episodes for turn in (0, 1) if turn or not episode.inherited]
+    buckets, places, cost = decision_buckets(policy, decisions, PLAN)
+    assert len(places) == len(decisions) == 3 + 3 * 6
+    assert max(len(bucket.candidates) for bucket in buckets) > 1
+    for (episode, turn), place in zip(decisions, places, strict=True):
+        bucket, decision = buckets[place], episode.decisions[turn]
+        assert (bucket.event, bucket.state) == (decision.event, decision.state)
+        assert len(bucket.value_only) == PLAN.value_actions
+        (action,) = [one for one in bucket.candidates if one.text == decision.action_text]
+        assert len(action.returns) == PLAN.replays
+        if turn:
+            assert set(action.returns) == {episode.outcome}
+    assert sum(action.draws for bucket in buckets for action in bucket.candidates) == len(decisions)
+    assert cost.scoring_events == sum(PLAN.replays * (len(one.candidates) + 2) for one in buckets)
+    assert decision_buckets(policy, [], PLAN)[:2] == ([], [])
 
 
 @pytest.mark.parametrize(

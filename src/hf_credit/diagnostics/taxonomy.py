@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from hf_credit.evaluation.diagnostics.fidelity import flat_numbers
+from hf_credit.diagnostics.fidelity import flat_numbers
 
 _SHIFT, _SAME, _FAILED = 0.2, 0.01, 0.5
 _ROUNDING = 1e-9  # 0.8 - 0.6 is a little above 0.2

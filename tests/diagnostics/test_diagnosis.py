@@ -4,10 +4,13 @@ import math
 
 import pytest
 
-from hf_credit.evaluation.buckets import Action, Bucket
-from hf_credit.evaluation.diagnosis import ALL, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnostics import Failure, FidelityStatus, influence
+from hf_credit.diagnostics import Failure, FidelityStatus, influence
+from hf_credit.diagnostics.buckets import Action, Bucket
+from hf_credit.diagnostics.diagnosis import ALL, diagnose, mean_with_interval
+from hf_credit.methods import make
 from hf_credit.rollouts import Ledger
+
+BY_RETURNS = ("replay_loo", "magrpo", "outcome_reward")
 
 
 def bucket(event="plan", key=0, responses=None, exact=None, verdicts=(None, None), returns=((1, 1), (0, 0))) -> Bucket:
@@ -42,12 +45,12 @@ def test_every_event_is_told_apart_and_all_together_come_first() -> None:
 
 def test_credit_is_held_against_every_truth_that_is_known() -> None:
     (plain,) = diagnose("p", [bucket()]).events
-    assert {one.estimator: set(one.fidelity) for one in plain.credits} == {
-        name: {"shared", "apart"} for name in ("C3", "MAGRPO", "outcome")
+    assert {one.method: set(one.fidelity) for one in plain.credits} == {
+        name: {"shared", "apart"} for name in BY_RETURNS
     }
     (known,) = diagnose("p", [bucket(exact=0.25, verdicts=(1.0, 0.0))], credit_replays=2).events
-    assert {one.estimator: set(one.fidelity) for one in known.credits} == {
-        name: {"shared", "exact", "exact_first"} for name in ("C3", "MAGRPO", "VPR", "outcome")
+    assert {one.method: set(one.fidelity) for one in known.credits} == {
+        name: {"shared", "exact", "exact_first"} for name in (*BY_RETURNS, "verifiable_process")
     }
     for one in known.credits:
         assert [interval.mean for interval in one.fidelity.values()] == pytest.approx([1, 1, 1])
@@ -56,7 +59,7 @@ def test_credit_is_held_against_every_truth_that_is_known() -> None:
 
 def test_what_is_not_defined_is_nan_and_says_why() -> None:
     (found,) = diagnose("p", [bucket(returns=((1, 1), (1, 1)))]).events
-    c3 = next(one for one in found.credits if one.estimator == "C3")
+    c3 = next(one for one in found.credits if one.method == "replay_loo")
     assert math.isnan(c3.fidelity["shared"].mean)
     assert c3.status["shared"] == FidelityStatus.CONSTANT_CREDITS
     assert c3.variance.within == 0
@@ -101,3 +104,13 @@ def test_a_mean_of_little_has_no_ends() -> None:
     two = mean_with_interval([1.0, 3.0])
     # A standard error of 1, and t(0.975; 1) = 12.7062.
     assert (two.low, two.mean, two.high) == pytest.approx((2 - 12.7062, 2, 2 + 12.7062), rel=1e-4)
+
+
+def test_a_method_that_buckets_cannot_be_credited_with_is_told_and_the_others_measured() -> None:
+    found = diagnose("p", [bucket(), bucket("act", 1)], {name: make(name) for name in ("mc_process_reward", "magrpo")})
+    assert list(found.not_measured) == ["mc_process_reward"]
+    assert (
+        "only its own collector plays; diagnose it on the credit of training"
+        in found.not_measured["mc_process_reward"]
+    )
+    assert {credit.method for event in found.events for credit in event.credits} == {"magrpo"}
