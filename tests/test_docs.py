@@ -21,7 +21,7 @@ from trl import ModelConfig
 from typer.main import get_command
 
 import hf_credit
-from hf_credit import ReplayLOOConfig, VerifiableProcessConfig, make, oracles
+from hf_credit import ReplayLOOConfig, VerifiableProcessConfig, make, methods, oracles
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
@@ -292,7 +292,8 @@ def default_of(expression: str, config: VerifiableProcessConfig | ReplayLOOConfi
         parameters = inspect.signature(inspect.unwrap(function)).parameters
         return {name: parameter.default for name, parameter in parameters.items()}
 
-    names = {"make": make, "oracles": oracles, "default_oracle": default_oracle, "Sampling": Sampling}
+    names = {"make": make, "methods": methods, "oracles": oracles, "default_oracle": default_oracle}
+    names["Sampling"] = Sampling
     return eval(expression, {**names, "signature": signature, "turn_group_advantages": turn_group_advantages})
 
 

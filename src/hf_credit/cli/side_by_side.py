@@ -157,8 +157,8 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _show(log: Path, task: Task) -> None:
+    from hf_credit.cli.training_progress import note
     from hf_credit.evaluation.runs import read_log
-    from hf_credit.trainers.recording import note
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:

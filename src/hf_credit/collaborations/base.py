@@ -97,7 +97,7 @@ class Collaboration(Interaction[CollaborationState]):
         scored: str | None = None,
     ) -> None:
         self.graph = Graph(events, final, loops)
-        self.roles = {role: normalise(prompt) for role, prompt in roles.items()}
+        self.roles: Mapping[str, str] = {role: normalise(prompt) for role, prompt in roles.items()}
         self.scorer = resolve_scorer(scorer)
         self.sanitise = sanitise
         self.scored = final if scored is None else scored

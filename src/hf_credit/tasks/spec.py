@@ -160,8 +160,9 @@ class TaskSpec:
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
         """The same with other options where the user gives them; the code that they name is trusted."""
-        which = "environment_options" if self.environment else "collaboration_options"
-        return dataclasses.replace(self, typed=self.typed | code_in(options), **{which: {**self.options, **options}})
+        known = {**self.options, **options}
+        changed: Any = {"environment_options": known} if self.environment else {"collaboration_options": known}
+        return dataclasses.replace(self, typed=self.typed | code_in(options), **changed)
 
     def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
         """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.

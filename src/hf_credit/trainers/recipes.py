@@ -205,7 +205,8 @@ def read_job(arguments: Sequence[str]) -> Job:
     with importing_from_here():
         methods.find(method)
     config = load_named(PRESETS.get(method, _ANY).config)
-    parser = _Parser((GameArguments, config, ModelConfig), allow_abbrev=False, conflict_handler="resolve")
+    parts: Any = (GameArguments, config, ModelConfig)
+    parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
         raise ValueError(
