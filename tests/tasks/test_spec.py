@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
 from hf_credit.collaborations import make as make_together
 from hf_credit.collaborations.relay import relay
-from hf_credit.environments import ENVIRONMENTS
+from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
@@ -137,13 +137,17 @@ def shouted(task: Any, text: str) -> float:
     return float(text.isupper())
 
 
+def loud(text: str) -> bool:
+    return text.isupper()
+
+
 def quiet(text: str) -> str:
     return text.lower()
 
 
 def by_hand(scorer: Any = shouted, **changed: Any) -> Collaboration:
     events = [Event("plan", role="a"), Event("answer", role="b", after="plan", sees=["plan"])]
-    loops = [Loop("answer", target="plan", times=2, until=str.isupper)]
+    loops = [Loop("answer", target="plan", times=2, until=loud)]
     return Collaboration(
         **{"roles": {"a": "A", "b": "B"}, "events": events, "final": "answer", "scorer": scorer}
         | {"loops": loops, "sanitise": quiet, **changed}

@@ -157,7 +157,6 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _show(log: Path, task: Task) -> None:
-    from hf_credit.cli.training_progress import note
     from hf_credit.evaluation.runs import read_log
 
     entries = read_log(log)
