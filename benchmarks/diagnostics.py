@@ -26,9 +26,9 @@ from credit_cost import chain
 from transformers import GenerationConfig
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_task
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.evaluation.buckets import Bucket
-from hf_credit.evaluation.diagnosis import diagnose
+from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
+from hf_credit.diagnostics.buckets import Bucket
+from hf_credit.diagnostics.diagnosis import diagnose
 from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Engine, Episode, Ledger, Start

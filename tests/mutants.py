@@ -137,10 +137,10 @@ MUTANTS = [
     ),
     Mutant(
         "EMPTY takes one of 64 symbols",
-        "src/hf_credit/evaluation/diagnostics/influence.py",
+        "src/hf_credit/diagnostics/influence.py",
         "for symbol in own if symbol != EMPTY)",
         "for symbol in own)",
-        ["tests/evaluation/diagnostics/test_influence.py::test_empty_takes_no_place_in_the_vocabulary"],
+        ["tests/diagnostics/test_influence.py::test_empty_takes_no_place_in_the_vocabulary"],
     ),
     Mutant(
         "an order of mini-batches that never changes",

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
 _SCRIPTS = ("drawing", "experiment", "figures", "pipelines", "report", "run", "running", "table")

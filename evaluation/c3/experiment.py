@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.evaluation.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
 BASE = "SFT"
 C3 = "C3"
-# The arm of each method, under the paper's names. All arms of a seed start from the same weights and take the same
-# number of scores on the same tasks in the same order.
+# The arm of each method, under the paper's names: the method, its options, and settings of its own. All arms of a seed
+# start from the same weights and take the same number of scores on the same tasks in the same order.
 METHODS: Mapping[str, Mapping[str, Any]] = {
-    "MAPPO": {"estimator": "critic", "critic_learning_rate": 1e-3},
-    "MAGRPO": {"estimator": "group"},
-    C3: {"estimator": "replay"},
-    "C3 with 4 plans": {"estimator": "replay", "alternatives": [4, 2]},
-    "C3 without replay": {"estimator": "replay", "replay": False},
-    "C3 without leave-one-out": {"estimator": "replay", "baseline": "full_mean"},
+    "MAPPO": {"name": "mappo", "options": {"group_size": 8}, "settings": {"critic_learning_rate": 1e-3}},
+    "MAGRPO": {"name": "magrpo", "options": {"group_size": 8}},
+    C3: {"name": "replay_loo", "options": {"budget": 8, "alternatives": [2, 4]}},
+    "C3 with 4 plans": {"name": "replay_loo", "options": {"budget": 8, "alternatives": [4, 2]}},
+    "C3 without replay": {"name": "replay_loo", "options": {"budget": 8, "match_contexts": False}},
+    "C3 without leave-one-out": {
+        "name": "replay_loo",
+        "options": {"budget": 8, "alternatives": [2, 4], "baseline": "full_mean"},
+    },
 }
 ARMS = (BASE, *METHODS)
 # Whose baseline Appendix I gives the candidates of a policy's buckets: MAGRPO's is the mean of all candidates, which
@@ -30,6 +33,7 @@ ESTIMATOR_OF = dict.fromkeys(ARMS, "C3") | {
     "MAGRPO": "MAGRPO",
     "C3 without leave-one-out": "MAGRPO",
 }
+ESTIMATORS = {C3: "replay_loo", "MAGRPO": "magrpo", "MAPPO": "mappo"}  # by the name of the method
 
 # Whose messages are looked at, and how people call them.
 EVENTS = {"all": "all messages", "reasoner": "the reasoner's", "actor": "the actor's"}
@@ -44,7 +48,7 @@ class Experiment:
     Attributes:
         size: of the relay: how many numbers there are.
         policy: how the starting policy is built; its seed is replaced by the run's.
-        training: settings of `ReplayLOOConfig` beside those of the arm and of `run.py`.
+        training: settings of `CreditConfig` beside those of the arm and of `run.py`.
         looked_at: the updates whose credit is compared with the truth, the first being 0.
         buckets: how dense the buckets of the diagnostics are.
         attempts: drawn at each held-out task for pass@1 and pass@k.
@@ -71,9 +75,7 @@ class Experiment:
 # As in trainers/replay_loo/relay_micro.yaml, whose rate was chosen on training tasks with one seed.
 EXPERIMENT = Experiment(
     training={
-        "budget": 8,
-        "alternatives": [2, 4],
-        "trajectories_per_update": 32,
+        "instances_per_update": 32,
         "per_device_train_batch_size": 32,
         "max_steps": 150,
         "learning_rate": 1e-3,

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
-from experiment import BASE, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
+from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
 from running import in_parallel, prepare_process, require_same_settings, write_whole
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
@@ -115,10 +115,10 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
     """Trains from the starting policy; the trainer, its curves, its ledger, and its credit beside the truth."""
     from transformers import PrinterCallback
 
-    from hf_credit import ReplayLOOConfig, ReplayLOOTrainer
+    from hf_credit import CreditConfig, CreditTrainer, methods
 
     folder = policy_folder(work, arm, seed)
-    args = ReplayLOOConfig(
+    args = CreditConfig(
         **{
             "output_dir": str(folder),
             "seed": seed,
@@ -133,15 +133,22 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
             "save_strategy": "no",
             "logging_steps": 1,
             "disable_tqdm": True,
+            # As in the paper (C3, Table 7).
+            "shuffle_dataset": False,
+            "warmup_steps": 0.03,
+            "adam_beta2": 0.95,
             **experiment.training,
-            **METHODS[arm],
+            **METHODS[arm].get("settings", {}),
         }
     )
     first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
     rows = relay_tasks("train", rows=args.max_steps * args.generation_batch_size, size=experiment.size, start=first)
-    trainer = ReplayLOOTrainer(str(policy_folder(work, BASE, seed)), relay(experiment.size), args, rows)
+    method = methods.make(METHODS[arm]["name"], **METHODS[arm]["options"])
+    start = str(policy_folder(work, BASE, seed))
+    looked_at: list[dict[str, Any]] = []
+    looking = _looking_at_credit(experiment, looked_at)
+    trainer = CreditTrainer(start, relay(experiment.size), args, rows, method=method, callbacks=[looking])
     trainer.remove_callback(PrinterCallback)
-    looked_at = _look_at_credit(trainer, experiment)
     trainer.train()
     trainer.save_model(str(folder))
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -158,67 +165,43 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
     }
 
 
-def _look_at_credit(trainer: Any, experiment: Experiment) -> list[dict[str, Any]]:
+def _looking_at_credit(experiment: Experiment, found: list[dict[str, Any]]) -> Any:
     """Has some updates note how their credit compares with the exact advantages under the weights of then."""
-    found: list[dict[str, Any]] = []
-    credit, updates = trainer.credit, iter(range(10**9))
+    from hf_credit.trainers.credit import CreditCallback
 
-    def looked(episodes: Any) -> Any:
-        credits = credit(episodes)
-        update = next(updates)
-        if update in experiment.looked_at:
-            found.append({"update": update, **_compared(trainer, experiment, episodes, credits)})
-        return credits
+    class Looking(CreditCallback):
+        def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+            update = trainer.updates_collected - 1
+            if update in experiment.looked_at:
+                found.append({"update": update, **_compared(trainer, experiment, collected, credit)})
 
-    trainer.credit = looked
-    return found
+    return Looking()
 
 
-def _compared(trainer: Any, experiment: Experiment, episodes: Any, credits: Any) -> dict[str, Any]:
+def _compared(trainer: Any, experiment: Experiment, collected: Any, credit: Any) -> dict[str, Any]:
     """Credit against exact advantages (eq. 20), by event and over all, and its variance within contexts."""
-    from hf_credit.collaborations.exact_values import exact_values
-    from hf_credit.evaluation.diagnostics import context_variance, credit_fidelity
+    from hf_credit.diagnostics.training_credit import credit_quality, credited_decisions, exact_advantages
 
-    decisions = [
-        (decision, value)
-        for episode, values in zip(episodes, credits, strict=True)
-        for decision, value in zip(episode.decisions, values, strict=True)
-        if value is not None
-    ]
-    states = list(dict.fromkeys(decision.state for decision, _ in decisions))
-    truth = dict(
-        zip(
-            states,
-            exact_values(
-                trainer.interaction,
-                trainer.chat,
-                trainer.accelerator.unwrap_model(trainer.model),
-                states,
-                max_new_tokens=REPLY_TOKENS,
-                temperature=SAMPLING["temperature"],
-                floor=experiment.floor,
-            ),
-            strict=True,
-        )
+    decisions = credited_decisions(collected, credit)
+    targets = exact_advantages(
+        trainer.interaction,
+        trainer.chat,
+        trainer.accelerator.unwrap_model(trainer.model),
+        decisions,
+        max_new_tokens=REPLY_TOKENS,
+        temperature=SAMPLING["temperature"],
+        floor=experiment.floor,
     )
-    trainer.model.train()  # enumeration left it in evaluation mode
+    known = [(one, target) for one, target in zip(decisions, targets, strict=True) if not math.isnan(target)]
     told: dict[str, Any] = {}
-    for event in (None, "reasoner", "actor"):
-        pairs = [
-            (value, truth[decision.state].advantage(decision.action_text), decision.context_ids)
-            for decision, value in decisions
-            if event in (None, decision.event) and decision.action_text in truth[decision.state].values
-        ]
-        assigned, exact = [value for value, _, _ in pairs], [advantage for _, advantage, _ in pairs]
-        by_context: dict[Any, list[float]] = {}
-        for value, _, context in pairs:
-            by_context.setdefault(context, []).append(value)
-        told[event or "all"] = {
-            "messages": len(pairs),
-            # One pool of all messages: "buckets" would leave those out that stand alone at their context.
-            "fidelity": _number(credit_fidelity([assigned], [exact]).rho),
-            "squared_error": sum((a - b) ** 2 for a, b in zip(assigned, exact, strict=True)) / max(1, len(pairs)),
-            "within_context_variance": _number(context_variance(list(by_context.values())).within),
+    for event in EVENTS:
+        own = [(one, target) for one, target in known if event in ("all", one.decision.event)]
+        quality = credit_quality(event, [one for one, _ in own], [target for _, target in own], resamples=0)
+        told[event] = {
+            "messages": quality.measured,
+            "fidelity": _number(quality.fidelity.mean),
+            "squared_error": _number(quality.squared_error.mean),
+            "within_context_variance": _number(quality.variance.within),
         }
     return told
 
@@ -256,18 +239,25 @@ def diagnose(
     experiment: Experiment, seed: int, model: Any, chat: Any, rows: Sequence[Mapping[str, Any]], trainer: Any
 ) -> dict[str, Any]:
     """Fidelity, variance and influence on buckets of the snapshot, with each method's credit for the candidates."""
-    from hf_credit.evaluation.bucket_credit import assigned_credit, bucket_fidelity, with_exact_values
-    from hf_credit.evaluation.bucket_sampling import diagnostic_buckets
-    from hf_credit.evaluation.diagnostics import context_variance, influence, influence_by_chance
+    from hf_credit.diagnostics import context_variance, influence, influence_by_chance
+    from hf_credit.diagnostics.bucket_credit import (
+        RememberedValues,
+        assigned_credit,
+        bucket_fidelity,
+        with_exact_values,
+    )
+    from hf_credit.diagnostics.bucket_sampling import diagnostic_buckets
     from hf_credit.policies.generation import sampler
     from hf_credit.rollouts import Engine, Start
+    from hf_credit.rollouts.runner import LocalRunner
 
     interaction = relay(experiment.size)
     engine = Engine(interaction, chat, sampler(model, chat.tokenizer, **SAMPLING))
     plan = dataclasses.replace(experiment.buckets, seed=seed)
     starts = [Start[Any](task=row, seed=index) for index, row in enumerate([*rows] * 4)]
-    judge = None if trainer is None else trainer.judge
-    buckets, cost = diagnostic_buckets(engine, starts, plan, value_function=None if judge is None else judge.values)
+    critics = {} if trainer is None else trainer.critics
+    runner = LocalRunner(critics={name: RememberedValues(critic) for name, critic in critics.items()})
+    buckets, cost = diagnostic_buckets(engine, starts, plan)
     exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
     buckets = with_exact_values(buckets, interaction, chat, model, **exactly)
     told: dict[str, Any] = {
@@ -277,13 +267,17 @@ def diagnose(
         "failures": [bucket.failure.value for bucket in buckets],
         "credit": {},
     }
-    for estimator in ("C3", "MAGRPO", *(["MAPPO"] if judge is not None else [])):
-        credits = [[value for value in own if not math.isnan(value)] for own in assigned_credit(buckets, estimator)]
+    for estimator, method in ESTIMATORS.items():
+        if method == "mappo" and not critics:
+            continue
+        assigned = assigned_credit(buckets, method, runner)
+        credits = [[value for value in own if not math.isnan(value)] for own in assigned]
+        first = {"replays": 1, "runner": runner}
         told["credit"][estimator] = {
-            "fidelity/estimated": _number(bucket_fidelity(buckets, estimator, "estimated").rho),
-            "fidelity/estimated, fresh replays": _number(bucket_fidelity(buckets, estimator, replays=1).rho),
-            "fidelity/exact": _number(bucket_fidelity(buckets, estimator, "exact").rho),
-            "fidelity/exact, one replay": _number(bucket_fidelity(buckets, estimator, "exact", replays=1).rho),
+            "fidelity/estimated": _number(bucket_fidelity(buckets, method, "estimated", runner=runner).rho),
+            "fidelity/estimated, fresh replays": _number(bucket_fidelity(buckets, method, "estimated", **first).rho),
+            "fidelity/exact": _number(bucket_fidelity(buckets, method, "exact", runner=runner).rho),
+            "fidelity/exact, one replay": _number(bucket_fidelity(buckets, method, "exact", **first).rho),
             "variance/within": _number(context_variance(credits).within),
             "variance/between": _number(context_variance(credits).between),
         }

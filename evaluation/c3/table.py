@@ -25,7 +25,7 @@ import figures
 from experiment import ARMS, C3, ESTIMATOR_OF, EVENTS, METHODS
 from report import markdown
 
-from hf_credit.evaluation.diagnostics import pass_at_k_by_instance, seed_averaged_difference
+from hf_credit.diagnostics import pass_at_k_by_instance, seed_averaged_difference
 from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
 
 CELLS_FILE = "cells.json"

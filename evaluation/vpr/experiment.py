@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.policies.micro import MicroConfig
+from hf_credit.tasks.spec import Sampling, TaskSpec
 
-# The arm of each method, under the paper's names. All arms of a game and seed start from the same weights and play
+# The method of each arm, under the paper's names. All arms of a game and seed start from the same weights and play
 # the same number of training episodes on the same tasks.
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    "OR": {"process_reward": "outcome"},
-    "MC-PR": {"process_reward": "rollout_value"},
-    "VPR": {"process_reward": "oracle"},
+METHODS: Mapping[str, str] = {
+    "OR": "outcome_reward",
+    "MC-PR": "mc_process_reward",
+    "VPR": "verifiable_process",
 }
 BASE = "Base"
 
@@ -32,6 +32,7 @@ class Game:
         held_out_options: its options in evaluation, where they differ.
         policy: how the starting policy is built; its seed is replaced by the run's.
         training: settings of `VerifiableProcessConfig` beside those of `run.py`.
+        value_rollouts: of MC-PR, from each state.
         columns: the columns of Table 1, by the names of the environment's metrics.
         simulations: strengths of MCTS for the ablation of the oracle; none for no ablation.
     """
@@ -41,13 +42,14 @@ class Game:
     held_out_options: Mapping[str, Any] | None = None
     policy: MicroConfig
     training: Mapping[str, Any]
+    value_rollouts: int = 4
     columns: tuple[str, ...]
     simulations: tuple[int, ...] = ()
 
-    def setup(self, held_out: bool = False) -> GameSetup:
+    def setup(self, held_out: bool = False) -> TaskSpec:
         """The game as the policy meets it."""
         options = self.options if self.held_out_options is None or not held_out else self.held_out_options
-        return GameSetup(
+        return TaskSpec(
             environment=self.name,
             environment_options=options,
             history="current",
@@ -97,11 +99,10 @@ def ablation_simulations(arm: str) -> int | None:
 
 # Chosen on training tasks, by the base policy's play and a short VPR run of one seed; the same for all arms.
 _TRAINING = {
-    "trajectories_per_update": 64,
+    "instances_per_update": 64,
     "per_device_train_batch_size": 64,
     "max_steps": 40,
     "learning_rate": 1e-3,
-    "value_rollouts": 4,
 }
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_credit.evaluation.buckets import load_buckets
+from hf_credit.diagnostics.buckets import load_buckets
 
 SMALL = ("--episodes", 6, "--buckets", 4, "--candidates", 3, "--replays", 2, "--value-actions", 2)
 
@@ -14,7 +14,7 @@ def test_a_policy_is_diagnosed_and_the_folder_written(command, relay_policy, tmp
         "diagnose", relay_policy, *SMALL, "--attempts", 2, "--output", tmp_path / "d", "--event", "reasoner"
     )
     assert (code, err.count("Error")) == (0, 0)
-    for word in ("Policies", "greedy", "pass@2", "Decisions", "reasoner", "Credit", "MAGRPO", "Failures"):
+    for word in ("Policies", "greedy", "pass@2", "Decisions", "reasoner", "Credit", "magrpo", "Failures"):
         assert word in out
     assert f"Wrote {tmp_path / 'd' / 'diagnosis.md'}" in out.replace("\n", "")
     names = {path.name.partition("_")[0] for path in (tmp_path / "d").iterdir()}
@@ -41,7 +41,12 @@ def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy,
     assert code == 0, err
     found = json.loads(out)
     assert [one["name"] for one in found] == [str(trained_run), str(trained_run / "checkpoint-1")]
-    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == ["C3", "MAGRPO", "VPR", "outcome"]
+    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == [
+        "replay_loo",
+        "magrpo",
+        "verifiable_process",
+        "outcome_reward",
+    ]
     assert "Wrote" in err
 
 

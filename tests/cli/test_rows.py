@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from datasets import Dataset, IterableDataset
 
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.rows import load_rows, without_evaluation
-from hf_credit.cli.tasks import open_task
-from hf_credit.cli.training import build_trainer
 from hf_credit.data import OverlapError, fingerprint, load_problems
+from hf_credit.tasks.problems import without_evaluation
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer, load_rows
 from hf_credit.verifiers.symbolic import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +74,7 @@ def test_the_recipe_for_mathematics_trains_on_what_no_evaluation_holds(recipe: s
 
 def test_the_recipe_for_mathematics_scores_its_rows() -> None:
     job = read_job(local("qwen3_4b_math", MATHEMATICS))
-    task: Any = open_task(job.setup())
+    task: Any = job.spec().build()
     train = load_rows(job).train
     for row in train.select([0, 500, 7500, 8000]):
         assert task.scorer(row, rf"I think it is $\boxed{{{row['answer']}}}$.") == 1.0
@@ -115,10 +114,10 @@ def test_problem_sets_become_the_trainers_rows(reasoning: Callable[..., Path], t
     train, test = own(tmp_path / "train.jsonl", *"12345"), own(tmp_path / "test.jsonl", "6", "7", " 2")
     path = reasoning(problem_sets=[train], evaluation_problem_sets=[test], on_overlap="drop")
     job = read_job(["--config", str(path), "--eval_strategy", "steps", "--held_out_tasks", "2"])
-    trainer, setup = build_trainer(job)
+    trainer = build_trainer(job)
     assert list(trainer.train_dataset["problem"]) == list("1345")
     assert len(trainer.eval_dataset) == 2
-    assert setup.name == "reasoner_actor"
+    assert trainer.task_spec().name == "reasoner_actor"
     assert load_rows(job).facts["problems"]["overlap_dropped"] == {"own/test": 1}
 
 

@@ -1,9 +1,9 @@
-"""Credit fidelity as a module of `evaluate`; the computation is hf_credit.evaluation.diagnostics.credit_fidelity."""
+"""Credit fidelity as a module of `evaluate`; the computation is hf_credit.diagnostics.credit_fidelity."""
 
 import datasets
 import evaluate
 
-from hf_credit.evaluation.diagnostics import credit_fidelity
+from hf_credit.diagnostics import credit_fidelity
 
 _DESCRIPTION = """\
 How well the credit that a method assigned to single decisions ranks them by what they were worth: Spearman's rank

@@ -1,35 +1,32 @@
-"""A saved policy, diagnosed."""
+"""A saved policy, loaded for a diagnosis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from transformers import set_seed
 
-from hf_credit.cli.critics import saved_critic
-from hf_credit.cli.evaluating import judge_of, load_sampler
-from hf_credit.cli.tasks import evaluation_starts, open_task
-from hf_credit.collaborations import Collaboration
-from hf_credit.evaluation.attempts import attempt
-from hf_credit.evaluation.bucket_credit import with_exact_values
-from hf_credit.evaluation.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.evaluation.buckets import Bucket
-from hf_credit.evaluation.diagnosis import Diagnosis, diagnose, mean_with_interval
-from hf_credit.evaluation.diagnostics import pass_at_k_by_instance
-from hf_credit.evaluation.setup import GameSetup, Sampling
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.critics.saved import SavedCritic, has_critic
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.diagnosis import Diagnosis
+from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.training_credit import TrainingDiagnosis
+from hf_credit.evaluation.play import load_sampler
+from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import RoleSampler
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Start
 from hf_credit.rollouts.samplers import counted
+from hf_credit.tasks import Sampling, TaskSpec
+from hf_credit.tasks.rows import evaluation_starts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Which tasks are played, as for `hf_credit.cli.tasks.evaluation_starts`."""
+    """Which tasks are played, as for `hf_credit.tasks.rows.evaluation_starts`."""
 
     episodes: int | None = None
     first_task: int = 0
@@ -39,11 +36,12 @@ class Tasks:
 
 def diagnose_model(
     model: str,
-    setup: GameSetup,
+    setup: TaskSpec,
     plan: BucketPlan,
     *,
     name: str | None = None,
     tasks: Tasks | None = None,
+    methods: Mapping[str, Method] | None = None,
     attempts: int = 0,
     credit_replays: int = 1,
     exact_floor: float | None = None,
@@ -53,7 +51,7 @@ def diagnose_model(
     trust_remote_code: bool = False,
     on_replies: Callable[[int], None] | None = None,
 ) -> Diagnosis:
-    """Samples buckets of a saved policy and measures what they say; plays it for greedy and pass@k on request.
+    """`diagnose_policy` of a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
@@ -61,8 +59,7 @@ def diagnose_model(
         plan: of the buckets.
         name: of the policy; the model if `None`.
         tasks: of the evaluation split.
-        attempts: for pass@k, drawn episodes at each task, and one greedy one; none if 0.
-        credit_replays: as in `diagnose`.
+        methods, attempts, credit_replays: as in `diagnose_policy`.
         exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
         oracle: judges the actions of a game; the game's own if `None`.
         max_concurrent: episodes under way at once.
@@ -72,12 +69,59 @@ def diagnose_model(
     Raises:
         ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
     """
+    oracle = setup.build().check_oracle(oracle)
+    subject, starts = _subject(
+        model, setup, plan, tasks, name, exact_floor, max_concurrent, device, trust_remote_code, on_replies
+    )
+    return diagnose_policy(
+        subject,
+        starts,
+        plan,
+        methods=methods,
+        oracle=oracle,
+        attempts=attempts,
+        credit_replays=credit_replays,
+    )
+
+
+def diagnose_model_training(
+    model: str,
+    setup: TaskSpec,
+    plan: BucketPlan,
+    *,
+    name: str | None = None,
+    tasks: Tasks | None = None,
+    methods: Mapping[str, Method] | None = None,
+    exact_floor: float | None = None,
+    max_concurrent: int = 256,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    on_replies: Callable[[int], None] | None = None,
+) -> list[TrainingDiagnosis]:
+    """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
+    subject, starts = _subject(
+        model, setup, plan, tasks, name, exact_floor, max_concurrent, device, trust_remote_code, on_replies
+    )
+    return diagnose_training(subject, starts, plan, methods)
+
+
+def _subject(
+    model: str,
+    setup: TaskSpec,
+    plan: BucketPlan,
+    tasks: Tasks | None,
+    name: str | None,
+    exact_floor: float | None,
+    max_concurrent: int,
+    device: str | None,
+    trust_remote_code: bool,
+    on_replies: Callable[[int], None] | None,
+) -> tuple[Subject, list[Start[Any]]]:
     tasks = tasks or Tasks()
-    interaction = open_task(setup)
-    oracle = judge_of(interaction, setup, oracle)
+    interaction = setup.build()
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
-    starts = evaluation_starts(setup, interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
+    starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
     room = room_for_context(network, setup.sampling.max_new_tokens)
@@ -87,18 +131,30 @@ def diagnose_model(
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     set_seed(plan.seed)
-    critic = saved_critic(model, network, tokenizer, device)
-    buckets, cost = diagnostic_buckets(engine(generate), starts, plan, oracle=oracle, value_function=critic)
-    if exact_floor is not None:
-        buckets = _with_exact(buckets, interaction, chat, network, setup.sampling, exact_floor)
-    success: dict[str, Interval] = {}
-    if attempts:
-        greedy = _greedy(network, tokenizer, setup.sampling, generate)
-        success, played = _success(engine(greedy), engine(generate), starts, attempts, plan.seed)
-        cost += played
+    sampling = setup.sampling
+    method = setup.build_method()
+    critics: dict[str, Any] = {
+        name: SavedCritic(model, network, tokenizer, name, model=setup.critic_model, max_tokens=room, device=device)
+        for name in (method.critics if method is not None else ("critic",))
+        if has_critic(model, name)
+    }
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
-    about |= {"attempts": attempts, "credit_replays": credit_replays, "exact_floor": exact_floor}
-    return diagnose(name or model, buckets, success=success, cost=cost, about=about, credit_replays=credit_replays)
+    return Subject(
+        name=name or model,
+        engine=engine(generate),
+        greedy=engine(_greedy(network, tokenizer, sampling, generate)),
+        trained=method.bound_to(interaction) if method is not None else None,
+        critics=critics,
+        enumeration=None
+        if exact_floor is None
+        else Enumeration(
+            model=network,
+            max_new_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            floor=exact_floor,
+        ),
+        about={**about, "exact_floor": exact_floor},
+    ), starts
 
 
 def _greedy(
@@ -113,39 +169,9 @@ def _greedy(
     }
 
 
-def _success(
-    greedy: Engine[Any], drawn: Engine[Any], starts: Sequence[Start[Any]], attempts: int, seed: int
-) -> tuple[dict[str, Interval], Ledger]:
-    once, cost = attempt(greedy, starts, 1, seed)
-    often, more = attempt(drawn, starts, attempts, seed)
-    shares = {"greedy": pass_at_k_by_instance(once, 1), "pass@1": pass_at_k_by_instance(often, 1)}
-    if attempts > 1:
-        shares[f"pass@{attempts}"] = pass_at_k_by_instance(often, attempts)
-    return {name: mean_with_interval(values) for name, values in shares.items()}, cost + more
-
-
-def _with_exact(
-    buckets: Sequence[Bucket],
-    interaction: Interaction[Any],
-    chat: Chat,
-    network: Any,
-    sampling: Sampling,
-    floor: float,
-) -> list[Bucket]:
-    return with_exact_values(
-        buckets,
-        interaction,
-        chat,
-        network,
-        max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
-        floor=floor,
-    )
-
-
-def _refuse_inexact(interaction: Interaction[Any], setup: GameSetup) -> None:
+def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     sampling = setup.sampling
-    if not isinstance(interaction, Collaboration):
+    if not interaction.enumerable:
         raise ValueError(
             f"exact values are of collaborations whose replies can be enumerated, got the game {setup.name!r}; leave "
             "--exact out."
@@ -163,3 +189,8 @@ def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -
     replayed = (plan.candidates + plan.value_actions) * plan.replays * most
     played = episodes * most * (1 + attempts + bool(attempts))
     return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
+
+
+def training_replies_at_most(plan: BucketPlan, most: int) -> int:
+    """How many replies the replays of a diagnosis of training take at most, beside what the method itself plays."""
+    return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)

@@ -162,7 +162,7 @@ def _show(log: Path, task: Task) -> None:
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:
         # Imported late, since it takes a while, in which nobody could be told to stop.
-        from hf_credit.cli.recording import note
+        from hf_credit.cli.training_progress import note
 
         task.update(entries[-1]["step"], note(entries[-1]) or None)
 

@@ -1,0 +1,43 @@
+"""Is the credit any good? Plain functions of numbers and texts (paper C3, Appendices G, I, J and N).
+
+They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
+"""
+
+from hf_credit.diagnostics.fidelity import (
+    Fidelity,
+    FidelityStatus,
+    credit_fidelity,
+    fidelity_interval,
+    target_advantages,
+)
+from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
+from hf_credit.diagnostics.success import (
+    mean_pass_at_k,
+    mean_score,
+    pass_at_k,
+    pass_at_k_by_instance,
+    seed_averaged_difference,
+)
+from hf_credit.diagnostics.taxonomy import Failure, failure_category
+from hf_credit.diagnostics.variance import ContextVariance, context_variance
+
+__all__ = [
+    "ContextVariance",
+    "Failure",
+    "Fidelity",
+    "FidelityStatus",
+    "Influence",
+    "context_variance",
+    "credit_fidelity",
+    "failure_category",
+    "fidelity_interval",
+    "influence",
+    "influence_by_chance",
+    "mean_pass_at_k",
+    "mean_score",
+    "pass_at_k",
+    "pass_at_k_by_instance",
+    "response_symbol",
+    "seed_averaged_difference",
+    "target_advantages",
+]

@@ -1,0 +1,400 @@
+"""Diagnostic buckets of a policy: decisions of an evaluation split, and what else could have been said there."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hf_credit.diagnostics.buckets import Action, Bucket
+from hf_credit.environments.randomness import derive, stream
+from hf_credit.evaluation.play import refuse_unplayed
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts import (
+    ContextKeys,
+    Decision,
+    Ending,
+    Engine,
+    Episode,
+    Generation,
+    Ledger,
+    Start,
+    refuse_total_failure,
+    replay_from,
+    verify,
+)
+from hf_credit.rollouts.samplers import sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketPlan:
+    """How dense buckets are (paper C3, Table 13).
+
+    Attributes:
+        buckets: S, how many to draw, at most.
+        candidates: J, different actions to compare at a context, at most; the real one is the first.
+        replays: c, of each action.
+        value_actions: J_V, actions for the baseline alone. Without any there is no estimated target advantage.
+        events: the event types to draw from; all if empty.
+        draws: how often to draw for the candidates of one context, at most. A policy that is sure of itself says the
+            same again and again, so a bucket may hold fewer than `candidates`.
+        common_random_numbers: whether replay t of every action of a bucket meets the same randomness (Appendix L): the
+            world's, and that of replies where the sampler honours seeds.
+        seed: of the choice of decisions and, where the sampler honours seeds, of all replies.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    buckets: int = 100
+    candidates: int = 8
+    replays: int = 4
+    value_actions: int = 8
+    events: Collection[str] = ()
+    draws: int = 64
+    common_random_numbers: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("buckets", 1), ("candidates", 1), ("replays", 1), ("value_actions", 0), ("draws", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"{name} of a bucket plan must be at least {least}, got {value}; raise it.")
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """A bucket in the making."""
+
+    episode: Episode
+    index: int
+    key: int
+    context: str
+    replies: dict[str, Generation]
+    counts: dict[str, int]
+    value_only: list[tuple[str, Generation]] = field(default_factory=list)
+    drawn: int = 0
+
+    @property
+    def decision(self) -> Decision:
+        return self.episode.decisions[self.index]
+
+    def actions(self) -> list[Generation]:
+        """Those that are replayed: the candidates, then the value-only ones."""
+        return [*self.replies.values(), *(reply for _, reply in self.value_only)]
+
+
+def diagnostic_buckets(
+    engine: Engine[Any],
+    starts: Sequence[Start[Any]],
+    plan: BucketPlan | None = None,
+    *,
+    oracle: Oracle[Any] | None = None,
+) -> tuple[list[Bucket], Ledger]:
+    """Buckets at decisions drawn uniformly from those of one episode for each start (paper C3, Appendix I).
+
+    The policy plays each start once, unscored. Of the decisions in these episodes (of those that did not fail),
+    `plan.buckets` are drawn uniformly, one for each event type and context. At each, replies are drawn from the policy
+    until there are `plan.candidates` different texts, the real one included, and `plan.value_actions` more with
+    repetition; and each is replayed `plan.replays` times from the recorded state: it is forced there, and the policy
+    goes on to the end, where the outcome is asked for.
+
+    Replays start at the recorded state, so nothing before the decision is said again. They can be as many as
+    (J + J_V) c for each bucket; the engine's `max_concurrent` bounds what is under way at once.
+
+    Args:
+        engine: plays, with the policy that is diagnosed. The same plan gives the same buckets where its sampler
+            honours seeds; of another sampler, seed what it draws from.
+        starts: the tasks of the evaluation split, one each, without `fanout`.
+        plan: how dense; Table 13 leaves the numbers open, the defaults are ours.
+        oracle: judges every candidate of a game, and what its replays decide afterwards.
+
+    Returns:
+        The buckets, in the order in which they were drawn, and what all this cost. There are fewer than
+        `plan.buckets` where the episodes hold fewer different contexts.
+
+    Raises:
+        ValueError: a start has alternatives of its own, an event type never came up, or no task leaves room for a
+            reply.
+        EveryEpisodeFailedError: every episode ended as an error.
+        ContextCollisionError: two contexts have one key.
+    """
+    plan = plan or BucketPlan()
+    references, cost = _references(engine, starts, plan)
+    drafts = list(_drafts(engine, references, plan))
+    cost += _draw_value_only(engine, drafts, plan)
+    cost += _draw_candidates(engine, drafts, plan)
+    buckets, replay_cost = _replayed(engine, drafts, plan, oracle)
+    return buckets, cost + replay_cost
+
+
+def decision_buckets(
+    engine: Engine[Any], decisions: Sequence[tuple[Episode, int]], plan: BucketPlan
+) -> tuple[list[Bucket], list[int], Ledger]:
+    """Buckets of decisions that were made: what each was worth, by replays of it and of value-only actions.
+
+    Decisions of one event, context and state share a bucket, whose candidates are their replies and no others.
+
+    Args:
+        engine: plays, with the policy that decided.
+        decisions: an episode and the place of the decision in it.
+        plan: its `replays`, `value_actions`, `common_random_numbers` and `seed` count.
+
+    Returns:
+        The buckets, the place among them of each decision's, and what they cost.
+
+    Raises:
+        ValueError: the recorded state of a decision does not lead to its context.
+    """
+    numbers: dict[tuple[str, tuple[int, ...], Any], int] = {}
+    drafts: list[_Draft] = []
+    keys, places = ContextKeys(), []
+    for episode, index in decisions:
+        decision = episode.decisions[index]
+        place = numbers.setdefault((decision.event, decision.context_ids, decision.state), len(drafts))
+        if place == len(drafts):
+            drafts.append(_draft(engine, keys, episode, index))
+        else:
+            text = decision.action_text
+            drafts[place].replies.setdefault(text, _reply(decision))
+            drafts[place].counts[text] = drafts[place].counts.get(text, 0) + 1
+        places.append(place)
+    cost = _draw_value_only(engine, drafts, plan)
+    buckets, replay_cost = _replayed(engine, drafts, plan, None)
+    return buckets, places, cost + replay_cost
+
+
+def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketPlan) -> tuple[list[Episode], Ledger]:
+    if any(start.fanout for start in starts):
+        raise ValueError("a start of a diagnosis must have no fanout, got one with alternatives; leave fanout out.")
+    named = [
+        replace(start, scored=False, stream=_stream(engine, plan, "reference", place) or start.stream)
+        for place, start in enumerate(starts)
+    ]
+    references = engine.run(named)
+    refuse_total_failure(references, what="of a diagnosis")
+    refuse_unplayed(references, engine.max_context_tokens)
+    return references, Ledger.of(references)
+
+
+def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan) -> Iterator[_Draft]:
+    """The drawn decisions, no two of one event type and context."""
+    visited = [
+        (episode, index)
+        for episode in references
+        if episode.ending != Ending.ERROR
+        for index, decision in enumerate(episode.decisions)
+        if not plan.events or decision.event in plan.events
+    ]
+    if plan.events and not visited:
+        seen = dict.fromkeys(decision.event for episode in references for decision in episode.decisions)
+        raise ValueError(
+            f"an event of a diagnosis must come up in the episodes, got {', '.join(plan.events)} where there are "
+            f"{', '.join(seen) or 'no decisions'}; name one of these."
+        )
+    keys, found = ContextKeys(), set()
+    for episode, index in stream(plan.seed, "diagnostic buckets").sample(visited, len(visited)):
+        decision = episode.decisions[index]
+        if (decision.event, decision.context_ids) in found:
+            continue
+        found.add((decision.event, decision.context_ids))
+        yield _draft(engine, keys, episode, index)
+        if len(found) == plan.buckets:
+            return
+
+
+def _draft(engine: Engine[Any], keys: ContextKeys, episode: Episode, index: int) -> _Draft:
+    decision = episode.decisions[index]
+    text = str(engine.chat.tokenizer.decode(list(decision.context_ids)))
+    return _Draft(
+        episode=episode,
+        index=index,
+        key=keys.key(text),
+        context=text,
+        replies={decision.action_text: _reply(decision)},
+        counts={decision.action_text: 1},
+    )
+
+
+def _reply(decision: Decision) -> Generation:
+    return Generation(ids=decision.action_ids, logprobs=decision.logprobs)
+
+
+def _draw_value_only(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
+    drawn, cost = _drawn(engine, drafts, [plan.value_actions] * len(drafts), plan, "value")
+    for draft, replies in zip(drafts, drawn, strict=True):
+        draft.value_only = replies
+    return cost
+
+
+def _draw_candidates(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> Ledger:
+    """Fills every draft with candidates, deduplicated by exact match."""
+    cost = Ledger()
+    while True:
+        missing = [draft for draft in drafts if len(draft.replies) < plan.candidates and draft.drawn < plan.draws]
+        if not missing:
+            return cost
+        wanted = [min(plan.candidates, plan.draws - draft.drawn) for draft in missing]
+        drawn, own_cost = _drawn(engine, missing, wanted, plan, "candidate")
+        cost += own_cost
+        for draft, replies in zip(missing, drawn, strict=True):
+            draft.drawn += len(replies)
+            for text, reply in replies:
+                draft.counts[text] = draft.counts.get(text, 0) + 1
+                if len(draft.replies) < plan.candidates:
+                    draft.replies.setdefault(text, reply)
+
+
+def _drawn(
+    engine: Engine[Any], drafts: Sequence[_Draft], wanted: Sequence[int], plan: BucketPlan, purpose: str
+) -> tuple[list[list[tuple[str, Generation]]], Ledger]:
+    """As many fresh replies at the context of each draft as are wanted."""
+    asked = [
+        (draft.decision, _seed(engine, plan, purpose, draft, draft.drawn + number))
+        for draft, count in zip(drafts, wanted, strict=True)
+        for number in range(count)
+    ]
+    replies: list[Generation] = []
+    for first in range(0, len(asked), engine.max_concurrent):
+        part = asked[first : first + engine.max_concurrent]
+        roles, contexts = [decision.role for decision, _ in part], [decision.context_ids for decision, _ in part]
+        replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
+    texts = engine.chat.texts([reply.ids for reply in replies]) if replies else []
+    cost = Ledger(
+        prompt_tokens=sum(len(decision.context_ids) for decision, _ in asked),
+        completion_tokens=sum(len(reply.ids) for reply in replies),
+        decisions=Counter(decision.role for decision, _ in asked),
+    )
+    rest = iter(zip(texts, replies, strict=True))
+    return [[next(rest) for _ in range(count)] for count in wanted], cost
+
+
+def _replayed(
+    engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan, oracle: Oracle[Any] | None
+) -> tuple[list[Bucket], Ledger]:
+    """The drafts with all their actions replayed."""
+    replays, cost = _replay(engine, drafts, plan)
+    judge = None if oracle is None else _RememberingOracle(oracle)
+    return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
+
+
+def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> tuple[Iterator[list[Episode]], Ledger]:
+    """The replays of each action of each draft, and what they cost beyond the actions themselves."""
+    starts: list[Start[Any]] = []
+    for draft in drafts:
+        before = replay_from(engine.interaction, engine.chat, draft.episode, draft.index)
+        for place, reply in enumerate(draft.actions()):
+            for number in range(plan.replays):
+                apart = () if plan.common_random_numbers else (place,)
+                starts.append(
+                    replace(
+                        before,
+                        forced={draft.decision.event: reply},
+                        seed=derive(plan.seed, "replay", number, *apart),
+                        stream=_stream(engine, plan, "replay", draft.decision.event, draft.key, number, *apart),
+                    )
+                )
+    episodes = engine.run(starts)
+    events = (draft.decision.event for draft in drafts for _ in range(len(draft.actions()) * plan.replays))
+    cost = Ledger.of(
+        replace(episode, decisions=_sampled(episode, event)) for episode, event in zip(episodes, events, strict=True)
+    )
+    groups = (episodes[first : first + plan.replays] for first in range(0, len(episodes), plan.replays))
+    return groups, cost
+
+
+def _sampled(episode: Episode, event: str) -> tuple[Decision, ...]:
+    """The decisions of a replay but the forced one."""
+    place = _forced(episode, event)
+    return tuple(decision for other, decision in enumerate(episode.decisions) if other != place)
+
+
+def _forced(episode: Episode, event: str) -> int | None:
+    """The place of the forced decision in a replay: the first one of its event."""
+    return next((place for place, decision in enumerate(episode.decisions) if decision.event == event), None)
+
+
+def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], oracle: _RememberingOracle | None) -> Bucket:
+    decision = draft.decision
+    texts = [*draft.replies, *(text for text, _ in draft.value_only)]
+    actions = []
+    for place, (text, episodes) in enumerate(zip(texts, replays, strict=True)):
+        is_candidate = place < len(draft.replies)
+        judged = _judged(episodes, oracle) if is_candidate else episodes
+        action = _action(text, decision.event, judged, draft.counts[text] if is_candidate else 1)
+        actions.append(action if is_candidate else replace(action, replays=()))
+    return Bucket(
+        event=decision.event,
+        role=decision.role,
+        key=draft.key,
+        context=draft.context,
+        task=draft.episode.start,
+        turn=draft.index,
+        candidates=tuple(actions[: len(draft.replies)]),
+        value_only=tuple(actions[len(draft.replies) :]),
+        before=tuple(one for one in draft.episode.decisions[: draft.index] if one.state is not decision.state),
+        state=decision.state,
+    )
+
+
+def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> Action:
+    # An outcome that is no number can be compared with nothing, like none.
+    sound = [one for one in episodes if one.ending != Ending.ERROR and math.isfinite(one.outcome)]
+    forced = [episode.decisions[place] for episode in episodes if (place := _forced(episode, event)) is not None]
+    verdict = next((one.verdict for one in forced if one.verdict is not None), None)
+    return Action(
+        text=text,
+        returns=tuple(episode.outcome for episode in sound),
+        responses=tuple(_response(episode, event) for episode in sound),
+        failed=len(episodes) - len(sound),
+        draws=draws,
+        verdict=None if verdict is None else verdict.score,
+        replays=tuple(sound),
+    )
+
+
+def _response(episode: Episode, event: str) -> str | None:
+    """The first message of another event type that came after the first step."""
+    first = episode.decisions[0].state if episode.decisions else None
+    later = (one.action_text for one in episode.decisions if one.state is not first and one.event != event)
+    return next(later, None)
+
+
+def _judged(episodes: Sequence[Episode], oracle: _RememberingOracle | None) -> list[Episode]:
+    """The episodes with the oracle's verdicts; its failures are its own."""
+    if oracle is None:
+        return list(episodes)
+    return [
+        replace(before, decisions=after.decisions)
+        for before, after in zip(episodes, verify(episodes, oracle), strict=True)
+    ]
+
+
+class _RememberingOracle:
+    """Asked once for each action in a state: replays meet the same ones again and again."""
+
+    def __init__(self, oracle: Oracle[Any]) -> None:
+        self._oracle = oracle
+        self._known: dict[tuple[Any, str], float] = {}
+
+    def score(self, state: Any, action: str) -> float:
+        if (state, action) not in self._known:
+            self._known[state, action] = self._oracle.score(state, action)
+        return self._known[state, action]
+
+    def valid_actions(self, state: Any) -> frozenset[str]:
+        return self._oracle.valid_actions(state)
+
+
+def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | None:
+    return " ".join(map(str, ("diagnosis", plan.seed, *parts))) if engine.honours_seeds else None
+
+
+def _seed(engine: Engine[Any], plan: BucketPlan, purpose: str, draft: _Draft, number: int) -> int | None:
+    return (
+        derive(plan.seed, "diagnosis", purpose, draft.decision.event, draft.key, number)
+        if engine.honours_seeds
+        else None
+    )

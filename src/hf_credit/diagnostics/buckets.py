@@ -1,0 +1,260 @@
+"""Diagnostic buckets: a decision at a frozen context, what else was tried there, what came of it (C3, Appendix I).
+
+A bucket is a record of plain values, so that what it cost to make is paid once: files of buckets can be measured again
+and read by people. It holds whole replays, so that any method's own estimator can be asked for the candidates' credit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hf_credit.diagnostics.taxonomy import Failure, failure_category
+from hf_credit.rollouts import Decision, Ending, Episode, Verdict
+from hf_credit.untrusted import parse_json, read_text
+
+_MOST_BYTES = 2**32  # of a file of buckets, with the replays of each
+_MOST_TOKENS = 2**26  # of all contexts of a bucket, of which a file holds only what is new in each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A reply at a bucket's context, with what it led to.
+
+    Attributes:
+        text: the reply.
+        returns: the outcome of each replay that did not fail, in the order of the replays.
+        responses: of the same replays, the first message of the teammate downstream, which is the next one of another
+            event type; `None` where the episode ended before.
+        failed: replays that ended in an error; they have neither return nor response.
+        draws: how often the reply came up among the bucket's draws.
+        verdict: what an oracle says of it at the bucket's state, in [0, 1]; `None` where none was asked or it failed.
+        exact: Q(h, a), its true value under the policy (eq. 17), where it was enumerated.
+        replays: the replays that `returns` are of, whole, from the step of the decision on; of candidates only, and
+            empty where they were not kept.
+    """
+
+    text: str
+    returns: tuple[float, ...] = ()
+    responses: tuple[str | None, ...] = ()
+    failed: int = 0
+    draws: int = 1
+    verdict: float | None = None
+    exact: float | None = None
+    replays: tuple[Episode, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def mean_return(self) -> float:
+        """The estimate of Q(h, a) (eq. 11).
+
+        Raises:
+            StatisticsError: every replay failed.
+        """
+        return fmean(self.returns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """A decision occurrence and its alternatives.
+
+    Attributes:
+        event: the type of the event.
+        role: who decides.
+        key: of the context (Appendix C).
+        context: the context as text, as the model was given it.
+        task: the place of its task among the starts.
+        turn: how many decisions came before it in its episode.
+        candidates: different replies, each drawn from the policy; the first is what was really said.
+        value_only: replies drawn from the policy with repetition, whose returns make the baseline V(h) only.
+        exact: V(h), the true value of the context under the policy (eq. 19), where it was enumerated.
+        before: the decisions of its episode in the steps before its own.
+        state: the replay state. Neither it nor any other state is written to files: a bucket that was read has `None`.
+    """
+
+    event: str
+    role: str
+    key: int
+    context: str
+    task: int
+    turn: int
+    candidates: tuple[Action, ...]
+    value_only: tuple[Action, ...] = ()
+    exact: float | None = None
+    before: tuple[Decision, ...] = field(default=(), compare=False, repr=False)
+    state: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def real(self) -> Action:
+        """What was really said."""
+        return self.candidates[0]
+
+    @property
+    def replayed(self) -> tuple[Action, ...]:
+        """The candidates that have a return; only these can be compared."""
+        return tuple(action for action in self.candidates if action.returns)
+
+    @property
+    def best(self) -> Action | None:
+        """The candidate of the highest mean return, of equal ones the first; `None` where every replay failed."""
+        return max(self.replayed, key=lambda action: action.mean_return, default=None)
+
+    @property
+    def value(self) -> float | None:
+        """The estimate of V(h) from the value-only actions, each weighted by its replays; `None` without any."""
+        returns = [value for action in self.value_only for value in action.returns]
+        return fmean(returns) if returns else None
+
+    @property
+    def failure(self) -> Failure:
+        """What went wrong here (Appendix N)."""
+        return failure_category([action.returns for action in self.candidates])
+
+    def to_json(self) -> str:
+        """The bucket as one line of JSON, without states; `from_json` gives back an equal one."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "state"}
+        for name in ("candidates", "value_only"):
+            values[name] = [_action_values(action, self.before) for action in values[name]]
+        values["before"] = _decision_values(self.before, ())
+        return json.dumps(values, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Bucket:
+        """The bucket that `to_json` wrote.
+
+        Raises:
+            ValueError: the text is something else.
+        """
+        try:
+            values = parse_json(text, broken_text=True)
+            read = _Tokens()
+            values["before"] = _decisions(values.get("before", ()), (), read)
+            for name in ("candidates", "value_only"):
+                values[name] = tuple(_action(action, values["before"], read) for action in values[name])
+            if not values["candidates"]:
+                raise ValueError("no candidate")
+            return cls(**values)
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise ValueError(
+                f"a bucket must be what Bucket.to_json writes, got {type(error).__name__}: {error}; sample it again."
+            ) from None
+
+
+def save_buckets(buckets: Iterable[Bucket], path: str | Path) -> Path:
+    """Writes buckets as JSON lines; `load_buckets` reads them."""
+    path = Path(path)
+    path.write_text("".join(f"{bucket.to_json()}\n" for bucket in buckets), encoding="utf-8")
+    return path
+
+
+def load_buckets(path: str | Path) -> list[Bucket]:
+    """The buckets of a file that `save_buckets` wrote.
+
+    Raises:
+        ValueError: a line is something else; the sentence names it.
+        OSError: the file cannot be read.
+    """
+    buckets: list[Bucket] = []
+    lines = read_text(path, _MOST_BYTES).removesuffix("\n").split("\n")
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        try:
+            buckets.append(Bucket.from_json(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return buckets
+
+
+def _action_values(action: Action, before: Sequence[Decision]) -> dict[str, Any]:
+    values = {one.name: getattr(action, one.name) for one in dataclasses.fields(action)}
+    values["replays"] = [
+        {
+            "outcome": episode.outcome,
+            "ending": episode.ending,
+            "metrics": dict(episode.metrics),
+            "decisions": _decision_values(episode.decisions, before),
+        }
+        for episode in action.replays
+    ]
+    return values
+
+
+class _Tokens:
+    """Counts the tokens of contexts, so that no small file becomes a large bucket."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def add(self, context: tuple[int, ...]) -> None:
+        self.read += len(context)
+        if self.read > _MOST_TOKENS:
+            raise ValueError(f"its contexts must have at most {_MOST_TOKENS} tokens together, got more")
+
+
+def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens) -> Action:
+    replays = tuple(
+        Episode(
+            decisions=_decisions(one["decisions"], before, read),
+            outcome=one["outcome"],
+            ending=Ending(one["ending"]),
+            metrics=one["metrics"],
+        )
+        for one in values.get("replays", ())
+    )
+    told = {"returns": tuple(values["returns"]), "responses": tuple(values["responses"]), "replays": replays}
+    return Action(**{**values, **told})
+
+
+def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) -> list[dict[str, Any]]:
+    """Decisions as plain values. Of a context that continues the last one of its event only what is new is written:
+    otherwise a long conversation is written once for each of its turns."""
+    written = []
+    last = {decision.event: (place, decision) for place, decision in enumerate(before)}
+    for place, decision in enumerate(decisions, start=len(before)):
+        continues, said = None, ()
+        if decision.event in last:
+            earlier, one = last[decision.event]
+            said = one.context_ids + one.action_ids
+            continues = earlier if decision.context_ids[: len(said)] == said else None
+        written.append(
+            {
+                "role": decision.role,
+                "event": decision.event,
+                "continues": continues,
+                "context_ids": decision.context_ids if continues is None else decision.context_ids[len(said) :],
+                "action_ids": decision.action_ids,
+                "logprobs": decision.logprobs,
+                "action_text": decision.action_text,
+                "reward": decision.reward,
+                "verdict": None if decision.verdict is None else dataclasses.asdict(decision.verdict),
+            }
+        )
+        last[decision.event] = place, decision
+    return written
+
+
+def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], read: _Tokens) -> tuple[Decision, ...]:
+    found: list[Decision] = []
+    for one in values:
+        context = tuple(one["context_ids"])
+        if one["continues"] is not None:
+            earlier = [*before, *found][one["continues"]]
+            context = earlier.context_ids + earlier.action_ids + context
+        read.add(context)
+        found.append(
+            Decision(
+                role=one["role"],
+                event=one["event"],
+                state=None,
+                context_ids=context,
+                action_ids=tuple(one["action_ids"]),
+                logprobs=None if one["logprobs"] is None else tuple(one["logprobs"]),
+                action_text=one["action_text"],
+                reward=one["reward"],
+                verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""Diagnoses as one PNG file: a row of panels for each event type (paper C3, figure 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_credit.diagnostics.bucket_credit import assigned_credit, bucket_targets
+from hf_credit.diagnostics.diagnosis import ALL, TRUTHS, Diagnosis, EventDiagnosis
+from hf_credit.diagnostics.taxonomy import Failure
+from hf_credit.evaluation.plots import require_matplotlib
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
+_CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
+
+
+def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
+    """Draws credit against target, fidelity, variance, influence and failures; NaN is left out.
+
+    Args:
+        diagnoses: at least one.
+        path: the PNG file.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    events = [name for name in dict.fromkeys(event.event for one in diagnoses for event in one.events) if name != ALL]
+    figure = Figure(figsize=(21, 3.8 * len(events)), dpi=100, layout="constrained")
+    rows = figure.subplots(len(events), 5, squeeze=False)
+    for event, axes in zip(events, rows, strict=True):
+        found = {_label(one.name): own for one in diagnoses for own in one.events if own.event == event}
+        _scatter(axes[0], diagnoses[0], event)
+        _fidelities(axes[1], found)
+        _variances(axes[2], found)
+        _influences(axes[3], found)
+        _failures(axes[4], found)
+        axes[0].set_ylabel(f"{_label(event)}\n{axes[0].get_ylabel()}")
+        for axis in axes:
+            axis.grid(alpha=0.25)
+            axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    return Path(path)
+
+
+def _label(name: str) -> str:
+    """A name in characters that every font has, none of which matplotlib takes for mathematics."""
+    return name.encode("unicode_escape").decode("ascii").replace("$", r"\$")
+
+
+def _scatter(axis: Any, one: Diagnosis, event: str) -> None:
+    """C3's credit of the candidates against the truth that is known best."""
+    buckets = [bucket for bucket in one.buckets if bucket.event == event]
+    exact = any(bucket.exact is not None for bucket in buckets)
+    credits = assigned_credit(buckets, "replay_loo")
+    targets = bucket_targets(buckets, "exact" if exact else "estimated")
+    pairs = [
+        pair
+        for own, theirs in zip(credits, targets, strict=True)
+        if len(own) > 1
+        for pair in zip(theirs, own, strict=True)
+        if not any(map(math.isnan, pair))
+    ]
+    axis.scatter([x for x, _ in pairs], [y for _, y in pairs], s=12, alpha=0.4, color=_COLOURS[0])
+    axis.set_xlabel(f"target advantage ({'exact' if exact else 'estimated from the same returns'})")
+    axis.set_ylabel("C3's credit")
+    axis.set_title(_label(one.name), fontsize="medium")
+
+
+def _fidelities(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
+    known = {way for own in found.values() for credit in own.credits for way in credit.fidelity}
+    way = next((way for way in ("exact", "apart") if way in known), "shared")
+    values = {name: {credit.method: credit.fidelity.get(way) for credit in own.credits} for name, own in found.items()}
+    _bars(axis, values)
+    axis.set_ylabel("credit fidelity")
+    axis.set_title(f"held against: {TRUTHS[way]}", fontsize="medium")
+
+
+def _variances(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
+    values = {
+        name: {credit.method: credit.variance.within for credit in own.credits if credit.method in _RAW}
+        for name, own in found.items()
+    }
+    _bars(axis, values)
+    axis.set_ylabel("within-context variance")
+
+
+_RAW = ("replay_loo", "magrpo", "mappo")  # whose credit is in the unit of the reward
+
+
+def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
+    known = {name: own for name, own in found.items() if own.influence is not None}
+    _bars(axis, {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()})
+    axis.set_ylabel("influence (nats)")
+    if not known:
+        axis.set_title("nobody answers", fontsize="medium")
+
+
+def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
+    names, bottom = list(found), [0.0] * len(found)
+    for failure in Failure:
+        heights = [own.failures.get(failure, 0) / own.buckets for own in found.values()]
+        if any(heights):
+            axis.bar(names, heights, bottom=bottom, color=_CATEGORIES[failure], label=str(failure))
+            bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    axis.set_ylabel("share of buckets")
+    axis.set_ylim(0, 1)
+    axis.legend(fontsize="x-small")
+
+
+def _bars(axis: Any, values: Mapping[str, Mapping[str, Any]]) -> None:
+    """A group of bars for each name inside, one of each policy, with whiskers where there is an interval."""
+    groups = list(dict.fromkeys(group for own in values.values() for group in own))
+    width = 0.8 / max(1, len(values))
+    for number, (policy, own) in enumerate(values.items()):
+        for place, group in enumerate(groups):
+            value = own.get(group)
+            mean = value if isinstance(value, float) else getattr(value, "mean", math.nan)
+            if math.isnan(mean):
+                continue
+            where = place + (number - (len(values) - 1) / 2) * width
+            label = policy if place == 0 else None
+            axis.bar(where, mean, width * 0.9, color=_COLOURS[number % len(_COLOURS)], label=label)
+            low, high = getattr(value, "low", math.nan), getattr(value, "high", math.nan)
+            if not math.isnan(low):
+                axis.vlines(where, low, high, color="black", linewidth=1)
+    axis.set_xticks(range(len(groups)), groups)
+    axis.axhline(0, color="black", linewidth=0.6)
+    if len(values) > 1 and axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize="x-small")

@@ -1,0 +1,278 @@
+"""A diagnosis as a folder to read: tables, plots, numbers, buckets, and examples in full."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_credit.diagnostics.bucket_credit import assigned_credit
+from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
+from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
+from hf_credit.diagnostics.diagnosis_plots import draw
+from hf_credit.diagnostics.fidelity import FidelityStatus
+from hf_credit.diagnostics.taxonomy import Failure
+from hf_credit.evaluation.report import table
+from hf_credit.evaluation.statistics import Interval
+
+MARKDOWN_FILE, NUMBERS_FILE, PLOT_FILE, EXAMPLES_FILE = (
+    "diagnosis.md",
+    "diagnosis.json",
+    "diagnosis.png",
+    "examples.md",
+)
+_MOST_CHARACTERS = 2_000
+_LEGEND = """\
+- Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
+  I). Of the same returns, any baseline that a bucket's candidates share keeps their order, so this number tells how
+  well the baselines of different contexts agree. The others hold credit made of the first replays against a target of
+  the other replays, or credit against what enumeration says.
+- Within-context variance: of the credit, a mean over buckets, in the unit of the credit. Methods that divide by a
+  standard deviation, as VPR and outcome reward do, are not comparable with those that do not.
+- Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
+  answers give when they are dealt out to the messages at random.
+- Failures: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
+- Intervals are 95% intervals over buckets; they say nothing about other training runs."""
+
+
+def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples: int = 12) -> Path:
+    """Writes `diagnosis.md`, `diagnosis.json`, `diagnosis.png`, `examples.md` and the buckets of each policy.
+
+    Args:
+        diagnoses: at least one, names all different.
+        folder: made if it is missing; files of these names are overwritten.
+        examples: how many buckets of each policy to write out.
+
+    Returns:
+        The path of `diagnosis.md`.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(diagnoses, folder / PLOT_FILE)
+    (folder / NUMBERS_FILE).write_text(json.dumps(numbers(diagnoses), indent=1) + "\n", encoding="utf-8")
+    (folder / EXAMPLES_FILE).write_text(examples_markdown(diagnoses, examples), encoding="utf-8")
+    for place, one in enumerate(diagnoses):
+        save_buckets(one.buckets, folder / bucket_file(place, one.name))
+    path = folder / MARKDOWN_FILE
+    path.write_text(markdown(diagnoses), encoding="utf-8")
+    return path
+
+
+def bucket_file(place: int, name: str) -> str:
+    """The name of the file that holds the buckets of the policy at `place`."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[-60:]
+    return f"buckets_{place}_{plain}.jsonl"
+
+
+def numbers(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
+    """Plain values that strict JSON can hold; what is not defined is `None`."""
+    return [
+        {
+            "name": one.name,
+            "about": dict(one.about),
+            "cost": one.cost.to_dict(),
+            "not_measured": dict(one.not_measured),
+            "success": {name: plain(dataclasses.asdict(value)) for name, value in one.success.items()},
+            "events": [plain(dataclasses.asdict(event)) for event in one.events],
+        }
+        for one in diagnoses
+    ]
+
+
+def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Header and rows of each table, by its title."""
+    found = {
+        "Policies": _policies(diagnoses),
+        "Decisions": _decisions(diagnoses),
+        "Credit": _credits(diagnoses),
+        "Failures": _failures(diagnoses),
+    }
+    return {title: (header, rows) for title, (header, rows) in found.items() if rows}
+
+
+def shown(interval: Interval | None) -> str:
+    """A mean with its interval, for a table."""
+    if interval is None or math.isnan(interval.mean):
+        return "-"
+    if math.isnan(interval.low):
+        return _short(interval.mean)
+    return f"{_short(interval.mean)} [{_short(interval.low)}, {_short(interval.high)}]"
+
+
+def markdown(diagnoses: Sequence[Diagnosis]) -> str:
+    """The report as Markdown."""
+    parts = ["# Diagnosis"]
+    for title, (header, rows) in tables(diagnoses).items():
+        parts += [f"## {title}", table(header, rows)]
+    parts += [
+        f"{_heading(one.name)}, credit of {_heading(label)}: {sentence}"
+        for one in diagnoses
+        for label, sentence in one.not_measured.items()
+    ]
+    parts += [
+        _LEGEND,
+        f"![Plots]({PLOT_FILE})",
+        f"Decisions in full: [{EXAMPLES_FILE}]({EXAMPLES_FILE}).",
+        "## Settings",
+    ]
+    parts += [_fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
+    return "\n\n".join(parts) + "\n"
+
+
+def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str:
+    """Buckets of every failure category in turn, as text: context, what was said, what else was tried, what it led to.
+
+    Control characters are written out, and long texts are cut in the middle.
+    """
+    parts = ["# Example buckets"]
+    for one in diagnoses:
+        parts.append(f"## {_heading(one.name)}")
+        for bucket in _in_turn(one.buckets, examples):
+            parts += _example(bucket)
+    return "\n\n".join(parts) + "\n"
+
+
+def readable(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """A text with control characters and broken ones written out, the middle left out where it is too long."""
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    return "".join(_escaped(character) for character in text)
+
+
+def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+    measures = list(dict.fromkeys(name for one in diagnoses for name in one.success))
+    header = ["policy", *measures, "terminal scores", "tokens", "generated", "replies"]
+    return header, [
+        [
+            one.name,
+            *(shown(one.success.get(name)) for name in measures),
+            f"{one.cost.scoring_events:,}",
+            f"{one.cost.tokens:,}",
+            f"{one.cost.completion_tokens:,}",
+            f"{sum(one.cost.decisions.values()):,}",
+        ]
+        for one in diagnoses
+    ]
+
+
+def _decisions(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+    header = ["policy", "event", "buckets", "of one candidate", "candidates", "failed replays", "mean return"]
+    header += ["influence (nats)", "by chance"]
+    return header, [
+        [
+            one.name,
+            event.event,
+            str(event.buckets),
+            str(event.alone),
+            _short(event.candidates / event.buckets),
+            str(event.failed_replays),
+            shown(event.mean_return),
+            shown(event.influence_interval) if event.influence else "nobody answers",
+            _short(event.chance),
+        ]
+        for one in diagnoses
+        for event in one.events
+    ]
+
+
+def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+    known = {way for one in diagnoses for event in one.events for credit in event.credits for way in credit.fidelity}
+    ways = [way for way in TRUTHS if way in known]
+    header = ["policy", "event", "credit", *(f"fidelity, {TRUTHS[way]}" for way in ways), "within-context variance"]
+    return header, [
+        [one.name, event.event, credit.method, *(_fidelity(credit, way) for way in ways), _short(within)]
+        for one in diagnoses
+        for event in one.events
+        for credit in event.credits
+        for within in (credit.variance.within,)
+    ]
+
+
+def _fidelity(credit: CreditQuality, way: str) -> str:
+    if way not in credit.fidelity:
+        return "-"
+    value, status = shown(credit.fidelity[way]), credit.status[way]
+    return value if status == FidelityStatus.OK else f"{value} ({status})"
+
+
+def _failures(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
+    return ["policy", "event", *map(str, Failure)], [
+        [one.name, event.event, *(str(event.failures.get(failure, 0)) for failure in Failure)]
+        for one in diagnoses
+        for event in one.events
+    ]
+
+
+def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
+    """One bucket of each category, then a second one of each, until there are enough."""
+    by_category = [[bucket for bucket in buckets if bucket.failure == failure] for failure in Failure]
+    longest = max(map(len, by_category))
+    return [own[place] for place in range(longest) for own in by_category if place < len(own)][:most]
+
+
+def _example(bucket: Bucket) -> list[str]:
+    credits = assigned_credit([bucket], "replay_loo")[0]
+    by_text = dict(zip((action.text for action in bucket.replayed), credits, strict=True))
+    value = "-" if bucket.value is None else _short(bucket.value)
+    head = f"### {bucket.failure}: {_heading(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
+    parts = [head, f"Key {bucket.key}. V(h) of the value-only actions: {value}.", "Context:", _fenced(bucket.context)]
+    best = bucket.best
+    chosen = {id(bucket.real): "Real action"} | (
+        {id(best): "Best alternative"} if best not in (None, bucket.real) else {}
+    )
+    for action in sorted(bucket.candidates, key=lambda one: id(one) not in chosen):
+        parts.append(_action(action, chosen.get(id(action), "Alternative"), by_text.get(action.text, math.nan)))
+    return parts
+
+
+def _action(action: Action, name: str, credit: float) -> str:
+    facts = [f"mean return {_short(action.mean_return)}" if action.returns else "no replay succeeded"]
+    if not math.isnan(credit):
+        facts.append(f"replay_loo credit {credit:+.3g}")
+    if action.verdict is not None:
+        facts.append(f"oracle {_short(action.verdict)}")
+    if action.exact is not None:
+        facts.append(f"exact value {_short(action.exact)}")
+    answers = [said for said in action.responses if said is not None]
+    answered = f"\n\nanswered in its first replay with\n\n{_fenced(answers[0])}" if answers else ""
+    return f"{name} ({', '.join(facts)}):\n\n{_fenced(action.text)}{answered}"
+
+
+def _fenced(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """A code block that no text can end."""
+    text = readable(text, most)
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _heading(name: str) -> str:
+    return readable(name, most=200).replace("\n", " ")
+
+
+def _escaped(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _short(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3g}"
+
+
+def plain(value: Any) -> Any:
+    """Values that strict JSON can hold; what is not finite is `None`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,259 @@
+"""A recipe, read: the settings of a method, what it plays, and the model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from trl import ModelConfig, ScriptArguments, TrlParser
+
+from hf_credit import methods
+from hf_credit.registry import importing_from_here
+from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
+from hf_credit.untrusted import parse_json, parse_yaml, read_text
+
+
+class Preset(NamedTuple):
+    """A method with a trainer of its own, whose config has the method's options as fields.
+
+    Attributes:
+        config, trainer: its classes, imported when it is chosen.
+        oracle: whether the trainer takes one.
+    """
+
+    config: str
+    trainer: str
+    oracle: bool = False
+
+
+PRESETS = {
+    "replay_loo": Preset(
+        "hf_credit.trainers.replay_loo:ReplayLOOConfig",
+        "hf_credit.trainers.replay_loo:ReplayLOOTrainer",
+    ),
+    "verifiable_process": Preset(
+        "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
+        "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
+        oracle=True,
+    ),
+}
+"""Every other method is trained by `CreditTrainer` with a `CreditConfig`, and has its options in `method_options`."""
+
+_ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
+
+# Follows from steps_per_generation, and TRL wants only one of them.
+_DERIVED = ("generation_batch_size",)
+
+
+@dataclass
+class GameArguments(ScriptArguments):
+    """What a recipe says beside TRL's own settings. Without a dataset the task's own training tasks are played.
+
+    Args:
+        method: one of `hf_credit.methods.known()`, or `"module:factory"`.
+        method_options: its options, a mapping; those of a preset are fields of their own instead.
+        environment: the environment that is played, as for `hf_credit.make`.
+        environment_options: its options, a mapping.
+        collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
+        collaboration_options: its options, a mapping.
+        history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
+        oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
+        oracle_options: the oracle's options, a mapping.
+        training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
+        held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
+        problem_sets: problems that are trained on, in place of a dataset, each as for `hf_credit.data.load_problems`.
+        evaluation_problem_sets: problems that must not be trained on, near copies included; an evaluation during
+            training draws its tasks from them.
+        on_overlap: `refuse` or `drop` training problems that an evaluation set has too.
+        on_missing: `refuse` or `drop` problems without a gold answer or tests.
+    """
+
+    method: str = field(default="verifiable_process", metadata={"help": "A method's name, or module:factory."})
+    method_options: dict | str | None = field(default=None, metadata={"help": "The method's options, a mapping."})
+    environment: str = field(default="", metadata={"help": "What is played; see hf-credit envs, or module:Class."})
+    environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    collaboration: str = field(default="", metadata={"help": "Or the collaboration; the same, or module:factory."})
+    collaboration_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
+    instructions: bool = field(default=True, metadata={"help": "Whether prompts open with the instructions."})
+    max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
+    oracle: str | None = field(default=None, metadata={"help": "Who verifies; the environment's own by default."})
+    oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
+    training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
+    held_out_tasks: int = field(default=256, metadata={"help": "Tasks of an evaluation during training."})
+    problem_sets: list[str] = field(default_factory=list, metadata={"help": "NAME, NAME@REVISION or NAME=FILE."})
+    evaluation_problem_sets: list[str] = field(default_factory=list, metadata={"help": "Never trained on; the same."})
+    on_overlap: str = field(default="refuse", metadata={"help": "Refuse or drop problems of an evaluation set."})
+    on_missing: str = field(default="refuse", metadata={"help": "Refuse or drop problems without an answer or tests."})
+
+    def __post_init__(self) -> None:
+        for name in ("method_options", "environment_options", "collaboration_options", "oracle_options"):
+            setattr(self, name, _mapping(name, getattr(self, name)))
+        if self.oracle_options and self.oracle is None:
+            raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
+        require_one_task(
+            self.environment,
+            _options(self.environment_options),
+            self.collaboration,
+            _options(self.collaboration_options),
+        )
+        if self.problem_sets and (self.dataset_name or self.environment):
+            raise ValueError(
+                f"problem_sets take the place of a dataset and are for collaborations, got {self.problem_sets} beside "
+                f"{self.dataset_name or self.environment!r}; leave one of them out."
+            )
+        if self.method in PRESETS:
+            if self.method_options:
+                raise ValueError(
+                    f"the options of {self.method!r} are fields of their own, got method_options "
+                    f"{self.method_options}; write them beside method."
+                )
+            if self.oracle and not PRESETS[self.method].oracle:
+                raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
+
+    def described_oracle(self) -> dict[str, Any] | None:
+        """The oracle as `hf_credit.oracles.resolve` takes it."""
+        return {"name": self.oracle, "options": _options(self.oracle_options)} if self.oracle else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A recipe, read: what to play, how to train, and which model."""
+
+    game: GameArguments
+    args: Any
+    model: ModelConfig
+
+    def spec(self) -> TaskSpec:
+        """The task, and how it is shown.
+
+        Raises:
+            ValueError: the name, an option or a setting is not possible.
+        """
+        game, args = self.game, self.args
+        return TaskSpec(
+            environment=game.environment or None,
+            environment_options=_options(game.environment_options),
+            collaboration=game.collaboration or None,
+            collaboration_options=_options(game.collaboration_options),
+            history=game.history,
+            instructions=game.instructions,
+            max_turns=game.max_turns,
+            chat_template_kwargs=args.chat_template_kwargs or {},
+            sampling=Sampling(
+                max_new_tokens=args.max_completion_length,
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=args.top_k,
+            ),
+        ).complete()
+
+    def method(self) -> methods.Method | None:
+        """The method, `None` of a preset, whose trainer makes it.
+
+        Raises:
+            ValueError: the method does not take the oracle, or an option is not possible.
+        """
+        if self.game.method in PRESETS:
+            return None
+        options = _options(self.game.method_options)
+        oracle = self.game.described_oracle()
+        if oracle is not None:
+            options["oracle"] = oracle
+        with importing_from_here():
+            return methods.make(self.game.method, **options)
+
+    def config(self) -> dict[str, Any]:
+        """Every setting as plain values: a recipe for the same run."""
+        values = {**asdict(self.game), **asdict(self.model), **self.args.to_dict()}
+        return {name: value for name, value in values.items() if value is not None and name not in _DERIVED}
+
+
+class _Parser(TrlParser):
+    """Where several parts of a recipe have a field, it is one field, and all of them are given its value."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        values, rest = super().parse_known_args(args, namespace)
+        return _Shared(**vars(values)), rest
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; correct it.")
+
+
+class _Shared(argparse.Namespace):
+    """Values that stay when one part has taken them."""
+
+    def __delattr__(self, name: str) -> None:
+        pass
+
+
+def read_job(arguments: Sequence[str]) -> Job:
+    """Reads `--config recipe.yaml --field value ...`; what is given behind the recipe wins.
+
+    Raises:
+        ValueError: a field or its value is not possible.
+        OSError: the recipe cannot be read.
+    """
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument("--config")
+    chosen.add_argument("--method")
+    first, _ = chosen.parse_known_args(arguments)
+    method = first.method or _method_of(first.config) or GameArguments.method
+    with importing_from_here():
+        methods.find(method)
+    config = load_named(PRESETS.get(method, _ANY).config)
+    parts: Any = (GameArguments, config, ModelConfig)
+    parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
+    game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    if unknown:
+        raise ValueError(
+            f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
+            f"{' '.join(unknown)}; correct or remove it."
+        )
+    if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
+        raise ValueError(
+            "save_steps needs save_strategy 'steps', got 'no', which saves no checkpoint; add --save_strategy steps."
+        )
+    if model.model_name_or_path is None:
+        raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
+    return Job(game=game, args=args, model=model)
+
+
+def trainer_of(method: str) -> str:
+    """The class that trains with a method, for `load_named`."""
+    return PRESETS.get(method, _ANY).trainer
+
+
+def load_named(name: str) -> Any:
+    """What `"package.module:name"` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _method_of(recipe: str | None) -> str | None:
+    if recipe is None:
+        return None
+    try:
+        values = parse_yaml(read_text(recipe))
+    except ValueError as error:
+        raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
+    return values.get("method")
+
+
+def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
+    try:
+        read = parse_json(value) if isinstance(value, str) else value or {}
+    except ValueError:
+        read = value
+    if not isinstance(read, dict):
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
+    return read
+
+
+def _options(value: Any) -> dict[str, Any]:
+    return dict(value or {})

@@ -1,0 +1,171 @@
+"""A policy with a method of a stranger, by both protocols."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+import pytest
+
+from hf_credit import make as make_environment
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
+from hf_credit.methods import make
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start
+
+STRANGER = '''
+from dataclasses import dataclass
+
+from hf_credit.collectors import Group
+from hf_credit.methods import Credit, Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The outcome, shared out among the decisions of the episode, the same on each of three tokens."""
+
+    weight: float
+
+    def __call__(self, collected, runner, memory):
+        return Credit(
+            decisions=[
+                [(self.weight * one.outcome / len(one.decisions),) * 3 for _ in one.decisions]
+                for one in collected.episodes
+            ]
+        )
+
+
+def share(weight: float = 1.0) -> Method:
+    return Method(name="share", collector=Group(size=2), estimator=Share(weight=weight))
+'''
+
+PLAN = BucketPlan(buckets=6, candidates=2, replays=2, value_actions=2)
+STARTS = [Start(task={"problem": name}) for name in "pq"]
+
+
+class Alphabet:
+    """Says the letters in turn; the greedy one says always the first."""
+
+    def __init__(self, greedy: bool = False) -> None:
+        self.chat = Chat(tokenizer_of([string.printable]))
+        self.letters = "z" if greedy else string.ascii_lowercase
+        self.said = 0
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        return [self._reply() for _ in contexts]
+
+    def _reply(self) -> Generation:
+        letter = self.letters[self.said % len(self.letters)]
+        self.said += 1
+        ids = self.chat.tokenizer(letter, add_special_tokens=False)["input_ids"]
+        return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
+
+
+def team() -> Collaboration:
+    return Collaboration(
+        roles={"plan": "plan", "act": "act"},
+        events=[Event("plan", role="plan"), Event("act", role="act", after="plan")],
+        final="act",
+        scorer=lambda task, text: string.ascii_lowercase.index(text) / 25,
+    )
+
+
+def subject(**others) -> Subject:
+    speaker, sure = Alphabet(), Alphabet(greedy=True)
+    return Subject(
+        name="p",
+        engine=Engine(team(), speaker.chat, speaker),
+        greedy=Engine(team(), sure.chat, sure),
+        about={"model": "p"},
+        **others,
+    )
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    (tmp_path / "strangers_method.py").write_text(STRANGER, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return make("strangers_method:share", weight=3.0)
+
+
+def test_a_method_of_a_stranger_is_measured_on_buckets(stranger) -> None:
+    found = diagnose_policy(subject(), STARTS, PLAN, methods={"share": stranger}, attempts=2)
+    by_event = {event.event: {credit.method for credit in event.credits} for event in found.events}
+    assert set(by_event) == {"all events", "plan", "act"}
+    assert by_event["act"] == {"share", "replay_loo", "magrpo", "outcome_reward"}
+    (act,) = [event for event in found.events if event.event == "act"]
+    (share,) = [credit for credit in act.credits if credit.method == "share"]
+    assert share.fidelity["shared"].mean > 0  # a multiple of what the actor's letter scores
+    assert found.about["methods"]["share"] == {"name": "strangers_method:share", "options": {"weight": 3.0}}
+    assert found.success["greedy"].mean == 1
+
+
+def test_a_method_of_a_stranger_is_measured_in_an_update_of_its_own(stranger) -> None:
+    (found,) = diagnose_training(subject(), STARTS, PLAN, {"share": stranger})
+    # Two tasks of two episodes of two decisions.
+    assert (found.decisions, found.events[0].credited, found.events[0].measured) == (8, 8, 6)
+    assert (found.name, found.method) == ("p", "share")
+    assert found.about["method"]["options"] == {"weight": 3.0}
+    assert found.cost.scoring_events > 4
+
+
+def test_the_method_that_a_policy_was_trained_with_is_measured_by_itself() -> None:
+    trained = make("magrpo", normalise_credit=True)
+    found = diagnose_policy(subject(trained=trained), STARTS, PLAN)
+    assert found.about["methods"]["magrpo"]["options"] == {"normalise_credit": True}
+    (measured,) = diagnose_training(subject(trained=trained), STARTS, PLAN)
+    assert measured.method == "magrpo"
+    with pytest.raises(ValueError, match="got none and none is noted beside 'p'; name one"):
+        diagnose_training(subject(), STARTS, PLAN)
+
+
+def test_a_critic_that_was_trained_beside_the_policy_is_asked() -> None:
+    def critic(readings):
+        return [(0.5,) * len(reading.at) for reading in readings]
+
+    known = subject(trained=make("mappo"), critics={"critic": critic})
+    found = diagnose_policy(known, STARTS, PLAN)
+    assert "mappo" in {credit.method for credit in found.events[0].credits}
+    (measured,) = diagnose_training(known, STARTS, PLAN)
+    assert measured.events[0].credited == 2 * 8 * 2
+
+
+def test_a_game_s_task_seeds_reach_the_collector() -> None:
+    environment = make_environment("sudoku", size=4, blanks=4)
+    chat = Chat(tokenizer_of([string.printable]))
+    played = []
+
+    class Watching(Engine):
+        def run(self, starts):
+            starts = list(starts)
+            played.extend(start.task.get("seed") for start in starts if start.state is None)
+            return super().run(starts)
+
+    def anything(contexts):
+        ids = chat.tokenizer("<action>fill 1 1 1</action>", add_special_tokens=False)["input_ids"]
+        return [Generation(ids=ids) for _ in contexts]
+
+    engine = Watching(EnvironmentInteraction(environment, "current", False), chat, anything)
+    (found,) = diagnose_training(
+        Subject(name="p", engine=engine), [Start(seed=7), Start(seed=8)], PLAN, {"VPR": make("verifiable_process")}
+    )
+    assert played == [7, 8]
+    assert found.events[0].credited == found.decisions
+    assert found.method == "VPR"
+
+
+def test_what_cannot_be_diagnosed_is_refused_before_anything_is_played() -> None:
+    speaker = Alphabet()
+    without = Subject(name="p", engine=Engine(team(), speaker.chat, speaker))
+    with pytest.raises(ValueError, match="attempts need an engine without chance, got none"):
+        diagnose_policy(without, STARTS, PLAN, attempts=1)
+    with pytest.raises(ValueError, match="this method needs an oracle, got none"):
+        diagnose_policy(without, STARTS, PLAN, methods={"VPR": make("verifiable_process")})
+    assert speaker.said == 0
+    assert Enumeration(model=None, max_new_tokens=2).options() == {
+        "max_new_tokens": 2,
+        "temperature": 1.0,
+        "floor": 0.0,
+    }

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.diagnostics import (
+    mean_pass_at_k,
+    mean_score,
+    pass_at_k,
+    pass_at_k_by_instance,
+    seed_averaged_difference,
+)
+from hf_credit.evaluation.statistics import paired_difference, stratified_paired_difference
+
+numbers = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
+
+
+@given(numbers)
+def test_it_is_the_share_of_choices_that_hold_a_correct_sample(case) -> None:
+    samples, correct, k = case
+    chosen = list(itertools.combinations(range(samples), k))
+    assert pass_at_k(samples, correct, k) == pytest.approx(sum(min(one) < correct for one in chosen) / len(chosen))
+
+
+@given(numbers)
+def test_k_of_1_is_the_share_of_correct_samples(case) -> None:
+    samples, correct, _ = case
+    assert pass_at_k(samples, correct, 1) == pytest.approx(correct / samples)
+
+
+@pytest.mark.parametrize(("samples", "correct", "k"), [(10, 1, 10), (10, 4, 7), (5, 5, 1), (1, 1, 1)])
+def test_where_too_few_are_wrong_some_choice_is_always_right(samples, correct, k) -> None:
+    assert pass_at_k(samples, correct, k) == 1
+
+
+def test_it_is_stable_for_many_samples() -> None:
+    million = 10**6
+    assert pass_at_k(million, 1, 1) == pytest.approx(1e-6, rel=1e-12)
+    assert pass_at_k(10**12, 1, 3) == pytest.approx(3e-12, rel=1e-12)
+    exact = 1 - math.comb(2000 - 700, 10) / math.comb(2000, 10)
+    assert pass_at_k(2000, 700, 10) == pytest.approx(exact, rel=1e-12)
+    assert pass_at_k(million, 500_000, 500_000) == 1
+    assert pass_at_k(million, 0, million) == 0
+
+
+@pytest.mark.parametrize("case", [(0, 0, 1), (3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
+def test_numbers_out_of_range_are_refused(case) -> None:
+    with pytest.raises(ValueError, match=r"pass@k needs 1 <= k <= samples and 0 <= correct <= samples, got k = "):
+        pass_at_k(*case)
+
+
+def test_the_mean_is_over_instances() -> None:
+    scores = [[1, 0], [0, 0], [1, 1], [0, 1]]
+    assert mean_pass_at_k(scores, 1) == pytest.approx(0.5)
+    assert mean_pass_at_k(scores, 2) == pytest.approx(0.75)
+    assert pass_at_k_by_instance(scores, 1) == pytest.approx([0.5, 0, 1, 0.5])
+
+
+def test_attempts_that_could_not_be_scored_are_incorrect() -> None:
+    assert mean_pass_at_k([[None, 1], [math.nan, 0]], 1) == pytest.approx(0.25)
+    assert mean_score([1.0, None, math.nan, 0.5]) == pytest.approx(0.375)
+
+
+def test_partly_right_is_not_correct_unless_asked_for() -> None:
+    assert mean_pass_at_k([[0.5], [1.0]], 1) == pytest.approx(0.5)
+    assert mean_pass_at_k([[0.5], [1.0]], 1, threshold=0.5) == 1
+    assert mean_score([0.5, 1.0]) == pytest.approx(0.75)
+
+
+def test_no_instance_and_too_large_a_k_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 instance, got none"):
+        mean_pass_at_k([], 1)
+    with pytest.raises(ValueError, match="at least 1 instance, got none"):
+        mean_score([])
+    with pytest.raises(ValueError, match="got k = 2, 1 samples and 1 correct"):
+        mean_pass_at_k([[1, 0], [1]], 2)
+
+
+def test_the_difference_is_averaged_over_seeds() -> None:
+    a, b = [[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 1, 0, 0], [0, 1, 0, 0]]
+    found = seed_averaged_difference(a, b)
+    assert found.mean == pytest.approx((1 / 4 + 2 / 4) / 2)
+    assert found.low <= found.mean <= found.high
+    assert found.n == 8
+    assert found == stratified_paired_difference([1, 1, 0, 0, 1, 1, 1, 0], [0, 1, 0, 0] * 2, [0] * 4 + [1] * 4)
+
+
+def test_of_one_seed_it_is_the_paired_difference() -> None:
+    a, b = [1, 0, 1, 1, 0], [0, 0, 1, 0, 0]
+    assert seed_averaged_difference([a], [b], seed=3) == paired_difference(a, b, seed=3)
+
+
+def test_instances_are_redrawn_within_each_seed() -> None:
+    """All difference lies between seeds, so redrawing instances changes nothing."""
+    found = seed_averaged_difference([[1, 1], [0, 0]], [[0, 0], [0, 0]])
+    assert (found.low, found.mean, found.high) == (0.5, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([[1, 2]], [[1, 2], [1, 2]]), ([[1, 2], [1]], [[1, 2], [1]]), ([[1, 2]], [[1]]), ([], [])]
+)
+def test_other_instances_or_seeds_are_refused(a, b) -> None:
+    with pytest.raises(ValueError, match="compared on the same instances with every seed"):
+        seed_averaged_difference(a, b)

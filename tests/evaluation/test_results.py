@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_credit import make
+from hf_credit.environments.actions import tag
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+from hf_credit.evaluation.play import evaluate_policy
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults, difference
+from hf_credit.oracles import default_oracle
+from hf_credit.policies.generation import sampler
+from hf_credit.rollouts import (
+    Chat,
+    Decision,
+    Ending,
+    EnvironmentInteraction,
+    Episode,
+    EveryEpisodeFailedError,
+    Generation,
+    Start,
+    Verdict,
+)
+from hf_credit.tasks.rows import held_out_starts
+
+
+def record(seed: int, success: float, **changed: object) -> EpisodeRecord:
+    values = {"ending": "finished", "outcome": success, "metrics": {"success": success}, "turns": 2, "tokens": 14}
+    return EpisodeRecord(seed=seed, **{**values, **changed})
+
+
+def results(*successes: float) -> EvalResults:
+    return EvalResults(records=tuple(record(seed, success) for seed, success in enumerate(successes)))
+
+
+@pytest.fixture(scope="module")
+def chat(micro_policy: Path) -> Chat:
+    return Chat(AutoTokenizer.from_pretrained(micro_policy))
+
+
+@pytest.fixture(scope="module")
+def sudoku() -> EnvironmentInteraction:
+    return EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
+
+
+# One episode
+
+
+def decision(valid: bool | None, tokens: int) -> Decision:
+    return Decision(
+        role="agent",
+        state=None,
+        context_ids=(1,),
+        action_ids=(1,) * tokens,
+        logprobs=None,
+        action_text="",
+        verdict=None if valid is None else Verdict(score=float(valid), valid=valid),
+    )
+
+
+def test_a_record_counts_what_an_episode_did() -> None:
+    episode = Episode(
+        decisions=(decision(True, 3), decision(False, 4), decision(None, 5)),
+        outcome=0.5,
+        ending=Ending.ERROR,
+        metrics={"completion": 0.25},
+        error="oracle failed",
+    )
+    kept = EpisodeRecord.of(7, episode)
+    assert (kept.seed, kept.turns, kept.judged, kept.valid, kept.tokens) == (7, 3, 2, 1, 12)
+    assert (kept.ending, kept.outcome, kept.error) == ("error", 0.5, "oracle failed")
+    values = kept.values()
+    assert values["oracle/valid"] == 0.5
+    assert values["completion"] == 0.25
+    assert (values["endings/error"], values["endings/finished"]) == (1.0, 0.0)
+
+
+def test_an_episode_nobody_judged_has_no_share_of_valid_actions() -> None:
+    assert "oracle/valid" not in record(0, 1.0).values()
+
+
+# Many episodes
+
+
+def test_the_summary_is_the_mean_of_each_number() -> None:
+    summary = results(1.0, 0.0, 0.0, 1.0, 1.0).summary()
+    assert summary["success"].mean == pytest.approx(0.6)
+    assert summary["success"].n == 5
+    # A standard error of sqrt(0.3 / 5), and t(0.975; 4) = 2.77645.
+    half = 2.77645 * math.sqrt(0.06)
+    assert (summary["success"].low, summary["success"].high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-4)
+    assert (summary["turns"].mean, summary["turns"].low, summary["turns"].high) == (2.0, 2.0, 2.0)
+    assert list(summary)[:2] == ["success", "reward"]
+
+
+def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:
+    sides = EvalResults(
+        records=(
+            record(0, 1.0, metrics={"return_first": 1.0}),
+            record(1, 0.0, metrics={"return_second": -1.0}),
+            record(2, 0.0, metrics={"return_second": 0.0}),
+            record(3, 0.0, metrics={}, ending="error"),
+        )
+    )
+    summary = sides.summary()
+    assert summary["return_second"].mean == -0.5
+    assert summary["return_second"].n == 2
+    assert summary["endings/error"].mean == 0.25
+    assert (summary["return_first"].mean, summary["return_first"].n) == (1.0, 1)
+    assert math.isnan(summary["return_first"].low)
+
+
+@given(
+    st.lists(
+        st.builds(
+            EpisodeRecord,
+            seed=st.integers(0, 2**32),
+            ending=st.sampled_from([str(ending) for ending in Ending]),
+            outcome=st.floats(-1, 1),
+            metrics=st.dictionaries(st.text(max_size=4), st.floats(0, 1), max_size=3),
+            turns=st.integers(0, 50),
+            judged=st.integers(0, 50),
+            valid=st.integers(0, 50),
+            tokens=st.integers(0, 10**6),
+            error=st.none() | st.text(max_size=9),
+        ),
+        max_size=4,
+    )
+)
+def test_results_survive_json(records: list[EpisodeRecord]) -> None:
+    kept = EvalResults(records=tuple(records), about={"model": "a"})
+    assert EvalResults.from_json(kept.to_json()) == kept
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"records": [{"seed": 1}], "about": {}}', '{"records": []}'])
+def test_a_text_that_holds_no_results_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be what EvalResults\.to_json writes"):
+        EvalResults.from_json(text)
+
+
+# Two policies
+
+
+def test_the_difference_is_taken_task_by_task() -> None:
+    a, b = results(1.0, 1.0, 0.0, 1.0), results(0.0, 1.0, 0.0, 0.0)
+    backwards = EvalResults(records=tuple(reversed(b.records)))
+    assert difference(a, b, "success").mean == 0.5
+    assert difference(a, backwards, "success") == difference(a, b, "success")
+    assert difference(b, a, "success").mean == -0.5
+    assert difference(a, a, "success").high == 0.0
+
+
+def test_policies_that_met_other_tasks_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="compared on the same tasks"):
+        difference(results(1.0, 0.0), results(1.0, 0.0, 1.0), "success")
+
+
+# Playing
+
+
+def test_held_out_tasks_are_none_that_training_draws() -> None:
+    assert [start.seed for start in held_out_starts(3, first=5)] == [SEEDS_PER_SPLIT + index for index in (5, 6, 7)]
+
+
+def test_a_player_who_follows_the_oracle_solves_every_task(chat: Chat, sudoku: EnvironmentInteraction) -> None:
+    oracle = default_oracle(sudoku.environment)
+    assert oracle is not None
+    worlds = {
+        chat.context(sudoku.pending(state)[0].messages): state.world
+        for start in held_out_starts(6)
+        for state in _positions(sudoku, oracle, start)
+    }
+
+    def best(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        actions = [min(oracle.valid_actions(worlds[tuple(context)])) for context in contexts]
+        return [Generation(ids=chat.tokenizer(tag(action))["input_ids"]) for action in actions]
+
+    seen: list[int] = []
+    played = evaluate_policy(
+        best, chat, sudoku, held_out_starts(6), oracle, max_concurrent=4, about={"who": "best"}, on_replies=seen.append
+    )
+    summary = played.summary()
+    for name in ("success", "completion", "reward", "oracle/valid", "endings/finished"):
+        assert summary[name].mean == 1.0
+    assert summary["turns"].mean == 4.0
+    assert sum(seen) == 6 * 4
+    assert max(seen) == 4
+    assert played.about == {"who": "best"}
+
+
+def _positions(game, oracle, start):
+    """Every position on the way of a player who takes the first of the valid actions."""
+    state = game.start(start.task, start.seed)
+    while game.pending(state):
+        yield state
+        state = game.advance(state, [tag(min(oracle.valid_actions(state.world)))])
+
+
+def test_a_policy_meets_the_same_tasks_as_any_other(
+    chat: Chat, sudoku: EnvironmentInteraction, micro_policy: Path
+) -> None:
+    generate = sampler(AutoModelForCausalLM.from_pretrained(micro_policy), chat.tokenizer, max_new_tokens=12)
+    starts, oracle = held_out_starts(16), default_oracle(sudoku.environment)
+    first, second = (evaluate_policy(generate, chat, sudoku, starts, oracle) for _ in range(2))
+    assert [one.seed for one in first.records] == [one.seed for one in second.records]
+    assert first.records != second.records  # other replies to the same tasks
+    assert all(one.judged == one.turns > 0 for one in first.records)
+    assert json.loads(first.to_json())["about"] == {}
+
+
+class Unkind:
+    """An oracle that knows nothing of some tasks."""
+
+    def __init__(self, *unknown: int) -> None:
+        self.unknown = unknown
+
+    def score(self, state, action) -> float:
+        raise LookupError("no such grid") if state.seed in self.unknown else ValueError("not a number")
+
+
+def test_an_evaluation_of_which_nothing_came_is_no_table_of_zeros(
+    chat: Chat, sudoku: EnvironmentInteraction, caplog: pytest.LogCaptureFixture
+) -> None:
+    def guess(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        return [Generation(ids=chat.tokenizer(tag("fill 1 1 1"))["input_ids"]) for _ in contexts]
+
+    starts = held_out_starts(3)
+    with pytest.raises(EveryEpisodeFailedError, match=r"some episode of an evaluation must .* got 3 of 3") as stopped:
+        evaluate_policy(guess, chat, sudoku, starts, Unkind(starts[0].seed))
+    assert isinstance(stopped.value.__cause__, LookupError)
+    assert caplog.text.count("LookupError: no such grid") == 1
+    assert caplog.text.count("ValueError: not a number") == 1
+
+
+def test_an_evaluation_without_room_for_a_reply_is_no_table_of_zeros(
+    chat: Chat, sudoku: EnvironmentInteraction
+) -> None:
+    with pytest.raises(ValueError, match="got 2 tasks whose contexts are longer than the 5 tokens beside it"):
+        evaluate_policy(lambda contexts: [], chat, sudoku, held_out_starts(2), max_context_tokens=5)
+
+
+def test_no_task_is_counted_twice(chat: Chat, sudoku: EnvironmentInteraction) -> None:
+    with pytest.raises(ValueError, match="got 3 more than once"):
+        evaluate_policy(lambda contexts: [], chat, sudoku, [Start(seed=3), Start(seed=4), Start(seed=3)])
+    with pytest.raises(ValueError, match="got a start without one"):
+        evaluate_policy(lambda contexts: [], chat, sudoku, [Start(seed=None)])
