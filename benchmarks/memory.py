@@ -74,7 +74,7 @@ def own_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
         def collect(self, rows: list[dict[str, Any]]) -> list[Episode]:
             return episodes
 
-    args = VerifiableProcessConfig(**common, trajectories_per_update=len(episodes), num_generations=2)
+    args = VerifiableProcessConfig(**common, instances_per_update=len(episodes), num_generations=2)
     return Recorded(model, make("sudoku", size=4), args, processing_class=tokenizer)
 
 

@@ -232,7 +232,7 @@ def credit_trainer(
             "num_generations": plays,
             "max_completion_length": MAX_REPLY,
             "instructions": False,
-            "trajectories_per_update": len(rows),
+            "instances_per_update": len(rows),
             **changed,
         }
     )

@@ -24,12 +24,12 @@ import hf_credit
 from hf_credit import ReplayLOOConfig, VerifiableProcessConfig, make, oracles
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
-from hf_credit.cli.recipes import GameArguments, read_job
 from hf_credit.credit import turn_group_advantages
-from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.oracles import default_oracle
+from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.base import CreditTrainer
 from hf_credit.trainers.checkpoints import flaw
+from hf_credit.trainers.recipes import GameArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
@@ -241,7 +241,7 @@ def test_every_command_line_parses(document: str, monkeypatch: pytest.MonkeyPatc
             words = [word for word in (context.params["named"], context.params["config"], *context.args) if word]
             read_job(["--config", *words, *ON_A_PROCESSOR])
         elif name := context.params.get("environment") or context.params.get("task"):
-            GameSetup.of(name, parse_options(context.params["option"])).interaction()
+            TaskSpec.of_name(name, parse_options(context.params["option"])).interaction()
 
 
 def test_every_trainer_of_the_readme_is_there_or_said_not_to_be() -> None:

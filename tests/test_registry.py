@@ -20,7 +20,10 @@ def test_a_name_and_its_options_build_the_class() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"number must be one of fraction, whole, got 'complex'; pick one of these\."):
+    with pytest.raises(
+        ValueError,
+        match=r"number must be one of fraction, whole, or 'module:object', got 'complex'; pick one of these\.",
+    ):
         build("number", NUMBERS, "complex", {})
 
 
@@ -57,13 +60,16 @@ def test_options_reach_the_class() -> None:
 
 
 def test_an_unknown_environment_is_refused_in_one_sentence() -> None:
-    message = r"environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'; pick one of these\."
+    known = "minesweeper, sudoku, tic_tac_toe, or 'module:object'"
+    message = rf"environment must be one of {known}, got 'chess'; pick one of these\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         hf_credit.make("chess")
 
 
 def test_an_environment_is_no_oracle() -> None:
-    with pytest.raises(ValueError, match=r"^oracle must be one of .*, sudoku_constraints, got 'sudoku'; pick one"):
+    with pytest.raises(
+        ValueError, match=r"^oracle must be one of .*, sudoku_constraints, or 'module:object', got 'sudoku'; pick one"
+    ):
         oracles.make("sudoku")
 
 

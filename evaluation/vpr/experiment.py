@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.evaluation.setup import GameSetup, Sampling
 from hf_credit.policies.micro import MicroConfig
+from hf_credit.tasks.spec import Sampling, TaskSpec
 
 # The arm of each method, under the paper's names. All arms of a game and seed start from the same weights and play
 # the same number of training episodes on the same tasks.
@@ -44,10 +44,10 @@ class Game:
     columns: tuple[str, ...]
     simulations: tuple[int, ...] = ()
 
-    def setup(self, held_out: bool = False) -> GameSetup:
+    def setup(self, held_out: bool = False) -> TaskSpec:
         """The game as the policy meets it."""
         options = self.options if self.held_out_options is None or not held_out else self.held_out_options
-        return GameSetup(
+        return TaskSpec(
             environment=self.name,
             environment_options=options,
             history="current",
@@ -97,7 +97,7 @@ def ablation_simulations(arm: str) -> int | None:
 
 # Chosen on training tasks, by the base policy's play and a short VPR run of one seed; the same for all arms.
 _TRAINING = {
-    "trajectories_per_update": 64,
+    "instances_per_update": 64,
     "per_device_train_batch_size": 64,
     "max_steps": 40,
     "learning_rate": 1e-3,

@@ -12,8 +12,8 @@ from drawing import legend, tidy
 from experiment import BASE, METHODS, Experiment, Game, ablation_arm
 from matplotlib.figure import Figure
 
-from hf_credit.evaluation.games import LABELS
 from hf_credit.evaluation.plots import smoothed
+from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import mean_interval
 
 COLOURS = {BASE: "#777777", "OR": "#d55e00", "MC-PR": "#009e73", "VPR": "#0072b2"}  # apart for the colour-blind too

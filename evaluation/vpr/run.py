@@ -173,7 +173,7 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
 
 def evaluate(game: Game, seed: int, folder: Path, episodes: int) -> dict[str, list[float | None]]:
     """What Table 1 counts, for every held-out task in order; `None` where a number does not apply to a task."""
-    from hf_credit.cli.evaluating import evaluate_model
+    from hf_credit.evaluation.play import evaluate_model
 
     results = evaluate_model(
         str(folder), game.setup(held_out=True), episodes, seed=seed, max_concurrent=512, device="cpu"

@@ -21,7 +21,7 @@ import figures
 from cells import Cells, mean, read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_arm
 
-from hf_credit.evaluation.games import LABELS
+from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import (
     Interval,
     holm,

@@ -1,12 +1,21 @@
-"""Finding a class or a factory by name and building it from options: environments, oracles, methods and the like."""
+"""Finding a class or a factory by name, building it from options, and saying of what was built how it was."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import importlib.metadata
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_MADE = "_hf_credit_made"  # on what a factory returned: what it was called, and with what
 
 
 def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
@@ -24,8 +33,8 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     target = known.get(name) or _entry_points(kind).get(name) or name
     module, _, attribute = target.partition(":")
     if not (module and attribute):
-        names = ", ".join(sorted({*known, *_entry_points(kind)}))
-        raise ValueError(f"{kind} must be one of {names}, or 'module:object', got {name!r}; pick one of these.")
+        named = ", ".join(names(kind, known))
+        raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; pick one of these.")
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
@@ -40,33 +49,185 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
     return found
 
 
+def names(kind: str, known: Mapping[str, str]) -> list[str]:
+    """Every short name that `find` knows: the library's own, and the entry points of installed packages."""
+    return sorted({*known, *_entry_points(kind)})
+
+
 def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, Any]) -> Any:
     """Builds what `name` names, as for `find`, from options.
 
     Raises:
-        ValueError: `name` or an option is unknown, in one sentence that lists what is known; or the class refuses
-            an option's value.
+        ValueError: `name` or an option is unknown or missing, in one sentence that lists what is known; or the class
+            refuses an option's value.
     """
     factory = find(kind, known, name)
-    refuse_unknown_options(kind, factory, name, options)
+    refuse_options(kind, factory, name, options)
     return factory(**options)
 
 
-def refuse_unknown_options(kind: str, factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> None:
-    """Refuses options that a factory does not take.
+def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> None:
+    """Refuses options that a factory does not take, and the lack of one without which it cannot be called.
 
     Raises:
         ValueError: there is one, in one sentence that lists what is known.
     """
     parameters = inspect.signature(factory).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return
-    for option in options:
-        if option not in parameters:
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        for option in options:
+            if option not in parameters:
+                raise ValueError(
+                    f"{kind} {name!r} takes the options {', '.join(parameters) or '(none)'}, got {option!r}; "
+                    "remove it or use one of these."
+                )
+    needed = [
+        one.name
+        for one in parameters.values()
+        if one.default is one.empty and one.kind not in _ANY_NUMBER and one.name not in options
+    ]
+    if needed:
+        raise ValueError(
+            f"the {kind} {name!r} needs the options {', '.join(needed)}, got {', '.join(options) or 'none'}; add them "
+            "to its options."
+        )
+
+
+# What was built, in words
+
+
+def remembers_its_call(name: str | None = None) -> Callable[[F], F]:
+    """Decorates a factory, so that what it returns knows how it was made (see `remembered`).
+
+    Args:
+        name: the factory's; its `"module:function"` if `None`.
+    """
+
+    def decorate(factory: F) -> F:
+        @functools.wraps(factory)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            made = factory(*args, **kwargs)
+            remember(made, name or f"{factory.__module__}:{factory.__qualname__}", factory, *args, **kwargs)
+            return made
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def remember(made: Any, name: str, factory: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Notes on `made` that it is what `factory`, known as `name`, returned for these arguments."""
+    bound = inspect.signature(factory).bind(*args, **kwargs)
+    bound.apply_defaults()
+    options: dict[str, Any] = {}
+    for parameter in bound.signature.parameters.values():
+        value = bound.arguments[parameter.name]
+        options |= value if parameter.kind is parameter.VAR_KEYWORD else {parameter.name: value}
+    with contextlib.suppress(AttributeError):  # an object with slots is then not described
+        object.__setattr__(made, _MADE, (name, options))
+
+
+def name_of(made: Any) -> str | None:
+    """What the factory is called that `made` was built with, where it noted that."""
+    return getattr(made, _MADE, (None, {}))[0]
+
+
+def remembered(made: Any) -> tuple[str, dict[str, Any]] | None:
+    """The name, and every option as a plain value, that `made` was built with, where its factory noted them.
+
+    Raises:
+        ValueError: an option is no plain value, in one sentence.
+    """
+    if not hasattr(made, _MADE):
+        return None
+    name, options = getattr(made, _MADE)
+    return name, plain(options)
+
+
+def described(kind: str, known: Mapping[str, str], made: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the options from which `build` makes `made` again: as it was made by its factory, or else its class
+    and, of each parameter of its constructor, the attribute of that name.
+
+    Raises:
+        ValueError: its class cannot be imported by name, an option is not kept as an attribute, or is no plain value;
+            in one sentence.
+    """
+    noted = remembered(made)
+    if noted is not None:
+        return noted
+    own = type(made)
+    options = {}
+    for name, parameter in inspect.signature(own).parameters.items():
+        if parameter.kind in _ANY_NUMBER:
+            continue
+        if not hasattr(made, name):
             raise ValueError(
-                f"{kind} {name!r} takes the options {', '.join(parameters) or '(none)'}, got {option!r}; "
-                "remove it or use one of these."
+                f"what {kind} {own.__name__!r} was built with must be readable, got no attribute {name!r}; keep the "
+                "option under its name."
             )
+        options[name] = getattr(made, name)
+    return short_name(kind, known, importable(own)), plain(options)
+
+
+def short_name(kind: str, known: Mapping[str, str], target: str) -> str:
+    """The name by which `find` knows `"module:attribute"`; itself where it has no other."""
+    return next((name for name, one in {**known, **_entry_points(kind)}.items() if one == target), target)
+
+
+def importable(thing: Any) -> str:
+    """The `"module:attribute"` of a class or a function.
+
+    Raises:
+        ValueError: it cannot be imported by a name, in one sentence.
+    """
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    found: Any = None
+    if module is not None and module != "__main__" and name is not None:
+        try:
+            found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError):
+            found = None
+    if found is not thing:
+        shown = name or repr(thing)[:100]
+        raise ValueError(
+            f"code that is described must be importable by name, got {shown!r} of {module or type(thing).__name__!r}; "
+            "define it at the top of a module, with def or class."
+        )
+    return f"{module}:{name}"
+
+
+def plain(value: Any) -> Any:
+    """The same as JSON has it: lists for tuples, and the name of a class or a function that can be imported.
+
+    Raises:
+        ValueError: there is no such form, in one sentence.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if callable(value) and hasattr(value, "__qualname__"):
+        return importable(value)
+    raise ValueError(
+        f"an option must be a plain value, or code that can be imported by name, got {repr(value)[:100]}; give it in "
+        "that form."
+    )
+
+
+@contextlib.contextmanager
+def importing_from_here() -> Iterator[None]:
+    """Within, what lies in the current folder can be imported: for names that the user gave.
+
+    The folder comes last, so nothing that is installed is hidden by what lies there.
+    """
+    before, here = list(sys.path), str(Path.cwd())
+    # It is in front where Python was told `-m` or `-c`.
+    sys.path[:] = [*(path for path in before if path not in ("", here)), here]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def _entry_points(kind: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_credit.cli.critics import saved_critic
 from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.critics.saved import saved_critic
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import Chat, Engine, Start
 

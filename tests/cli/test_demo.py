@@ -10,9 +10,9 @@ import yaml
 from transformers import AutoModelForCausalLM
 
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe, demo, run_demo
-from hf_credit.evaluation.games import GameResults
+from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_run
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.tasks.spec import TaskSpec
 
 # Enough warm-up for a valid action now and then, without which there is nothing to learn from.
 TINY = DemoRecipe(
@@ -32,7 +32,7 @@ def report(output: Path) -> Any:
 
 def test_both_trainings_differ_in_the_reward_alone(report: Any, output: Path) -> None:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
-    assert (vpr.pop("process_reward"), outcome.pop("process_reward")) == ("oracle", "outcome")
+    assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
     assert vpr == outcome
 
@@ -45,11 +45,11 @@ def test_both_trainings_begin_with_the_same_episodes(report: Any, output: Path) 
 
 
 def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) -> None:
-    kept = {name: GameResults.load(output / name / "evaluation.json") for name in ("base", "vpr", "outcome")}
+    kept = {name: EvalResults.load(output / name / "evaluation.json") for name in ("base", "vpr", "outcome")}
     seeds = [one.seed for one in kept["base"].records]
     assert seeds == list(range(2**31, 2**31 + 24))
     assert all([one.seed for one in results.records] == seeds for results in kept.values())
-    assert len({json.dumps(GameSetup.load(output / name).to_dict()) for name in kept}) == 1
+    assert len({json.dumps(TaskSpec.load(output / name).to_dict()) for name in kept}) == 1
 
 
 def test_differences_with_verdicts_are_told(report: Any, output: Path) -> None:

@@ -41,7 +41,12 @@ def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy,
     assert code == 0, err
     found = json.loads(out)
     assert [one["name"] for one in found] == [str(trained_run), str(trained_run / "checkpoint-1")]
-    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == ["replay_loo", "magrpo", "verifiable_process", "outcome_reward"]
+    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == [
+        "replay_loo",
+        "magrpo",
+        "verifiable_process",
+        "outcome_reward",
+    ]
     assert "Wrote" in err
 
 

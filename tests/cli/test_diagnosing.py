@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.diagnostics.saved import Tasks, diagnose_model, replies_at_most
 from hf_credit.oracles import make as make_oracle
+from hf_credit.tasks.spec import TaskSpec
 
 PLAN = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2, draws=6)
 TASKS = Tasks(episodes=6)
@@ -16,7 +16,7 @@ TASKS = Tasks(episodes=6)
 
 def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
     told: list[int] = []
-    setup = GameSetup.load(relay_policy)
+    setup = TaskSpec.load(relay_policy)
     found = diagnose_model(
         str(relay_policy), setup, PLAN, tasks=TASKS, attempts=2, device="cpu", on_replies=told.append
     )
@@ -32,7 +32,7 @@ def test_a_collaboration_s_policy_is_diagnosed_and_played(relay_policy) -> None:
 
 
 def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
-    setup = GameSetup.load(relay_policy)
+    setup = TaskSpec.load(relay_policy)
     short = replace(setup, sampling=replace(setup.sampling, max_new_tokens=2))
     found = diagnose_model(str(relay_policy), short, PLAN, tasks=TASKS, exact_floor=1e-2, device="cpu")
     assert all(bucket.exact is not None for bucket in found.buckets)
@@ -41,14 +41,19 @@ def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
 
 
 def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
-    found = diagnose_model(str(trained_run), GameSetup.load(trained_run), PLAN, tasks=TASKS, device="cpu")
-    assert [credit.method for credit in found.events[0].credits] == ["replay_loo", "magrpo", "verifiable_process", "outcome_reward"]
+    found = diagnose_model(str(trained_run), TaskSpec.load(trained_run), PLAN, tasks=TASKS, device="cpu")
+    assert [credit.method for credit in found.events[0].credits] == [
+        "verifiable_process",
+        "replay_loo",
+        "magrpo",
+        "outcome_reward",
+    ]
     assert found.events[0].influence is None
     assert found.success == {}
 
 
 def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
-    relay, sudoku = GameSetup.load(relay_policy), GameSetup.load(trained_run)
+    relay, sudoku = TaskSpec.load(relay_policy), TaskSpec.load(trained_run)
     with pytest.raises(ValueError, match=r"exact values are of collaborations .*, got the game 'sudoku'"):
         diagnose_model(str(trained_run), sudoku, PLAN, exact_floor=0.1)
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))

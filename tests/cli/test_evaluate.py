@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hf_credit.cli.evaluate import setup_for
-from hf_credit.evaluation.games import GameResults
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.cli.evaluate import spec_for
+from hf_credit.evaluation.results import EvalResults
+from hf_credit.tasks.spec import Sampling, TaskSpec
 
 
 def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_ru
     assert code == 0
     numbers = json.loads(out)
     assert numbers["episodes"] == 8
-    assert numbers["setup"] == GameSetup.load(trained_run).to_dict()
+    assert numbers["setup"] == TaskSpec.load(trained_run).to_dict()
     assert {"success", "completion", "reward", "oracle/valid", "endings/invalid_action", "turns", "tokens"} <= set(
         numbers["metrics"]
     )
@@ -27,7 +27,7 @@ def test_a_trained_policy_knows_its_game(command: Callable[..., Any], trained_ru
         assert interval["low"] <= interval["mean"] <= interval["high"]
         assert interval["n"] == 8
     assert "turns: 32/32" in err
-    kept = GameResults.load(output)
+    kept = EvalResults.load(output)
     assert kept.summary()["completion"].mean == numbers["metrics"]["completion"]["mean"]
 
 
@@ -81,15 +81,18 @@ def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "a task must be named, got none and no hf_credit_game.json beside"),
-        (("--task", "chess"), "a task must be one of the games minesweeper, "),
+        ((), "a task must be named, got none and no hf_credit_task.json beside"),
+        (("--task", "chess"), "a task must be one of the environments minesweeper, "),
         (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
         (("--environment", "sudoku", "--temperature", "-1"), "sampling needs"),
         (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
-        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of a game"),
-        (("--task", "relay", "--oracle", "mcts"), "an oracle judges a game, got one for the collaboration 'relay'"),
+        (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of an env"),
+        (
+            ("--task", "relay", "--oracle", "mcts"),
+            "an oracle judges the actions of an environment, got one for 'relay'",
+        ),
         (("--task", "reasoner_actor", "--option", "domain=math"), "needs the options scorer, got domain"),
     ],
 )
@@ -106,17 +109,17 @@ def test_what_cannot_be_played_is_refused(
 
 @pytest.fixture
 def noted(tmp_path: Path) -> str:
-    GameSetup(environment="sudoku", environment_options={"size": 4, "blanks": 5}, history="current").save(tmp_path)
+    TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 5}, history="current").save(tmp_path)
     return str(tmp_path)
 
 
 def test_options_change_the_noted_game(noted: str) -> None:
-    assert setup_for(noted, None, {"blanks": 6}).environment_options == {"size": 4, "blanks": 6}
-    assert setup_for(noted, "sudoku", {}).environment_options == {"size": 4, "blanks": 5}
+    assert spec_for(noted, None, {"blanks": 6}).environment_options == {"size": 4, "blanks": 6}
+    assert spec_for(noted, "sudoku", {}).environment_options == {"size": 4, "blanks": 5}
 
 
 def test_another_game_has_options_of_its_own_and_is_shown_alike(noted: str) -> None:
-    setup = setup_for(noted, "minesweeper", {"rows": 4})
+    setup = spec_for(noted, "minesweeper", {"rows": 4})
     assert (setup.environment, setup.environment_options) == ("minesweeper", {"rows": 4})
     assert setup.history == "current"
 
@@ -133,7 +136,7 @@ def test_code_in_the_folder_of_a_policy_is_run_with_consent_only(
 ) -> None:
     shutil.copytree(relay_policy, tmp_path, dirs_exist_ok=True)
     options = {"domain": "math", "scorer": f"scorer_of_{tmp_path.name}:score"}
-    GameSetup.of("reasoner_actor", options, sampling=Sampling(max_new_tokens=2)).save(tmp_path)
+    TaskSpec.of_name("reasoner_actor", options, sampling=Sampling(max_new_tokens=2)).save(tmp_path)
     (tmp_path / f"scorer_of_{tmp_path.name}.py").write_text(
         "open('ran', 'w').close()\ndef score(task, text):\n    return 1.0\n"
     )

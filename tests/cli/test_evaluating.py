@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from hf_credit import make
-from hf_credit.cli.evaluating import evaluate_model, load_policy, load_sampler
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.training import build_trainer
 from hf_credit.environments.tasks import task_seed
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.evaluation.play import evaluate_model, load_policy, load_sampler
 from hf_credit.oracles import make as make_oracle
 from hf_credit.rollouts import Chat, EnvironmentInteraction
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 
-SETUP = GameSetup(
+SETUP = TaskSpec(
     environment="sudoku",
     environment_options={"size": 4, "blanks": 4},
     history="current",
@@ -43,7 +43,7 @@ def test_a_conversation_that_outgrows_the_model_is_cut_and_counted(micro_policy:
     (request,) = game.pending(game.start({}, task_seed("held_out", 0)))
     first = len(Chat(tokenizer).context(request.messages))
     long = Sampling(max_new_tokens=network.config.max_position_embeddings - first, temperature=0.0)
-    setup = GameSetup(
+    setup = TaskSpec(
         environment="sudoku", environment_options={"size": 4, "blanks": 4}, instructions=False, sampling=long
     )
     records = evaluate_model(str(micro_policy), setup, 8).records
@@ -67,10 +67,11 @@ def test_a_run_with_an_adapter_for_each_role_is_trained_and_evaluated(
     together: Callable[..., Path], tmp_path: Path
 ) -> None:
     recipe = together(role_adapters=["reasoner", "actor"], use_peft=True, lora_target_modules="all-linear")
-    trainer, setup = build_trainer(read_job(["--config", str(recipe)]))
+    trainer = build_trainer(read_job(["--config", str(recipe)]))
     trainer.train()
     trainer.save_model(str(tmp_path / "saved"))
-    results = evaluate_model(str(tmp_path / "saved"), setup, 4)
+    spec = trainer.task_spec()
+    results = evaluate_model(str(tmp_path / "saved"), spec, 4)
     assert len(results.records) == 4
-    network, _, generate = load_sampler(str(tmp_path / "saved"), setup.sampling)
+    network, _, generate = load_sampler(str(tmp_path / "saved"), spec.sampling)
     assert set(network.peft_config) == set(generate) == {"reasoner", "actor"}

@@ -13,7 +13,7 @@ import pytest
 from hf_credit.cli.options import parse_options
 from hf_credit.data import load_problems
 from hf_credit.diagnostics.buckets import load_buckets
-from hf_credit.evaluation.setup import SETUP_FILE, GameSetup
+from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trainers.checkpoints import MANIFEST, flaw
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -32,11 +32,11 @@ def refused(outcome: Any) -> None:
 
 @HOSTILE
 def test_beside_a_policy(command: Callable[..., Any], tmp_path: Path, value: str) -> None:
-    (tmp_path / SETUP_FILE).write_text(f'{{"environment": "sudoku", "environment_options": {{"size": {value}}}}}')
+    (tmp_path / TASK_FILE).write_text(f'{{"environment": "sudoku", "environment_options": {{"size": {value}}}}}')
     if value != LONG:
         refused(command("evaluate", tmp_path))
     with pytest.raises(ValueError, match="must be JSON, got"):
-        GameSetup.load(tmp_path)
+        TaskSpec.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_beside_a_policy(command: Callable[..., Any], tmp_path: Path, value: str
     ["[1]", "1", '{"environment": 3}', '{"environment": "sudoku", "sampling": 3}', '{"environment_options": 3}'],
 )
 def test_a_setup_of_another_form(tmp_path: Path, text: str) -> None:
-    (tmp_path / SETUP_FILE).write_text(text)
+    (tmp_path / TASK_FILE).write_text(text)
     with pytest.raises(ValueError, match="setup must be a"):
-        GameSetup.load(tmp_path)
+        TaskSpec.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 from hf_credit.cli.init_policy import MICRO_REPLY_TOKENS, init_policy
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.environments.actions import tag
-from hf_credit.evaluation.setup import GameSetup
 from hf_credit.policies.micro import MicroConfig, build_tokenizer
+from hf_credit.tasks.spec import TaskSpec
 
 SMALL = ("--episodes", 4, "--hidden-size", 16, "--layers", 1, "--heads", 2)
 
@@ -31,14 +31,14 @@ def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], t
     assert "scripted play: 4/4" in err
     assert "warm-up: 1/1 loss" in err
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
-    setup = GameSetup.load(folder)
+    setup = TaskSpec.load(folder)
     assert setup is not None
     assert (setup.environment, setup.environment_options) == ("sudoku", {"size": 4, "blanks": 8})
     assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
 
 
 def test_a_policy_for_a_collaboration_knows_it(relay_policy: Path) -> None:
-    setup = GameSetup.load(relay_policy)
+    setup = TaskSpec.load(relay_policy)
     assert setup is not None
     assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4}, None)
 

@@ -18,7 +18,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from hf_credit.evaluation.setup import GameSetup
+from hf_credit.tasks.spec import TaskSpec
 
 
 class Hub(ThreadingHTTPServer):
@@ -94,7 +94,7 @@ def test_an_adapter_is_pushed_once_with_its_game_and_can_be_loaded(
     run = path.parent / "run"
     for name in ("adapter_model.safetensors", "adapter_config.json", "README.md"):
         assert (hub.folder / name).read_bytes() == (run / name).read_bytes(), name
-    assert GameSetup.load(hub.folder) == GameSetup.load(run)
+    assert TaskSpec.load(hub.folder) == TaskSpec.load(run)
     base = AutoModelForCausalLM.from_pretrained(micro_policy)
     tokens = torch.arange(12)[None]
     before = base(tokens).logits.detach()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_credit.cli.recipes import METHODS, read_job
 from hf_credit.evaluation.runs import write_config
+from hf_credit.trainers.recipes import PRESETS, read_job
 
 TRAINERS = Path(__file__).resolve().parents[2] / "trainers"
-RECIPES = sorted(path for method in METHODS for path in (TRAINERS / method).glob("*.yaml"))
+RECIPES = sorted(path for method in PRESETS for path in (TRAINERS / method).glob("*.yaml"))
 # Tests have no GPU; half precision wants one, or to be told that there is none.
 ON_CPU = ("--use_cpu", "true")
 
@@ -24,9 +24,11 @@ def problem(path: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_complete_and_its_game_can_be_made(path: Path) -> None:
     job = read_job(["--config", str(path), *ON_CPU])
-    assert job.game.method == path.parent.name
+    assert job.game.method == {"relay_micro_magrpo": "magrpo", "relay_micro_mappo": "mappo"}.get(
+        path.stem, path.parent.name
+    )
     assert job.args.instances_per_update
-    assert job.setup().name == (job.game.environment or job.game.collaboration)
+    assert job.spec().name == (job.game.environment or job.game.collaboration)
     assert job.args.output_dir == f"runs/{path.stem}"
     assert job.model.model_name_or_path
 
@@ -40,8 +42,8 @@ def test_the_settings_that_a_run_writes_are_a_recipe_for_the_same_run(path: Path
     assert again.args.generation_batch_size == job.args.generation_batch_size
 
 
-def test_every_method_has_recipes() -> None:
-    assert {path.parent.name for path in RECIPES} == set(METHODS)
+def test_every_preset_has_recipes() -> None:
+    assert {path.parent.name for path in RECIPES} == set(PRESETS)
 
 
 def test_the_papers_settings_are_in_the_papers_recipe() -> None:
@@ -52,7 +54,7 @@ def test_the_papers_settings_are_in_the_papers_recipe() -> None:
     assert job.game.environment_options == {"size": 9, "blanks": 40}
     assert (args.max_steps, args.lr_scheduler_type, args.warmup_steps) == (100, "cosine", 5)
     assert (args.temperature, args.top_p, args.top_k) == (0.6, 0.95, 20)
-    assert (args.discount, args.beta, args.process_reward) == (0.0, 0.0, "oracle")
+    assert (args.gamma, args.beta) == (0.0, 0.0)
 
 
 def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
@@ -65,7 +67,7 @@ def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
         job = read_job(["--config", str(path), *ON_CPU])
         args = job.args
         assert job.model.model_name_or_path == model
-        assert (args.estimator, args.budget, args.fanout, args.baseline) == ("replay", 8, (2, 4), "leave_one_out")
+        assert (args.budget, args.alternatives, args.baseline) == (8, [2, 4], "leave_one_out")
         assert (args.num_train_epochs, args.shuffle_dataset, args.max_steps) == (5, False, -1)
         assert (args.epsilon, args.adam_beta1, args.adam_beta2, args.weight_decay) == (0.2, 0.9, 0.95, 0.0)
         assert (args.max_grad_norm, args.lr_scheduler_type, args.warmup_steps) == (1.0, "cosine", 0.03)
@@ -74,16 +76,17 @@ def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
         assert job.model.use_peft == stem.endswith("_lora")
 
 
-def test_the_relays_baselines_differ_from_it_in_the_estimator_alone() -> None:
+def test_the_relays_baselines_differ_from_it_in_the_method_alone() -> None:
     micro = {path.stem: read_job(["--config", str(path)]).config() for path in RECIPES if "relay" in path.stem}
-    assert {name: config["estimator"] for name, config in micro.items()} == {
-        "relay_micro": "replay",
-        "relay_micro_magrpo": "group",
-        "relay_micro_mappo": "critic",
+    assert {name: config["method"] for name, config in micro.items()} == {
+        "relay_micro": "replay_loo",
+        "relay_micro_magrpo": "magrpo",
+        "relay_micro_mappo": "mappo",
     }
     for config in micro.values():
-        different = {name for name, value in config.items() if micro["relay_micro"].get(name) != value}
-        assert different <= {"estimator", "output_dir", "critic_learning_rate", "logging_dir"}
+        different = {name for name, value in config.items() if micro["relay_micro"].get(name, value) != value}
+        epochs = {"num_train_epochs"}  # max_steps says how long
+        assert different <= {"method", "method_options", "output_dir", "critic_learning_rate", "logging_dir"} | epochs
 
 
 # Overriding
@@ -97,8 +100,8 @@ def test_what_stands_behind_the_recipe_wins(recipe: Callable[..., Path]) -> None
             "--max_steps=7",
             "--learning_rate",
             "5e-4",
-            "--process_reward",
-            "outcome",
+            "--gamma",
+            "0.5",
             "--environment_options",
             '{"size": 6}',
             "--use_peft",
@@ -106,7 +109,7 @@ def test_what_stands_behind_the_recipe_wins(recipe: Callable[..., Path]) -> None
             "4",
         ]
     )
-    assert (job.args.max_steps, job.args.learning_rate, job.args.process_reward) == (7, 5e-4, "outcome")
+    assert (job.args.max_steps, job.args.learning_rate, job.args.gamma) == (7, 5e-4, 0.5)
     assert job.game.environment_options == {"size": 6}
     assert (job.model.use_peft, job.model.lora_r) == (True, 4)
 
@@ -124,10 +127,12 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
     [
         (("--max_steps", "many"), "invalid int value: 'many'"),
         (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense 1"),
-        (("--method", "magic"), "method must be one of verifiable_process, replay_loo, got 'magic'"),
+        (("--method", "magic"), "verifiable_process, or 'module:object', got 'magic'"),
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
-        (("--process_reward", "luck"), "process_reward must be one of"),
+        (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
+        (("--method_options", '{"gamma": 1}'), "the options of 'verifiable_process' are fields of their own"),
+        (("--history", "all"), "history must be 'append' or 'current', got 'all'"),
         (("--per_device_train_batch_size", "3"), "must be a multiple of per_device_train_batch_size"),
         (("--dtype", "float7"), "invalid choice: 'float7'"),
     ],
@@ -142,7 +147,6 @@ def test_a_wrong_field_is_refused(recipe: Callable[..., Path], arguments: tuple[
         (("--environment", "sudoku"), "a task is an environment or a collaboration, got 'sudoku' and 'relay'"),
         (("--collaboration", ""), "a task is an environment or a collaboration, got neither"),
         (("--environment_options", '{"size": 4}'), "environment_options need an environment, got {'size': 4} beside"),
-        (("--method", "verifiable_process"), "trains on games, got the collaboration 'relay'; take replay_loo"),
         (("--oracle", "mcts"), "the method replay_loo asks no oracle, got 'mcts'; leave it out"),
         (("--alternatives", "3", "4"), "the layout must use the budget of an instance"),
     ],

@@ -8,10 +8,12 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.cli.progress import Progress
-from hf_credit.cli.recording import RunRecorder, ShowProgress, hardware, note
+from hf_credit.cli.training_progress import ShowProgress, note
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.evaluation.setup import SETUP_FILE, GameSetup
+from hf_credit.tasks.spec import TASK_FILE, TaskSpec
 from hf_credit.trainers.checkpoints import flaw
+from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.training import hardware
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def args(tmp_path: Path) -> TrainingArguments:
 
 @pytest.fixture
 def recorder() -> RunRecorder:
-    return RunRecorder({"max_steps": 3, "hub_token": "abc"}, {"method": "m"}, GameSetup(environment="sudoku"))
+    return RunRecorder({"max_steps": 3, "hub_token": "abc"}, {"method": "m"})
 
 
 def train(recorder: RunRecorder, args: TrainingArguments, first: int, last: int, is_main: bool = True) -> None:
@@ -62,9 +64,9 @@ def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArgum
 def test_a_checkpoint_is_complete_only_with_its_game(trained_run: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(trained_run / "checkpoint-1", tmp_path / "checkpoint-1")
     assert flaw(checkpoint) is None
-    assert GameSetup.load(checkpoint) == GameSetup.load(trained_run)
-    (checkpoint / SETUP_FILE).unlink()
-    assert flaw(checkpoint) == f"whose {SETUP_FILE} is missing"
+    assert TaskSpec.load(checkpoint) == TaskSpec.load(trained_run)
+    (checkpoint / TASK_FILE).unlink()
+    assert flaw(checkpoint) == f"whose {TASK_FILE} is missing"
 
 
 def test_progress_shows_the_update_and_the_latest_numbers(

@@ -75,4 +75,4 @@ def test_a_damaged_evaluation_is_refused(command: Callable[..., Any], run: Path)
     (run / "evaluation.json").write_text("{}")
     code, _, err = command("report", run)
     assert code == 1
-    assert "results must be what GameResults.to_json writes" in err
+    assert "results must be what EvalResults.to_json writes" in err

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from datasets import Dataset, IterableDataset
 
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.rows import load_rows, without_evaluation
-from hf_credit.cli.tasks import open_task
-from hf_credit.cli.training import build_trainer
 from hf_credit.data import OverlapError, fingerprint, load_problems
+from hf_credit.tasks.problems import without_evaluation
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer, load_rows
 from hf_credit.verifiers.symbolic import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +74,7 @@ def test_the_recipe_for_mathematics_trains_on_what_no_evaluation_holds(recipe: s
 
 def test_the_recipe_for_mathematics_scores_its_rows() -> None:
     job = read_job(local("qwen3_4b_math", MATHEMATICS))
-    task: Any = open_task(job.setup())
+    task: Any = job.spec().build()
     train = load_rows(job).train
     for row in train.select([0, 500, 7500, 8000]):
         assert task.scorer(row, rf"I think it is $\boxed{{{row['answer']}}}$.") == 1.0

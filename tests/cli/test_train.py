@@ -6,16 +6,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.recipes import read_job
-from hf_credit.evaluation.games import GameResults
+from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_log, read_run
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
 
 
 def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run: Path, micro_policy: Path) -> None:
@@ -24,13 +25,13 @@ def test_a_run_leaves_a_policy_and_all_that_tells_how_it_came_about(trained_run:
     assert run.facts["parameters"] == run.facts["trained_parameters"] > 0
     for name in ("reward", "success", "completion", "oracle/valid", "tokens/generated"):
         assert len(run.curve(name)[0]) == 2
-    assert run.config["process_reward"] == "oracle"
+    assert run.config["gamma"] == 0.0
     assert read_job(["--config", str(trained_run / "config.yaml")]).args.max_steps == 2
     before, after = (
         AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (micro_policy, trained_run)
     )
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert GameSetup.load(trained_run) == GameSetup.load(trained_run / "checkpoint-1")
+    assert TaskSpec.load(trained_run) == TaskSpec.load(trained_run / "checkpoint-1")
 
 
 def test_a_run_goes_on_from_its_checkpoint(command: Callable[..., Any], trained_run: Path, tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     facts = read_run(run).facts
     assert 0 < facts["trained_parameters"] < facts["parameters"]
     assert command("evaluate", run, "--episodes", 4, "--output", run / "evaluation.json")[0] == 0
-    assert len(GameResults.load(run / "evaluation.json").records) == 4
+    assert len(EvalResults.load(run / "evaluation.json").records) == 4
 
 
 def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
@@ -87,7 +88,7 @@ def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(
     result = subprocess.run([*launcher, str(script), str(path)], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     run = read_run(path.parent / "run")
-    assert (run.facts["processes"], run.facts["episodes_per_update"], run.updates) == (2, 8, 2)
+    assert (run.facts["processes"], run.facts["instances_per_update"], run.updates) == (2, 8, 2)
     assert len((path.parent / "run" / "metrics.jsonl").read_text().splitlines()) == 3  # two updates and the summary
 
 
@@ -99,19 +100,23 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
     assert code == 0, err
     folder = path.parent / "run"
     run = read_run(folder)
-    assert (run.updates, run.facts["episodes_per_update"], run.log[0]["budget/scoring_events"]) == (1, 32, 32)
-    assert GameSetup.load(folder) == GameSetup.of(
+    assert (run.updates, run.facts["instances_per_update"], run.episodes) == (1, 4, 32)
+    spec = TaskSpec.load(folder)
+    assert spec is not None
+    assert (spec.method or {})["name"] == "replay_loo"
+    assert replace(spec, method=None) == TaskSpec.of_name(
         "relay", {"size": 4}, sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
     )
     code, _, err = command("evaluate", folder, "--episodes", 8, "--output", folder / "evaluation.json")
     assert code == 0, err
     assert "turns: 16/16" in err
-    assert [record.turns for record in GameResults.load(folder / "evaluation.json").records] == [2] * 8
+    assert [record.turns for record in EvalResults.load(folder / "evaluation.json").records] == [2] * 8
 
 
 def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
     code, _, err = command("train", recipe(environment="chess"))
     assert code == 1
     assert (
-        err == "Error: environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'; pick one of these.\n"
+        err == "Error: environment must be one of minesweeper, sudoku, tic_tac_toe, or 'module:object', got 'chess'; "
+        "pick one of these.\n"
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,12 @@ import pytest
 from datasets import DatasetDict
 
 from hf_credit import ReplayLOOTrainer, VerifiableProcessTrainer
-from hf_credit.cli.recipes import read_job
-from hf_credit.cli.training import build_trainer
 from hf_credit.collaborations.relay import relay_tasks
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
-from hf_credit.evaluation.setup import GameSetup, Sampling
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
 
 
 def problem(path: Path, *arguments: str) -> str:
@@ -26,14 +27,19 @@ def problem(path: Path, *arguments: str) -> str:
 # Building
 
 
+def played(trainer: Any) -> TaskSpec:
+    """The task that the trainer saves, without its method."""
+    return dataclasses.replace(trainer.task_spec(), method=None)
+
+
 def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Callable[..., Path]) -> None:
-    trainer, setup = build_trainer(
+    trainer = build_trainer(
         read_job(["--config", str(recipe(oracle="sudoku_constraints", max_turns=3)), "--use_peft", "--lora_r", "2"])
     )
     assert isinstance(trainer, VerifiableProcessTrainer)
-    assert trainer.oracle.name == "sudoku_constraints"
+    assert trainer.method.collector.oracle.name == "sudoku_constraints"
     assert any("lora" in name for name, _ in trainer.model.named_parameters())
-    assert setup == GameSetup(
+    assert played(trainer) == TaskSpec(
         environment="sudoku",
         environment_options={"size": 4, "blanks": 4},
         history="current",
@@ -54,11 +60,11 @@ def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(
 
 
 def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callable[..., Path]) -> None:
-    trainer, setup = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
+    trainer = build_trainer(read_job(["--config", str(together()), "--alternatives", "4", "2"]))
     assert isinstance(trainer, ReplayLOOTrainer)
-    assert trainer.args.fanout == (4, 2)
+    assert trainer.method.collector.fanout == (4, 2)
     assert list(trainer.train_dataset) == list(relay_tasks("train", rows=8, size=4))
-    assert setup == GameSetup(
+    assert played(trainer) == TaskSpec(
         collaboration="relay",
         collaboration_options={"size": 4},
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
@@ -66,16 +72,17 @@ def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callabl
 
 
 def test_without_max_steps_an_epoch_has_as_many_tasks_as_asked_for(together: Callable[..., Path]) -> None:
-    trainer, _ = build_trainer(read_job(["--config", str(together(max_steps=-1, training_tasks=16))]))
+    trainer = build_trainer(read_job(["--config", str(together(max_steps=-1, training_tasks=16))]))
     assert len(trainer.train_dataset) == 16
 
 
 def test_a_game_can_be_trained_on_by_replay(recipe: Callable[..., Path]) -> None:
     path = recipe(method="replay_loo", max_turns=2, alternatives=[2, 4])
-    trainer, setup = build_trainer(read_job(["--config", str(path)]))
+    trainer = build_trainer(read_job(["--config", str(path)]))
     assert isinstance(trainer, ReplayLOOTrainer)
     assert (trainer.interaction.history, trainer.interaction.max_turns) == ("current", 2)
-    assert (setup.environment, setup.history, setup.max_turns) == ("sudoku", "current", 2)
+    saved = trainer.task_spec()
+    assert (saved.environment, saved.history, saved.max_turns) == ("sudoku", "current", 2)
 
 
 def test_what_a_collaboration_lacks_is_told_before_a_model_is_loaded(
@@ -111,14 +118,14 @@ def test_task_rows_may_come_from_a_dataset(recipe: Callable[..., Path], tmp_path
             rows.to_parquet(path)
     arguments = ["--eval_strategy", "steps", "--eval_steps", "1"] if form == "folder of splits" else []
     job = read_job(["--config", str(recipe(dataset_name=str(path))), *arguments, "--per_device_eval_batch_size", "8"])
-    trainer, _ = build_trainer(job)
+    trainer = build_trainer(job)
     assert trainer.train_dataset["puzzle"] == rows["puzzle"]
     assert len(trainer.eval_dataset or []) == (8 if arguments else 0)
 
 
 def test_without_a_dataset_evaluation_during_training_plays_held_out_tasks(recipe: Callable[..., Path]) -> None:
     changed: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
-    trainer, _ = build_trainer(read_job(["--config", str(recipe(held_out_tasks=16, **changed))]))
+    trainer = build_trainer(read_job(["--config", str(recipe(held_out_tasks=16, **changed))]))
     assert [row["seed"] >= 2**31 for row in trainer.eval_dataset] == [True] * 16
 
 

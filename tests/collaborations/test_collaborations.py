@@ -9,7 +9,11 @@ from hf_credit.collaborations.relay import relay_score
 
 
 def test_every_name_makes_a_collaboration():
-    options = {"reasoner_actor": {"domain": "math", "scorer": relay_score}}
+    alone = {"roles": {"poet": ""}, "events": [{"name": "poem", "role": "poet"}], "final": "poem"}
+    options = {
+        "graph": {**alone, "scorer": relay_score},
+        "reasoner_actor": {"domain": "math", "scorer": relay_score},
+    }
     for name in COLLABORATIONS:
         assert isinstance(make(name, **options.get(name, {})), Collaboration)
 
@@ -24,7 +28,9 @@ def test_a_scorer_is_given_by_name():
 
 
 def test_an_unknown_name_or_option_is_refused():
-    with pytest.raises(ValueError, match="collaboration must be one of reasoner_actor, relay, got 'vote'; "):
+    with pytest.raises(
+        ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "
+    ):
         make("vote")
     with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
         make("relay", length=3)

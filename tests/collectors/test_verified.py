@@ -61,8 +61,8 @@ def test_the_environment_brings_its_own_oracle(runner: LocalRunner) -> None:
 
 
 def test_what_cannot_be_verified_is_refused_or_goes_unwatched(runner: LocalRunner) -> None:
-    with pytest.raises(ValueError, match="needs an oracle, got none and 'Collaboration' has none"):
+    with pytest.raises(ValueError, match="needs an oracle, got none and 'relay' has none"):
         Verified().bound_to(relay())
     assert Verified(required=False).bound_to(relay()).oracle is None
-    with pytest.raises(ValueError, match="verifies the actions of an environment, got a Collaboration"):
+    with pytest.raises(ValueError, match="judges the actions of an environment, got one for 'relay'"):
         Verified(oracle=Moody(), required=False).bound_to(relay())

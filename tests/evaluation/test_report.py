@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hf_credit.evaluation.games import GameRecord, GameResults
 from hf_credit.evaluation.report import (
     Comparison,
     Report,
@@ -19,6 +18,7 @@ from hf_credit.evaluation.report import (
     table,
     write_report,
 )
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
 
@@ -27,10 +27,10 @@ def interval(mean: float, low: float, high: float) -> Interval:
     return Interval(mean=mean, low=low, high=high, confidence=0.95, n=10)
 
 
-def results(successes: list[float], ending: str = "finished") -> GameResults:
-    return GameResults(
+def results(successes: list[float], ending: str = "finished") -> EvalResults:
+    return EvalResults(
         records=tuple(
-            GameRecord(seed=seed, ending=ending, outcome=success, metrics={"success": success}, turns=3, tokens=21)
+            EpisodeRecord(seed=seed, ending=ending, outcome=success, metrics={"success": success}, turns=3, tokens=21)
             for seed, success in enumerate(successes)
         )
     )
@@ -77,9 +77,9 @@ def test_the_verdict_says_whether_the_interval_excludes_zero(low: float, high: f
 
 
 def test_policies_without_a_rate_are_compared_on_what_their_episodes_were_worth() -> None:
-    def played(*outcomes: float) -> GameResults:
-        records = (GameRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
-        return GameResults(records=tuple(records))
+    def played(*outcomes: float) -> EvalResults:
+        records = (EpisodeRecord(seed=seed, ending="finished", outcome=one) for seed, one in enumerate(outcomes))
+        return EvalResults(records=tuple(records))
 
     (comparison,) = compare({"a": played(1.0, 0.5), "b": played(0.5, 0.0)}, "a", "b")
     assert (comparison.metric, comparison.interval.mean) == ("reward", 0.5)
@@ -105,7 +105,7 @@ def test_endings_that_never_happened_are_left_out() -> None:
 
 
 def test_a_number_that_one_policy_lacks_is_a_dash() -> None:
-    other = GameResults(records=tuple(GameRecord(seed=seed, ending="error", outcome=0.0) for seed in range(2)))
+    other = EvalResults(records=tuple(EpisodeRecord(seed=seed, ending="error", outcome=0.0) for seed in range(2)))
     rows = {row[0]: row[1:] for row in results_rows({"a": results([1.0, 1.0]), "b": other})}
     assert rows["success rate"] == ["100.0% [100.0, 100.0]", "-"]
 

@@ -251,7 +251,7 @@ def test_the_folder_says_what_it_holds(micro_policy):
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "`sudoku`" in card
     assert '{"size": 4, "blanks": 4}' in card
-    assert "history='current'" in card
+    assert '"history": "current"' in card
     assert '"quality": 0.7' in card
     parameters = AutoModelForCausalLM.from_pretrained(micro_policy).num_parameters()
     assert f"{parameters:,} parameters" in card
@@ -322,9 +322,10 @@ def test_the_tokenizer_of_a_collaboration_knows_what_it_shows(relay_policy):
 
 def test_the_folder_of_a_collaboration_says_what_it_holds(relay_policy):
     card = (relay_policy / "README.md").read_text(encoding="utf-8")
-    assert "tags: [hf-credit, micro-policy, collaboration]" in card
-    assert "# A micro policy for a collaboration of reasoner and actor" in card
-    assert '{"reasoner": "tell", "actor": "answer mod 2"}' in card
+    assert "tags: [hf-credit, micro-policy, relay]" in card
+    assert "# A micro policy for `relay`" in card
+    assert '{"collaboration": "relay", "collaboration_options": {"size": 2}}' in card
+    assert "roles: reasoner, actor" in card
     assert '"quality": 1.0' in card
 
 

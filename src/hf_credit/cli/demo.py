@@ -63,17 +63,16 @@ class DemoRecipe:
         """How replies are drawn, in training and in evaluation."""
         return {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
-    def training(self, process_reward: str, base: Path, output: Path) -> dict[str, Any]:
+    def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
         """The recipe of one training, as for `hf-credit train`."""
         return {
-            "method": "verifiable_process",
+            "method": method,
             **self.setup(),
             **self.sampling(),
-            "process_reward": process_reward,
             "model_name_or_path": str(base),
             "output_dir": str(output),
             "max_steps": self.updates,
-            "trajectories_per_update": self.trajectories,
+            "instances_per_update": self.trajectories,
             "per_device_train_batch_size": self.trajectories,
             "max_completion_length": self.max_new_tokens,
             "learning_rate": self.learning_rate,
@@ -154,8 +153,8 @@ def _few_threads() -> Iterator[None]:
 
 def _make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.cli.init_policy import create
-    from hf_credit.evaluation.setup import GameSetup, Sampling
     from hf_credit.policies.micro import MicroConfig
+    from hf_credit.tasks import Sampling, TaskSpec
 
     sampling = Sampling(max_new_tokens=recipe.max_new_tokens, **recipe.sampling())
     config = MicroConfig(
@@ -165,7 +164,7 @@ def _make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
         quality=recipe.quality,
         seed=recipe.seed,
     )
-    create(GameSetup(**recipe.setup(), sampling=sampling), config, output / "base", progress)
+    create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
 
 def _train(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
@@ -173,25 +172,25 @@ def _train(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     from hf_credit.evaluation.runs import write_config
 
     trainings = []
-    for name, reward in ((VPR, "oracle"), (OUTCOME, "outcome")):
+    for name, method in ((VPR, "verifiable_process"), (OUTCOME, "outcome_reward")):
         folder = _folders(output)[name]
         path = output / f"{folder.name}.yaml"
-        write_config(path, recipe.training(reward, output / "base", folder))
+        write_config(path, recipe.training(method, output / "base", folder))
         trainings.append(Training(name=name, recipe=path, folder=folder, updates=recipe.updates))
     train_side_by_side(trainings, progress)
 
 
 def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str, Any]:
-    from hf_credit.cli.evaluating import evaluate_model
-    from hf_credit.evaluation.setup import GameSetup
+    from hf_credit.evaluation.play import evaluate_model
+    from hf_credit.tasks import TaskSpec
 
     results = {}
     for name, folder in _folders(output).items():
-        setup = GameSetup.load(folder)
-        assert setup is not None  # written with the policy
+        spec = TaskSpec.load(folder)
+        assert spec is not None  # written with the policy
         task = progress.task(f"evaluate {name}", recipe.held_out * recipe.blanks)
         results[name] = evaluate_model(
-            str(folder), setup, recipe.held_out, seed=recipe.seed, device="cpu", on_replies=task.advance
+            str(folder), spec, recipe.held_out, seed=recipe.seed, device="cpu", on_replies=task.advance
         )
         task.finish()
         (folder / "evaluation.json").write_text(results[name].to_json(), encoding="utf-8")

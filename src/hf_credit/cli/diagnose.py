@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import setup_for, warn_unlike
+from hf_credit.cli.evaluate import spec_for, warn_unlike
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -137,17 +137,16 @@ def diagnose(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
-    from hf_credit.cli.diagnosing import (
+    from hf_credit.diagnostics.bucket_sampling import BucketPlan
+    from hf_credit.diagnostics.diagnosis import mean_with_interval
+    from hf_credit.diagnostics.diagnosis_report import write_diagnosis
+    from hf_credit.diagnostics.saved import (
         Tasks,
         diagnose_model,
         diagnose_model_training,
         replies_at_most,
         training_replies_at_most,
     )
-    from hf_credit.cli.tasks import most_replies, open_task
-    from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.diagnosis import mean_with_interval
-    from hf_credit.diagnostics.diagnosis_report import write_diagnosis
     from hf_credit.diagnostics.training_report import write_training_credit
     from hf_credit.evaluation.plots import require_matplotlib
 
@@ -163,7 +162,7 @@ def diagnose(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setups = []
     for one in models:
-        setup = setup_for(one, task, options, trust_remote_code)
+        setup = spec_for(one, task, options, trust_remote_code)
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
         warn_unlike(setups[-1], setup, one)
     plan = BucketPlan(
@@ -189,7 +188,7 @@ def diagnose(
         measured: list[TrainingDiagnosis] = []
         with Progress() as progress:
             for one, setup in zip(models, setups, strict=True):
-                most = training_replies_at_most(plan, most_replies(open_task(setup)))
+                most = training_replies_at_most(plan, setup.build().max_replies or 1)
                 bar = progress.task(f"replies of {one}", most)
                 measured += diagnose_model_training(
                     one,
@@ -211,7 +210,7 @@ def diagnose(
     found: list[Diagnosis] = []
     with Progress() as progress:
         for one, setup in zip(models, setups, strict=True):
-            most = most_replies(open_task(setup))
+            most = setup.build().max_replies or 1
             bar = progress.task(f"replies of {one}", replies_at_most(episodes or 256, most, plan, attempts))
             found.append(
                 diagnose_model(

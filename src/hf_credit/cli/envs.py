@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
+from typing import Any
 
 
 def envs() -> None:
-    """Lists the games with their options and the oracle that judges their actions, and the collaborations.
+    """Lists the environments with their options and the oracle that judges their actions, and the collaborations.
+
+    Installed packages add their own by entry points; one of your own is named as module:object wherever a name is.
 
     \b
     Examples:
@@ -18,27 +22,33 @@ def envs() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hf_credit.collaborations import COLLABORATIONS
-    from hf_credit.environments import ENVIRONMENTS, make
-    from hf_credit.evaluation.setup import options_of
+    from hf_credit import collaborations, environments
     from hf_credit.oracles import default_oracle
+    from hf_credit.registry import find
 
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
-    for name in sorted(ENVIRONMENTS):
-        environment = make(name)
-        oracle = default_oracle(environment)
+    for name in environments.known():
+        factory = find("environment", environments.ENVIRONMENTS, name)
+        needed = any(one.default is one.empty for one in _parameters(factory))
+        environment = None if needed else environments.make(name)
+        oracle = None if environment is None else default_oracle(environment)
         judge = "none" if oracle is None else getattr(oracle, "name", type(oracle).__name__)
-        parameters = inspect.signature(type(environment)).parameters.values()
-        options = [_option(parameter, getattr(environment, parameter.name, None)) for parameter in parameters]
+        options = [_option(one, getattr(environment, one.name, None)) for one in _parameters(factory)]
         table.add_row(name, "\n".join(options) or "none", judge)
         table.add_section()
     together = Table("collaboration", "options and their defaults", box=box.SIMPLE_HEAD)
-    for name in sorted(COLLABORATIONS):
-        options = [_option(parameter, None) for parameter in options_of(name)]
-        together.add_row(name, "\n".join(options))
+    for name in collaborations.known():
+        factory = find("collaboration", collaborations.COLLABORATIONS, name)
+        options = [_option(one, None) for one in _parameters(factory)]
+        together.add_row(name, "\n".join(options) or "none")
         together.add_section()
     for one in (table, together):
         Console().print(one)
+
+
+def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one for one in inspect.signature(factory).parameters.values() if one.kind not in any_number]
 
 
 def _option(parameter: inspect.Parameter, used: object) -> str:
@@ -46,9 +56,9 @@ def _option(parameter: inspect.Parameter, used: object) -> str:
     if parameter.default is parameter.empty:
         return f"{parameter.name}=... (needed)"
     if parameter.default is None:
-        return f"{parameter.name}={_text(used)} (follows from the others)"
+        return f"{parameter.name}={_text(used)}" + (" (follows from the others)" if used is not None else "")
     return f"{parameter.name}={_text(parameter.default)}"
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=repr)

@@ -33,8 +33,8 @@ from hf_credit.cli.options import (
 from hf_credit.cli.progress import Progress, Task
 
 if TYPE_CHECKING:
-    from hf_credit.evaluation.games import GameResults
-    from hf_credit.evaluation.setup import GameSetup
+    from hf_credit.evaluation.results import EvalResults
+    from hf_credit.tasks import TaskSpec
 
 
 def evaluate(
@@ -79,16 +79,16 @@ def evaluate(
       hf-credit evaluate runs/math_c3 --dataset math500.jsonl --temperature 0
       hf-credit evaluate runs/tic_tac_toe_vpr --option opponent=mcts --option opponent_simulations=1000
     """
-    from hf_credit.cli.evaluating import evaluate_model
     from hf_credit.cli.quiet import be_quiet
+    from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.statistics import mean_interval
 
     options = parse_options(option)
-    setup = setup_for(model, task, options, trust_remote_code)
+    spec = spec_for(model, task, options, trust_remote_code)
     shown = given(history=history, instructions=instructions, max_turns=max_turns)
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
-    told, setup = setup, replace(setup, **shown, sampling=replace(setup.sampling, **drawn))
-    warn_unlike(setup, told, model)
+    told, spec = spec, replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
+    warn_unlike(spec, told, model)
     judge = named_oracle(oracle, oracle_option)
     be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
@@ -96,7 +96,7 @@ def evaluate(
         turns: list[Task] = []
         results = evaluate_model(
             model,
-            setup,
+            spec,
             episodes,
             oracle=judge,
             dataset=dataset,
@@ -115,38 +115,39 @@ def evaluate(
     (_print_json if as_json else _print_table)(results)
 
 
-def setup_for(model: str, task: str | None, options: dict[str, Any], trust_remote_code: bool = False) -> GameSetup:
-    """The setup beside the model, with other options where they are given; or that of another task.
+def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote_code: bool = False) -> TaskSpec:
+    """The spec beside the model, with other options where they are given; or that of another task.
 
     Args:
         model: a folder or an id on the Hub.
-        task: its name, that of the setup if `None`.
-        options: what the user said, who may name a scorer.
-        trust_remote_code: whether the setup may, too.
+        task: its name, that of the spec if `None`.
+        options: what the user said, who may name code.
+        trust_remote_code: whether the spec may, too.
 
     Raises:
         ValueError: neither the model nor the caller names a task.
     """
-    from hf_credit.evaluation.setup import SETUP_FILE, GameSetup
+    from hf_credit.tasks import TASK_FILE, TaskSpec
 
-    known = GameSetup.load(model)
+    known = TaskSpec.load(model)
     if known is None:
         if task is None:
-            raise ValueError(f"a task must be named, got none and no {SETUP_FILE} beside {model!r}; add --task.")
-        return GameSetup.of(task, options)
+            raise ValueError(f"a task must be named, got none and no {TASK_FILE} beside {model!r}; add --task.")
+        return TaskSpec.of_name(task, options)
+    known = replace(known, trusted=trust_remote_code)
     if task not in (None, known.name):
         return known.on(task, options)
-    return replace(known, trusted=trust_remote_code).with_options(options)
+    return replace(known, typed=frozenset([task] if task else [])).with_options(options)
 
 
-def warn_unlike(setup: GameSetup, known: GameSetup | None, model: str) -> None:
+def warn_unlike(spec: TaskSpec, known: TaskSpec | None, model: str) -> None:
     """Says on stderr where a task is shown otherwise than the policy knows it."""
-    told = setup.shown_unlike(known, model)
+    told = spec.shown_unlike(known, model)
     if told is not None:
         typer.echo(f"Warning: {told}", err=True)
 
 
-def _print_json(results: GameResults) -> None:
+def _print_json(results: EvalResults) -> None:
     import json
 
     from hf_credit.evaluation.report import interval_dict
@@ -155,7 +156,7 @@ def _print_json(results: GameResults) -> None:
     typer.echo(json.dumps({**results.about, "episodes": len(results.records), "metrics": metrics}, indent=2))
 
 
-def _print_table(results: GameResults) -> None:
+def _print_table(results: EvalResults) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -12,8 +12,8 @@ from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress, Task
 
 if TYPE_CHECKING:
-    from hf_credit.evaluation.setup import GameSetup
     from hf_credit.policies.micro import MicroConfig
+    from hf_credit.tasks import TaskSpec
 
 # An action of any of the games is at most eight tokens of a micro policy, its end included; a relay's message is two.
 MICRO_REPLY_TOKENS = 12
@@ -44,9 +44,8 @@ def init_policy(
       hf-credit init-policy relay runs/relay_base
     """
     from hf_credit.cli.quiet import be_quiet
-    from hf_credit.collaborations import COLLABORATIONS
-    from hf_credit.evaluation.setup import GameSetup, Sampling
     from hf_credit.policies.micro import MicroConfig
+    from hf_credit.tasks import Sampling, TaskSpec
 
     be_quiet()
     config = MicroConfig(
@@ -60,37 +59,32 @@ def init_policy(
         learning_rate=learning_rate,
         seed=seed,
     )
-    shown = {} if task in COLLABORATIONS else {"history": history, "instructions": instructions}
+    shown = {"history": history, "instructions": instructions}
     sampling = Sampling(max_new_tokens=MICRO_REPLY_TOKENS, temperature=1.0, top_p=1.0, top_k=0)
-    setup = GameSetup.of(task, parse_options(option), sampling=sampling, **shown)
+    spec = TaskSpec.of_name(task, parse_options(option), sampling=sampling, **shown)
     with Progress() as progress:
-        create(setup, config, output, progress)
+        create(spec, config, output, progress)
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}")
 
 
-def create(setup: GameSetup, config: MicroConfig, output: Path, progress: Progress) -> None:
-    """Builds the policy, warms it up and saves it with its setup beside it.
+def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress) -> None:
+    """Builds the policy, warms it up and saves it with its task beside it.
 
     Raises:
         ValueError: a setting is not possible, or nobody knows how to play the task.
     """
-    from hf_credit.cli.tasks import open_task, own_rows, scripted_player
-    from hf_credit.collaborations import Collaboration
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import init_collaboration_policy
-    from hf_credit.policies.micro import init_policy as init_environment_policy
+    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import Start
 
-    interaction: Any = open_task(setup)
-    together = isinstance(interaction, Collaboration)
-    player = scripted_player(setup) if together else default_oracle(interaction.environment)
+    interaction = spec.build()
+    player = interaction.scripted_player(config.quality)
     if player is None:
         raise ValueError(
-            f"scripted play needs an oracle of the game or a player of the collaboration, got {setup.name!r} without; "
-            "choose another task."
+            f"scripted play needs an oracle or a scripted player of the task, got {spec.name!r} without; choose "
+            "another task."
         )
-    rows = own_rows(setup, interaction, "train", config.episodes) if together else [{}] * config.episodes
+    rows = interaction.tasks("train", config.episodes)
     starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     scripted = progress.task("scripted play", config.episodes)
     training: list[Task] = []
@@ -100,9 +94,8 @@ def create(setup: GameSetup, config: MicroConfig, output: Path, progress: Progre
             training.append(progress.task("warm-up", steps))
         training[0].update(step, f"loss {loss:.3f}")
 
-    init: Any = init_collaboration_policy if together else init_environment_policy
-    init(interaction, player, _shown(starts, scripted), output, config, on_step)
-    setup.complete().save(output)
+    init_scripted_policy(interaction, player, _shown(starts, scripted), output, config, on_step)
+    spec.complete().save(output)
 
 
 def _shown(starts: Sequence[Any], task: Task) -> Iterator[Any]:

@@ -13,8 +13,13 @@ from hf_credit.untrusted import parse_json
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle
 
-EnvironmentName = Annotated[str, typer.Argument(metavar="ENV", help="An environment; see `hf-credit envs`.")]
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A game or a collaboration; see `hf-credit envs`.")]
+EnvironmentName = Annotated[
+    str, typer.Argument(metavar="ENV", help="An environment; see `hf-credit envs`, or module:Class.")
+]
+TaskName = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="An environment or a collaboration; see `hf-credit envs`, or module:object."),
+]
 EnvironmentOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
@@ -27,7 +32,7 @@ TaskOption = Annotated[
         "--task",
         "--environment",
         metavar="TASK",
-        help="The game or the collaboration; as noted beside the model if left out.",
+        help="The environment or the collaboration; as noted beside the model if left out.",
     ),
 ]
 DatasetOption = Annotated[
@@ -51,7 +56,7 @@ TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
-        help="Run code that a policy's folder or repository holds or names: its model's, and its scorer.",
+        help="Run code that a policy's folder or repository holds or names: its model's, its task's and its method's.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
@@ -71,8 +76,10 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
     from hf_credit import oracles
+    from hf_credit.registry import importing_from_here
 
-    return oracles.make(oracle, **parse_options(options)) if oracle else None
+    with importing_from_here():
+        return oracles.make(oracle, **parse_options(options)) if oracle else None
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def play(
     option: EnvironmentOptions = None,
     seed: Annotated[int | None, typer.Option(help="Which task; drawn and shown if left out.", min=0)] = None,
 ) -> None:
-    """Plays a game in the terminal.
+    """Plays an environment in the terminal: one of hf-credit envs, or module:Class from the current folder.
 
     Type an action, `?` for the actions that the oracle would accept, or `quit`. Actions may come through a pipe.
 
@@ -24,14 +24,16 @@ def play(
     Examples:
       hf-credit play tic_tac_toe --option opponent=mcts --option agent=second
       hf-credit play sudoku --option size=4 --seed 3
+      hf-credit play my_games:Wordle --option length=4
       printf 'place 2 2\\nquit\\n' | hf-credit play tic_tac_toe --seed 0
     """
-    from hf_credit.environments import ENVIRONMENTS, make
+    from hf_credit.environments import make
     from hf_credit.oracles import default_oracle
+    from hf_credit.registry import importing_from_here
 
-    if environment not in ENVIRONMENTS:
-        _refuse_collaboration(environment)
-    world = make(environment, **parse_options(option))
+    _refuse_collaboration(environment)
+    with importing_from_here():
+        world = make(environment, **parse_options(option))
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)
@@ -48,9 +50,9 @@ def play(
 
 
 def _refuse_collaboration(name: str) -> None:
-    from hf_credit.collaborations import COLLABORATIONS
+    from hf_credit import collaborations, environments
 
-    if name in COLLABORATIONS:
+    if name in collaborations.known() and name not in environments.known():
         raise ValueError(
             f"a person plays a game, got the collaboration {name!r}, whose roles are a policy's; choose a game, or "
             "let a policy play with hf-credit evaluate."

@@ -31,8 +31,8 @@ def report(
     """
     from itertools import combinations
 
-    from hf_credit.evaluation.games import GameResults
     from hf_credit.evaluation.report import Report, compare, write_report
+    from hf_credit.evaluation.results import EvalResults
     from hf_credit.evaluation.runs import read_run
 
     folders = [run, *(beside or [])]
@@ -42,7 +42,7 @@ def report(
     if len(set(names)) < len(names):
         raise ValueError(f"runs must be different folders, got {', '.join(names)}; name each once.")
     results = {
-        path.stem if beside is None else f"{name}, {path.stem}": GameResults.load(path)
+        path.stem if beside is None else f"{name}, {path.stem}": EvalResults.load(path)
         for name, folder in zip(names, folders, strict=True)
         for path in sorted(folder.glob("evaluation*.json"))
     }

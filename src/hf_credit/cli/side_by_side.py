@@ -158,11 +158,12 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 def _show(log: Path, task: Task) -> None:
     from hf_credit.evaluation.runs import read_log
+    from hf_credit.trainers.recording import note
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:
         # Imported late, since it takes a while, in which nobody could be told to stop.
-        from hf_credit.cli.recording import note
+        from hf_credit.cli.training_progress import note
 
         task.update(entries[-1]["step"], note(entries[-1]) or None)
 

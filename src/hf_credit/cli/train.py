@@ -21,16 +21,18 @@ def train(
 ) -> None:
     """Trains a policy as a recipe says; `--field value` behind it overrides any field of the recipe.
 
-    The fields are those of the method's config (VerifiableProcessConfig or ReplayLOOConfig, with all of TRL's
-    GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, environment or collaboration with
-    environment_options or collaboration_options, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks,
-    problem_sets, evaluation_problem_sets, on_overlap, on_missing.
+    The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, or CreditConfig for any
+    other method, with all of TRL's GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method,
+    method_options, environment or collaboration with environment_options or collaboration_options, history,
+    instructions, max_turns, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks, problem_sets,
+    evaluation_problem_sets, on_overlap, on_missing. A method, an environment, a collaboration, an oracle or a scorer
+    of your own is named as module:object, from the current folder too.
 
     \b
     Examples:
       hf-credit train trainers/verifiable_process/sudoku_micro.yaml
       hf-credit train trainers/verifiable_process/sudoku_micro.yaml --max_steps 50 --learning_rate 5e-4
-      hf-credit train recipe.yaml --process_reward outcome --output_dir runs/outcome
+      hf-credit train recipe.yaml --method outcome_reward --output_dir runs/outcome
       hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
       hf-credit train trainers/replay_loo/relay_micro.yaml --alternatives 4 2
       hf-credit train recipe.yaml --resume_from_checkpoint true
@@ -42,10 +44,14 @@ def train(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()
-    from hf_credit.cli.recipes import read_job
-    from hf_credit.cli.training import run_job
+    from hf_credit.cli.progress import Progress
+    from hf_credit.cli.training_progress import ShowProgress
+    from hf_credit.trainers.recipes import read_job
+    from hf_credit.trainers.training import run_job
 
-    run_job(read_job(["--config", recipe, *fields]))
+    job = read_job(["--config", recipe, *fields])
+    with Progress() as progress:
+        run_job(job, [] if job.args.disable_tqdm else [ShowProgress(progress)])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # All is saved and the group is closed, but its threads in C++ may abort an interpreter that ends by itself.
         sys.stdout.flush()

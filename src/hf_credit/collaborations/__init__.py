@@ -7,26 +7,47 @@ from typing import Any
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event, Loop
 from hf_credit.collaborations.scorers import Scorer
-from hf_credit.registry import build
+from hf_credit.registry import find, names, refuse_options, remember
+from hf_credit.rollouts import Interaction
 
-__all__ = ["COLLABORATIONS", "Collaboration", "CollaborationState", "Event", "Loop", "Scorer", "make"]
+__all__ = ["COLLABORATIONS", "Collaboration", "CollaborationState", "Event", "Loop", "Scorer", "known", "make"]
 
 COLLABORATIONS = {
+    "graph": "hf_credit.collaborations.protocol:graph",
     "reasoner_actor": "hf_credit.collaborations.reasoner_actor:reasoner_actor",
     "relay": "hf_credit.collaborations.relay:relay",
 }
 
 
-def make(name: str, **options: Any) -> Collaboration:
+def make(name: str, **options: Any) -> Interaction[Any]:
     """The collaboration called `name`, with its options: `make("relay", size=10)`.
 
     One that needs a scorer takes it by name as well, as a recipe must:
     `make("reasoner_actor", domain="math", scorer="my_package.scoring:exact_match")`. The name is imported from what is
     installed here, so it must be code that you trust (see `hf_credit.collaborations.scorers.resolve_scorer`).
 
+    Args:
+        name: one of `known()`, or the `"package.module:factory"` of what returns an Interaction, which is
+            imported and must be code that you trust.
+        **options: of the collaboration.
+
     Raises:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
-    collaboration: Collaboration = build("collaboration", COLLABORATIONS, name, options)
+    factory = find("collaboration", COLLABORATIONS, name)
+    refuse_options("collaboration", factory, name, options)
+    collaboration = factory(**options)
+    if not isinstance(collaboration, Interaction):
+        raise ValueError(
+            f"a collaboration must be a hf_credit.rollouts.Interaction, got a {type(collaboration).__name__} from "
+            f"{name!r}; name one, or name that as an environment."
+        )
+    remember(collaboration, name, factory, **options)
     return collaboration
+
+
+def known() -> list[str]:
+    """The names of this library's collaborations and of those that installed packages bring, as entry points of the
+    group `hf_credit.collaborations`."""
+    return names("collaboration", COLLABORATIONS)

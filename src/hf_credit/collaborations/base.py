@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from hf_credit.collaborations.graph import Event, Graph, Loop
 from hf_credit.collaborations.scorers import Scorer, check_score, resolve_scorer
 from hf_credit.collaborations.text import normalise
+from hf_credit.registry import importable, name_of, plain
 from hf_credit.rollouts import Interaction, Request
 
 
@@ -83,6 +84,8 @@ class Collaboration(Interaction[CollaborationState]):
             names the rule, the value and the remedy.
     """
 
+    enumerable = True
+
     def __init__(
         self,
         roles: Mapping[str, str],
@@ -104,6 +107,53 @@ class Collaboration(Interaction[CollaborationState]):
                 f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored!r}; "
                 "correct the name."
             )
+
+    @property
+    def max_replies(self) -> int:  # type: ignore[override]
+        return len(self.graph.events) * (1 + sum(loop.times for loop in self.graph.loops.values()))
+
+    def spec(self) -> dict[str, Any]:
+        """As for `Interaction`; one made by hand is described as the collaboration `graph`.
+
+        Raises:
+            ValueError: its scorer, `sanitise` or a loop's `until` cannot be imported by name, as a lambda cannot.
+        """
+        if name_of(self) is not None or type(self) is not Collaboration:
+            return super().spec()
+        return {"collaboration": "graph", "collaboration_options": self._protocol(importable)}
+
+    def facts(self) -> dict[str, Any]:
+        try:
+            return self.spec()
+        except ValueError:
+            return {**super().facts(), "collaboration": "graph", "collaboration_options": self._protocol(_called)}
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        missing = set() if columns is None else {event.column for event in self.graph.events} - {*columns}
+        if missing:
+            raise ValueError(
+                f"a dataset must have the columns that the events show, got {', '.join(columns or ())} without "
+                f"{', '.join(sorted(missing))}; rename a column, or name another one in the collaboration's options."
+            )
+
+    def _protocol(self, named: Callable[[Any], str]) -> dict[str, Any]:
+        """What `hf_credit.collaborations.protocol.graph` makes it of, with its functions by name."""
+        loops = [
+            {**asdict(loop), "until": None if loop.until is None else named(loop.until)}
+            for loop in self.graph.loops.values()
+        ]
+        protocol: dict[str, Any] = plain(
+            {
+                "roles": self.roles,
+                "events": [asdict(event) for event in self.graph.events],
+                "final": self.graph.final,
+                "scorer": named(self.scorer),
+                "loops": loops,
+                "sanitise": None if self.sanitise is None else named(self.sanitise),
+                "scored": self.scored,
+            }
+        )
+        return protocol
 
     def start(self, task: Mapping[str, Any], seed: int) -> CollaborationState:
         """The first state of a task row; a collaboration has no randomness of its own, so `seed` changes nothing.
@@ -197,3 +247,9 @@ class Collaboration(Interaction[CollaborationState]):
                 raise ValueError(
                     f"every role must speak at some event, got {role!r}, which never does; add an Event or remove it."
                 )
+
+
+def _called(function: Any) -> str:
+    """What a function is called, whether or not it can be imported."""
+    own = function if hasattr(function, "__qualname__") else type(function)
+    return f"{own.__module__}:{own.__qualname__}"

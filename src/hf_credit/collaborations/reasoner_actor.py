@@ -8,6 +8,7 @@ from hf_credit.collaborations.base import Collaboration
 from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.scorers import Scorer
 from hf_credit.collaborations.text import sanitise_mathematics
+from hf_credit.registry import remembers_its_call
 
 PROMPTS = {
     "math": {
@@ -42,6 +43,7 @@ PROMPTS = {
 """The system prompts of Appendix B. Our text of the paper writes the arrow as LaTeX and has lost any line breaks."""
 
 
+@remembers_its_call("reasoner_actor")
 def reasoner_actor(domain: Literal["math", "code"], scorer: Scorer | str, column: str = "problem") -> Collaboration:
     """The reasoner sees the problem, the actor sees the problem and all that the reasoner said, and its answer alone
     is scored. Outputs in mathematics are sanitised, code is not.

@@ -14,7 +14,9 @@ from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import Split, task_seed
+from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
+from hf_credit.rollouts.scripts import Script
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _HELD_OUT_EVERY = 5
 
 
+@remembers_its_call("relay")
 def relay(size: int = 10) -> Collaboration:
     """The collaboration: the answer is (secret + shift) mod `size`, and the score is 1 if the actor says just that.
 
@@ -34,16 +37,30 @@ def relay(size: int = 10) -> Collaboration:
     Raises:
         ValueError: `size` is below 2.
     """
-    _refuse_size(size)
-    return Collaboration(
-        roles={"reasoner": "tell", "actor": f"answer mod {size}"},
-        events=[
-            Event("reasoner", role="reasoner", column="problem"),
-            Event("actor", role="actor", after="reasoner", column="question"),
-        ],
-        final="actor",
-        scorer=relay_score,
-    )
+    return _Relay(size)
+
+
+class _Relay(Collaboration):
+    """The relay, with tasks and a player of its own."""
+
+    def __init__(self, size: int) -> None:
+        _refuse_size(size)
+        self.size = size
+        super().__init__(
+            roles={"reasoner": "tell", "actor": f"answer mod {size}"},
+            events=[
+                Event("reasoner", role="reasoner", column="problem"),
+                Event("actor", role="actor", after="reasoner", column="question"),
+            ],
+            final="actor",
+            scorer=relay_score,
+        )
+
+    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
+        return relay_tasks(split, size, self.size, start)
+
+    def scripted_player(self, quality: float) -> Script:
+        return relay_player(quality, self.size)
 
 
 def relay_score(task: Mapping[str, Any], text: str) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.evaluation.games import refuse_unplayed
+from hf_credit.evaluation.play import refuse_unplayed
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import (
     ContextKeys,

@@ -6,9 +6,9 @@ from typing import Any
 
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.check import check_env
-from hf_credit.registry import build
+from hf_credit.registry import described, find, names, refuse_options, remember
 
-__all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "make"]
+__all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
 
 ENVIRONMENTS = {
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",
@@ -20,9 +20,39 @@ ENVIRONMENTS = {
 def make(name: str, **options: Any) -> Environment[Any]:
     """The environment called `name`, with its options.
 
+    Args:
+        name: one of `known()`, or the `"package.module:Class"` of one, or of a factory, which is imported and must be
+            code that you trust.
+        **options: of the environment.
+
     Raises:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
-    environment: Environment[Any] = build("environment", ENVIRONMENTS, name, options)
+    factory = find("environment", ENVIRONMENTS, name)
+    refuse_options("environment", factory, name, options)
+    environment = factory(**options)
+    if not isinstance(environment, Environment):
+        raise ValueError(
+            f"an environment must be a hf_credit.environments.Environment, got a {type(environment).__name__} from "
+            f"{name!r}; name one, or name that as a collaboration."
+        )
+    if type(environment) is not factory:
+        remember(environment, name, factory, **options)
     return environment
+
+
+def known() -> list[str]:
+    """The names of this library's environments and of those that installed packages bring, as entry points of the
+    group `hf_credit.environments`."""
+    return names("environment", ENVIRONMENTS)
+
+
+def spec(environment: Environment[Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options, defaults included, from which `make` makes an environment again.
+
+    Raises:
+        ValueError: it cannot be imported by name, or an option is not kept as an attribute of its name, or is no plain
+            value; in one sentence.
+    """
+    return described("environment", ENVIRONMENTS, environment)

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from hf_credit.evaluation.games import LABELS, SHARES, GameResults, difference
 from hf_credit.evaluation.ledger import ledger_table, read_ledger
 from hf_credit.evaluation.plots import learning_curves
+from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.rollouts import Ledger
@@ -79,12 +79,12 @@ class Report:
     title: str
     introduction: str = ""
     runs: Sequence[Run] = ()
-    results: Mapping[str, GameResults] = field(default_factory=dict)
+    results: Mapping[str, EvalResults] = field(default_factory=dict)
     comparisons: Sequence[Comparison] = ()
     notes: Sequence[str] = ()
 
 
-def compare(results: Mapping[str, GameResults], of: str, minus: str) -> list[Comparison]:
+def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
     """The differences between two evaluated policies in every number of `HEADLINES` that both have, or else in what
     their episodes were worth.
 
@@ -211,7 +211,7 @@ def shown(name: str, interval: Interval) -> str:
     return f"{mean} (one episode, no interval)" if math.isnan(interval.low) else f"{mean} [{low}, {high}]"
 
 
-def results_rows(results: Mapping[str, GameResults]) -> list[list[str]]:
+def results_rows(results: Mapping[str, EvalResults]) -> list[list[str]]:
     """A row a number: its label and each policy's mean with its interval; endings that never happened are left out."""
     summaries = [one.summary() for one in results.values()]
     names = list(dict.fromkeys(name for summary in summaries for name in summary))
@@ -226,7 +226,7 @@ def results_rows(results: Mapping[str, GameResults]) -> list[list[str]]:
     return rows
 
 
-def _results_table(results: Mapping[str, GameResults]) -> str:
+def _results_table(results: Mapping[str, EvalResults]) -> str:
     episodes = ", ".join(f"{name} {len(one.records)}" for name, one in results.items())
     body = table(["", *results], results_rows(results))
     return f"{body}\n\nMeans over episodes with 95% intervals. Episodes: {episodes}."

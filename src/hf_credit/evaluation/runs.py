@@ -44,7 +44,7 @@ class Run:
     Attributes:
         name: what it is called in a report.
         config: every setting; empty where the folder has none.
-        facts: `versions`, `episodes_per_update`, `generations_per_update` and what else was noted; may be empty.
+        facts: `versions`, `instances_per_update`, `generations_per_update` and what else was noted; may be empty.
         log: one entry a logged step, steps ascending; each has `step`.
     """
 
@@ -60,8 +60,11 @@ class Run:
 
     @property
     def episodes(self) -> float | None:
-        """Episodes played for training, `None` where it was not noted how many an update plays."""
-        per_update = self.facts.get("episodes_per_update")
+        """Scored episodes played for training, `None` where it was not noted."""
+        _, scored = self.curve("budget/scoring_events")
+        if scored:
+            return scored[-1]
+        per_update = self.facts.get("episodes_per_update")  # of an earlier release
         return None if per_update is None else per_update * self.updates
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from hf_credit.methods.base import Credit, DecisionCredit, Estimator, Lesson, Method
-from hf_credit.registry import build
+from hf_credit.registry import build, names
+from hf_credit.registry import find as find_named
 
-__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "make"]
+__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "find", "known", "make"]
 
 METHODS = {
     "magrpo": "hf_credit.methods.magrpo:magrpo",
@@ -39,3 +41,18 @@ def make(name: str, **options: Any) -> Method:
             "Method(name=..., collector=..., estimator=...)."
         )
     return dataclasses.replace(method, name=name, options=options)
+
+
+def find(name: str) -> Callable[..., Method]:
+    """What makes the method called `name`, as for `make`.
+
+    Raises:
+        ValueError: nothing has this name.
+    """
+    return find_named("method", METHODS, name)
+
+
+def known() -> list[str]:
+    """The names of this library's methods and of those that installed packages bring, as entry points of the group
+    `hf_credit.methods`."""
+    return names("method", METHODS)

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hf_credit import oracles
 from hf_credit.collectors import Collected, Collector, Single
+from hf_credit.oracles import Oracle
+from hf_credit.registry import described, plain
 from hf_credit.rollouts import Interaction
 from hf_credit.rollouts.runner import Reading, Runner
 
@@ -77,7 +80,7 @@ class Method:
             mappings and tensors, or `None`. It is in every checkpoint.
         evaluation: which episodes an evaluation plays.
         refresh_frozen_every: updates after which the frozen copy of the policy is made anew; `None`: there is none.
-        options: what `make` was given, for records.
+        options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
         paper: title, `id` on arXiv and citation, for the model card, where there is a paper.
     """
 
@@ -88,7 +91,7 @@ class Method:
     memory: Any = None
     evaluation: Collector = field(default_factory=Single)
     refresh_frozen_every: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] | None = None
     paper: Mapping[str, str] = field(default_factory=dict)
 
     def bound_to(self, interaction: Interaction[Any]) -> Method:
@@ -105,8 +108,49 @@ class Method:
         return dataclasses.replace(self, **bound)
 
     def spec(self) -> dict[str, Any]:
-        """Its name and options as plain values, from which `make` builds it again."""
-        return {"name": self.name, "options": dict(self.options)}
+        """Its name and options as plain values, from which `hf_credit.methods.make` builds it again.
+
+        Raises:
+            ValueError: `make` did not make it, or an option is no plain value; in one sentence.
+        """
+        if self.options is None:
+            raise ValueError(
+                f"a method is described by the options it was made with, got {self.name!r} made by hand; make it with "
+                "hf_credit.methods.make, which also takes 'module:factory'."
+            )
+        return {"name": self.name, "options": {name: _option(value) for name, value in self.options.items()}}
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values by which two methods can be told apart: the name, and all that its parts hold."""
+        parts = ("collector", "estimator", "evaluation")
+        told = {name: _described(getattr(self, name)) for name in parts}
+        return {"name": self.name, **told, "refresh_frozen_every": self.refresh_frozen_every}
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, Oracle):
+        name, options = oracles.spec(value)
+        return {"name": name, "options": options}
+    return plain(value)
+
+
+def _described(part: Any) -> Any:
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        own = {one.name: _described(getattr(part, one.name)) for one in dataclasses.fields(part)}
+        return {"is": type(part).__qualname__, **own}
+    if isinstance(part, Mapping):
+        return {str(name): _described(value) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [_described(value) for value in part]
+    try:
+        return plain(part)
+    except ValueError:
+        pass
+    try:
+        name, options = described("part", {}, part)
+        return {"is": name, **options}
+    except ValueError:
+        return {"is": type(part).__qualname__}
 
 
 def spread(collected: Collected, per_episode: Sequence[float | None]) -> list[list[DecisionCredit]]:

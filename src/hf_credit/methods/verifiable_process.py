@@ -12,7 +12,7 @@ from torch import Tensor
 from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
 from hf_credit.methods.base import Credit, Method
-from hf_credit.oracles import Oracle
+from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.runner import Runner
 
@@ -88,12 +88,12 @@ class TrajectoryOutcome:
         return _credit(own, first, advantages)
 
 
-def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: Oracle[Any] | None = None) -> Method:
+def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: OracleLike | None = None) -> Method:
     """The method of paper VPR.
 
     Args:
         gamma, min_active: as in `TurnGroup`.
-        oracle: who verifies; the environment's own if `None`.
+        oracle: as in `Verified`.
     """
     verified = Verified(oracle=oracle)
     estimator = TurnGroup(gamma=gamma, min_active=min_active)
@@ -102,7 +102,7 @@ def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: Oracle[A
     )
 
 
-def outcome_reward(oracle: Oracle[Any] | None = None) -> Method:
+def outcome_reward(oracle: OracleLike | None = None) -> Method:
     """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle only watches."""
     watched = _watched(oracle)
     return Method(name="outcome_reward", collector=watched, estimator=TrajectoryOutcome(), evaluation=watched)
@@ -113,7 +113,7 @@ def mc_process_reward(
     gamma: float = 0.0,
     min_active: int = 4,
     template_kwargs: Mapping[str, Any] | None = None,
-    oracle: Oracle[Any] | None = None,
+    oracle: OracleLike | None = None,
 ) -> Method:
     """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle only watches.
 
@@ -130,7 +130,7 @@ def mc_process_reward(
     )
 
 
-def _watched(oracle: Oracle[Any] | None) -> Verified:
+def _watched(oracle: OracleLike | None) -> Verified:
     return Verified(oracle=oracle, required=False)
 
 

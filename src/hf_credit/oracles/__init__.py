@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.base import Oracle, ValidSetOracle
-from hf_credit.registry import build
+from hf_credit.registry import described, find, names, refuse_options, remember
 
-__all__ = ["ORACLES", "Oracle", "ValidSetOracle", "default_oracle", "make", "require_fit"]
+__all__ = [
+    "ORACLES",
+    "Oracle",
+    "OracleLike",
+    "ValidSetOracle",
+    "default_oracle",
+    "known",
+    "make",
+    "require_fit",
+    "resolve",
+    "spec",
+]
+
+OracleLike = Oracle[Any] | str | Mapping[str, Any]
+"""What `resolve` takes: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
@@ -27,18 +42,62 @@ _OWN: dict[str, tuple[str, dict[str, Any]]] = {
 def make(name: str, **options: Any) -> Oracle[Any]:
     """The oracle called `name`, with its options.
 
+    Args:
+        name: one of `known()`, or the `"package.module:Class"` of one, or of a factory, which is imported and must be
+            code that you trust.
+        **options: of the oracle.
+
     Raises:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
-    oracle: Oracle[Any] = build("oracle", ORACLES, name, options)
+    factory = find("oracle", ORACLES, name)
+    refuse_options("oracle", factory, name, options)
+    oracle: Oracle[Any] = factory(**options)
+    if type(oracle) is not factory:
+        remember(oracle, name, factory, **options)
     return oracle
 
 
+def resolve(oracle: OracleLike | None) -> Oracle[Any] | None:
+    """An oracle, from itself, its name, or a mapping of its `name` and `options`, as a recipe has it.
+
+    Raises:
+        ValueError: as in `make`, or the mapping holds something else.
+    """
+    if isinstance(oracle, str):
+        return make(oracle)
+    if isinstance(oracle, Mapping):
+        if "name" not in oracle or set(oracle) - {"name", "options"}:
+            raise ValueError(
+                f"an oracle is described by its name and its options, got {dict(oracle)}; write "
+                "{'name': 'mcts', 'options': {'simulations': 1000}}, say."
+            )
+        return make(oracle["name"], **(oracle.get("options") or {}))
+    return oracle
+
+
+def known() -> list[str]:
+    """The names of this library's oracles and of those that installed packages bring, as entry points of the group
+    `hf_credit.oracles`."""
+    return names("oracle", ORACLES)
+
+
+def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the options from which `make` makes an oracle again.
+
+    Raises:
+        ValueError: as for `hf_credit.environments.spec`.
+    """
+    return described("oracle", ORACLES, oracle)
+
+
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
-    """The paper's kind of oracle for each of its environments, at its best; `None` for any other environment."""
+    """The paper's kind of oracle for each of its environments, at its best; for any other environment what its own
+    method `default_oracle()` gives, `None` where it has none."""
     if environment.name not in _OWN:
-        return None
+        own = getattr(environment, "default_oracle", None)
+        return None if own is None else own()
     name, options = _OWN[environment.name]
     return make(name, **options)
 

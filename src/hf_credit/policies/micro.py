@@ -21,15 +21,17 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM,
 
 from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
-from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
-from hf_credit.policies.scripted import Script, oracle_player, play, walk
+from hf_credit.policies.scripted import play, walk
 from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import pad_rows
+from hf_credit.rollouts.scripts import Script, oracle_player, random_texts
 
 # A tag, a word with its number (C1), or one other character, each with the blank before it.
 _UNIT = r"</?action>| ?[A-Za-z]+[0-9]*| ?[^\sA-Za-z]|\s"
+
+_RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
 
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -77,14 +79,14 @@ class MicroConfig:
             raise ValueError(f"quality must be in [0, 1], got {self.quality}; 1 plays as the oracle says.")
 
 
-def build_tokenizer(environment: Environment[Any], episodes: int = 32) -> PreTrainedTokenizerFast:
+def build_tokenizer(environment: Environment[Any], episodes: int = _RANDOM_EPISODES) -> PreTrainedTokenizerFast:
     """The `tokenizer_of` an environment's own text.
 
     Args:
         environment: whose instructions, observations and actions are read.
         episodes: how many randomly played episodes are read.
     """
-    return tokenizer_of(_texts(environment, episodes))
+    return tokenizer_of(random_texts(environment, episodes))
 
 
 def tokenizer_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
@@ -198,10 +200,8 @@ def init_policy(
         config: how it is built.
         on_step: as in `warm_up`.
     """
-    tokenizer = build_tokenizer(interaction.environment)
-    script = oracle_player(interaction, oracle, config.quality)
-    model = _imitate(interaction, tokenizer, script, islice(starts, config.episodes), config, on_step)
-    return _save(model, tokenizer, output, _environment_card(interaction, config, model.num_parameters()))
+    script = oracle_player(interaction.environment, oracle, config.quality)
+    return init_scripted_policy(interaction, script, starts, output, config, on_step)
 
 
 def init_collaboration_policy(
@@ -223,12 +223,36 @@ def init_collaboration_policy(
         config: how it is built.
         on_step: as in `warm_up`.
     """
-    played, script = list(islice(starts, config.episodes)), player(config.quality)
-    steps = [step for start in played for step in walk(collaboration, script, start)[0]]
-    shown = [message["content"] for _, requests, _ in steps for r in requests for message in r.messages]
-    tokenizer = tokenizer_of([*shown, *(reply for _, _, replies in steps for reply in replies)])
-    model = _imitate(collaboration, tokenizer, script, played, config, on_step)
-    return _save(model, tokenizer, output, _collaboration_card(collaboration, config, model.num_parameters()))
+    return init_scripted_policy(collaboration, player(config.quality), starts, output, config, on_step)
+
+
+def init_scripted_policy(
+    interaction: Interaction[Any],
+    script: Script,
+    starts: Iterable[Start[Any]],
+    output: str | Path,
+    config: MicroConfig,
+    on_step: Callable[[int, int, float], None] | None = None,
+) -> Path:
+    """Builds a micro policy for any task, warms it up on scripted play and saves it with a model card.
+
+    Args:
+        interaction: what is played; training and evaluation must show it the same way.
+        script: who plays, such as `interaction.scripted_player(config.quality)`.
+        starts, output, on_step: as in `init_policy`. The tokenizer knows the words of `interaction.texts`, or else
+            those that scripted play shows, and no others.
+        config: how it is built; its quality is only noted.
+    """
+    played: Iterable[Start[Any]] = islice(starts, config.episodes)
+    texts = interaction.texts(_RANDOM_EPISODES)
+    if texts is None:
+        played = list(played)
+        steps = [step for start in played for step in walk(interaction, script, start)[0]]
+        shown = [message["content"] for _, requests, _ in steps for r in requests for message in r.messages]
+        texts = [*shown, *(reply for _, _, replies in steps for reply in replies)]
+    tokenizer = tokenizer_of(texts)
+    model = _imitate(interaction, tokenizer, script, played, config, on_step)
+    return _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
 
 
 def _imitate(
@@ -255,21 +279,6 @@ def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, output: s
     return folder
 
 
-def _texts(environment: Environment[Any], episodes: int) -> Iterable[str]:
-    """Instructions, and the observations and actions of randomly played episodes."""
-    yield environment.instructions
-    for seed in range(episodes):
-        draws = stream(seed, "tokenizer")
-        state = environment.initial_state(environment.sample_task(seed), seed)
-        yield environment.observe(state)
-        yield environment.step(state, "").observation  # what an unreadable action is answered with
-        while actions := environment.legal_actions(state):
-            yield from map(tag, actions)
-            transition = environment.step(state, draws.choice(actions))
-            state = transition.state
-            yield transition.observation
-
-
 def _shuffled(rows: list[Row], config: MicroConfig, epoch: int) -> list[list[Row]]:
     order = list(range(len(rows)))
     stream(config.seed, "warm-up", epoch).shuffle(order)
@@ -287,31 +296,17 @@ def _imitation_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> 
     return (losses * mask).sum() / mask.sum()
 
 
-def _environment_card(interaction: EnvironmentInteraction, config: MicroConfig, parameters: int) -> str:
-    environment = interaction.environment
-    options = {name: value for name, value in vars(environment).items() if not name.startswith("_")}
-    facts = [
-        f"environment options: `{json.dumps(options, default=str)}`",
-        f"shown as: `history={interaction.history!r}`, `instructions={interaction.instructions}`",
-    ]
-    return _card(f"`{environment.name}`", environment.name, facts, config, parameters)
-
-
-def _collaboration_card(collaboration: Collaboration, config: MicroConfig, parameters: int) -> str:
-    facts = [f"roles and their prompts: `{json.dumps(collaboration.roles, ensure_ascii=False)}`"]
-    name = " and ".join(collaboration.roles)
-    return _card(f"a collaboration of {name}", "collaboration", facts, config, parameters)
-
-
-def _card(task: str, label: str, facts: list[str], config: MicroConfig, parameters: int) -> str:
+def _card(interaction: Interaction[Any], config: MicroConfig, parameters: int) -> str:
+    facts = [f"task: `{json.dumps(interaction.facts(), ensure_ascii=False)}`"]
+    facts += [f"roles: {', '.join(interaction.roles)}"] if len(interaction.roles) > 1 else []
     listed = "\n".join(f"- {fact}" for fact in [*facts, f"built with: `{json.dumps(asdict(config))}`"])
     return f"""---
 library_name: transformers
 license: apache-2.0
-tags: [hf-credit, micro-policy, {label}]
+tags: [hf-credit, micro-policy, {interaction.name}]
 ---
 
-# A micro policy for {task}
+# A micro policy for `{interaction.name}`
 
 {parameters:,} parameters, built from scratch by hf-credit and warmed up on scripted play. It is a starting point for
 experiments in credit assignment on a CPU and knows nothing but this task.

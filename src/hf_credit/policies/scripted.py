@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, Start
 from hf_credit.rollouts.chat import Thread
-
-Script = Callable[[Any, Request, random.Random], str]
-"""The reply to a request in a state; what is random in it comes from the random stream alone."""
-
+from hf_credit.rollouts.scripts import Script, oracle_player
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, who was asked in it, and what they replied."""
@@ -77,29 +72,6 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start
     )
 
 
-def oracle_player(interaction: EnvironmentInteraction, oracle: Oracle[Any], quality: float) -> Script:
-    """A player who takes a uniformly drawn oracle-valid action with probability `quality`, and a uniformly drawn
-    legal action otherwise.
-
-    Raises:
-        ValueError: `quality` is outside [0, 1].
-    """
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 plays as the oracle says.")
-
-    def script(state: Any, request: Request, draws: random.Random) -> str:
-        valid = draws.random() < quality
-        choices = oracle.valid_actions(state.world) if valid else interaction.environment.legal_actions(state.world)
-        if not choices:
-            raise ValueError(
-                f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
-                "mend its valid_actions."
-            )
-        return tag(str(draws.choice(sorted(choices))))
-
-    return script
-
-
 def scripted_episode(
     interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: Start
 ) -> Episode:
@@ -115,7 +87,7 @@ def scripted_episode(
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    return play(interaction, chat, oracle_player(interaction, oracle, quality), start)
+    return play(interaction, chat, oracle_player(interaction.environment, oracle, quality), start)
 
 
 def scripted_episodes(

@@ -8,12 +8,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from hf_credit import environments
 from hf_credit.environments import Environment, State
 from hf_credit.environments.actions import last_action
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
-from hf_credit.oracles import Oracle, default_oracle
+from hf_credit.oracles import Oracle, default_oracle, require_fit
+from hf_credit.registry import name_of, remembered
 from hf_credit.rollouts.episode import Ending
+from hf_credit.rollouts.scripts import Script, oracle_player, random_texts
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -48,23 +51,85 @@ class Interaction(ABC, Generic[S]):
     An Interaction holds options only. None of its methods may change anything but what they return.
 
     It also says of itself what others have to know: `name`, `roles`, `max_replies`, the columns and the tasks it
-    plays, who knows the right moves, and `spec()`, from which it is built again.
+    plays, who knows the right moves, who plays from a script, and `spec()`, from which it is built again.
 
     Attributes:
         roles: who speaks, where it is known beforehand.
         max_replies: how many replies an episode has at most, where it is known.
+        seeded: whether a task row must have a seed of its own, in the column `seed`.
+        enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
     """
 
     roles: Collection[str] = ()
     max_replies: int | None = None
+    seeded: bool = False
+    enumerable: bool = False
 
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        return type(self).__name__
+        return name_of(self) or type(self).__name__
+
+    def spec(self) -> dict[str, Any]:
+        """Plain values, as JSON has them, from which `hf_credit.tasks.TaskSpec` builds it again.
+
+        Either `environment` and `environment_options`, `history`, `instructions` and `max_turns`, or `collaboration`
+        and `collaboration_options`: the name, or `"module:factory"`, of what returns it, and every argument of that.
+        What `hf_credit.collaborations.make` or a factory with `hf_credit.registry.remembers_its_call` returned knows
+        these.
+
+        Raises:
+            ValueError: it cannot be told, in one sentence.
+        """
+        noted = remembered(self)
+        if noted is None:
+            raise ValueError(
+                f"an Interaction is described by the factory that made it, got a {type(self).__name__} made by hand; "
+                "make it with hf_credit.collaborations.make('module:factory'), or give it a spec() of its own."
+            )
+        return {"collaboration": noted[0], "collaboration_options": noted[1]}
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values by which two can be told apart: `spec()`, or as much of it as can be told."""
+        try:
+            return self.spec()
+        except ValueError:
+            return {"interaction": f"{type(self).__module__}:{type(self).__qualname__}"}
 
     def default_oracle(self) -> Oracle[Any] | None:
         """Who knows the right moves, where somebody does."""
+        return None
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        """Who judges the actions: the given oracle, its own if `None`.
+
+        Raises:
+            ValueError: the oracle does not fit, or there is nothing to judge.
+        """
+        if oracle is not None:
+            raise ValueError(
+                f"an oracle judges the actions of an environment, got one for {self.name!r}, which has none; leave it "
+                "out."
+            )
+        return None
+
+    def scripted_player(self, quality: float) -> Script | None:
+        """Who plays it from a script, right with a probability of about `quality`; `None` where nobody knows how.
+
+        Args:
+            quality: in [0, 1].
+
+        Raises:
+            ValueError: `quality` is outside [0, 1].
+        """
+        return None
+
+    def texts(self, episodes: int) -> Iterable[str] | None:
+        """Texts with every word that may be shown or replied, to build a tokenizer of; `None`: scripted play has them.
+
+        Args:
+            episodes: how many are drawn.
+        """
         return None
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
@@ -83,7 +148,10 @@ class Interaction(ABC, Generic[S]):
         Raises:
             ValueError: it has no tasks of its own, or not these.
         """
-        raise ValueError(f"{self.name!r} has no tasks of its own, got no dataset; name one.")
+        raise ValueError(
+            f"{self.name!r} has no tasks of its own, got no dataset; name one, in a recipe with dataset_name and for "
+            "an evaluation with --dataset."
+        )
 
     @abstractmethod
     def start(self, task: Mapping[str, Any], seed: int) -> S:
@@ -154,6 +222,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     """
 
     roles = ("agent",)
+    seeded = True
 
     def __init__(
         self,
@@ -170,6 +239,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         self.history = history
         self.instructions = instructions
         self.max_turns = environment.max_turns if max_turns is None else max_turns
+        self._own_limit = max_turns
 
     @property
     def name(self) -> str:
@@ -178,6 +248,21 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     @property
     def max_replies(self) -> int:  # type: ignore[override]
         return self.max_turns
+
+    def spec(self) -> dict[str, Any]:
+        if type(self) is not EnvironmentInteraction:
+            return super().spec()
+        name, options = environments.spec(self.environment)
+        shown = {"history": self.history, "instructions": self.instructions, "max_turns": self._own_limit}
+        return {"environment": name, "environment_options": options, **shown}
+
+    def facts(self) -> dict[str, Any]:
+        try:
+            return {**self.spec(), "max_turns": self.max_turns}
+        except ValueError:
+            own = type(self.environment)
+            shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
+            return {**super().facts(), "environment": f"{own.__module__}:{own.__qualname__}", **shown}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         if columns is not None:
@@ -188,6 +273,19 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def default_oracle(self) -> Oracle[Any] | None:
         return default_oracle(self.environment)
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        oracle = self.default_oracle() if oracle is None else oracle
+        if oracle is not None:
+            require_fit(oracle, self.environment)
+        return oracle
+
+    def scripted_player(self, quality: float) -> Script | None:
+        oracle = self.default_oracle()
+        return None if oracle is None else oracle_player(self.environment, oracle, quality)
+
+    def texts(self, episodes: int) -> Iterable[str]:
+        return random_texts(self.environment, episodes)
 
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})

@@ -160,11 +160,19 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
     # A name that either side does not know is of another release.
     other = [name for name in run if name in recorded and run[name] != recorded[name] and name not in accepted]
     if other:
-        told = ", ".join(f"{name} {run[name]!r} in place of {recorded[name]!r}" for name in other)
+        told = ", ".join(one for name in other for one in _differences(name, run[name], recorded[name]))
         raise ValueError(
             f"a run must be resumed with the settings of its checkpoint, got {told} in {folder}; set them back, or "
             f"accept the change with resume_with_changed={other!r}."
         )
+
+
+def _differences(name: str, now: Any, before: Any) -> list[str]:
+    """Where two plain values differ, the innermost names only."""
+    if not (isinstance(now, dict) and isinstance(before, dict)):
+        return [] if now == before else [f"{name} {now!r} in place of {before!r}"]
+    names = [*now, *(inner for inner in before if inner not in now)]
+    return [one for inner in names for one in _differences(f"{name}.{inner}", now.get(inner), before.get(inner))]
 
 
 def rotate(run_dir: Path, limit: int | None, kept: list[Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,13 @@ from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import idle_row, pad_rows
+from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.role_adapters import RoleAdapterTrainer
 from hf_credit.trainers.runner import TrainerRunner
+
+logger = logging.getLogger(__name__)
 
 
 class CreditCallback(TrainerCallback):
@@ -204,10 +208,48 @@ class CreditTrainer(RoleAdapterTrainer):
             one.critic.load(folder, name)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        if self.args.should_save:
+            self._save_task(Path(output_dir or self.args.output_dir))  # before TRL's own, which may push the folder
         super().save_model(output_dir, _internal_call)
         if self.is_world_process_zero():
             for name, one in self.critics.items():
                 one.critic.save(output_dir or self.args.output_dir, name)
+
+    def task_spec(self) -> TaskSpec:
+        """What is played, how, and by which method the policy is trained: all that evaluation and diagnosis need.
+
+        Raises:
+            ValueError: the Interaction cannot say how it is made again.
+        """
+        args = self.args
+        return TaskSpec.of(
+            self.evaluation_runner.interaction,
+            chat_template_kwargs=args.chat_template_kwargs or {},
+            sampling=Sampling(
+                max_new_tokens=args.max_completion_length,
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=args.top_k,
+            ),
+            method=self._method_spec(),
+            critic_model=args.critic_model if self.method.critics else None,
+        )
+
+    def _method_spec(self) -> dict[str, Any] | None:
+        try:
+            return self.method.spec()
+        except ValueError as error:
+            logger.warning("saved the policy without its method, so name it to diagnose the credit: %s", error)
+            return None
+
+    def _save_task(self, folder: Path) -> None:
+        try:
+            spec = self.task_spec()
+        except ValueError as error:
+            logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        spec.save(folder)
 
 
 def to_plain(memory: Any) -> Any:

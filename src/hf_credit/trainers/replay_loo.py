@@ -8,8 +8,8 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
-from hf_credit.methods import Method
-from hf_credit.methods.replay_loo import PAPER, replay_loo
+from hf_credit.methods import Method, make
+from hf_credit.methods.replay_loo import PAPER
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
@@ -58,7 +58,8 @@ class ReplayLOOConfig(CreditConfig):
 
     def method(self) -> Method:
         """The method that these settings make."""
-        return replay_loo(
+        return make(
+            "replay_loo",
             budget=self.budget,
             alternatives=self.alternatives,
             reference_rollouts=self.reference_rollouts,

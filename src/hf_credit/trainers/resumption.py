@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import re
@@ -53,27 +52,13 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     facts = {
         **settings,
         "processes": trainer.accelerator.num_processes,
-        "method": trainer._name,
-        "environment": _named(getattr(trainer, "environment", trainer.interaction)),
-        "oracle": _named(getattr(trainer, "oracle", None)),
+        "method": trainer.method.facts() if hasattr(trainer, "method") else trainer._name,
+        "task": trainer.interaction.facts(),
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],
         "tasks": None if isinstance(dataset, IterableDataset) else len(dataset),
     }
     return dict(redacted(json.loads(json.dumps(facts, default=str))))  # it may be pushed where everyone reads it
-
-
-def _named(part: Any) -> dict[str, Any] | None:
-    """The name of an environment or an oracle, and those of its options that are plain values."""
-    if part is None:
-        return None
-    known = {name: getattr(part, name, None) for name in inspect.signature(type(part)).parameters}
-    plain = {
-        name: value
-        for name, value in known.items()
-        if isinstance(value, bool | int | float | str | list | tuple | dict)
-    }
-    return {"name": getattr(part, "name", type(part).__name__), **plain}
 
 
 class _IntervalsOfThisRun(TrainerCallback):

@@ -9,9 +9,9 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment
-from hf_credit.methods import Method
-from hf_credit.methods.verifiable_process import PAPER, verifiable_process
-from hf_credit.oracles import Oracle
+from hf_credit.methods import Method, make
+from hf_credit.methods.verifiable_process import PAPER
+from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig, tasks_per_update
@@ -53,9 +53,9 @@ class VerifiableProcessConfig(CreditConfig):
         if self.max_turns is not None and self.max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, got {self.max_turns}; raise it.")
 
-    def method(self, oracle: Oracle[Any] | None = None) -> Method:
+    def method(self, oracle: OracleLike | None = None) -> Method:
         """The method that these settings make."""
-        return verifiable_process(self.gamma, self.min_active, oracle)
+        return make("verifiable_process", gamma=self.gamma, min_active=self.min_active, oracle=oracle)
 
 
 class VerifiableProcessTrainer(CreditTrainer):
@@ -87,7 +87,7 @@ class VerifiableProcessTrainer(CreditTrainer):
         environment: Environment[Any] | EnvironmentInteraction,
         args: VerifiableProcessConfig | None = None,
         train_dataset: Dataset | IterableDataset | None = None,
-        oracle: Oracle[Any] | None = None,
+        oracle: OracleLike | None = None,
         **kwargs: Any,
     ) -> None:
         args = args or VerifiableProcessConfig()

@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_credit import make
 from hf_credit.environments.actions import tag
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.evaluation.games import (
-    GameRecord,
-    GameResults,
+from hf_credit.evaluation.results import (
+    EpisodeRecord,
+    EvalResults,
     difference,
     evaluate_policy,
     held_out_starts,
@@ -35,13 +35,13 @@ from hf_credit.rollouts import (
 )
 
 
-def record(seed: int, success: float, **changed: object) -> GameRecord:
+def record(seed: int, success: float, **changed: object) -> EpisodeRecord:
     values = {"ending": "finished", "outcome": success, "metrics": {"success": success}, "turns": 2, "tokens": 14}
-    return GameRecord(seed=seed, **{**values, **changed})
+    return EpisodeRecord(seed=seed, **{**values, **changed})
 
 
-def results(*successes: float) -> GameResults:
-    return GameResults(records=tuple(record(seed, success) for seed, success in enumerate(successes)))
+def results(*successes: float) -> EvalResults:
+    return EvalResults(records=tuple(record(seed, success) for seed, success in enumerate(successes)))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_record_counts_what_an_episode_did() -> None:
         metrics={"completion": 0.25},
         error="oracle failed",
     )
-    kept = GameRecord.of(7, episode)
+    kept = EpisodeRecord.of(7, episode)
     assert (kept.seed, kept.turns, kept.judged, kept.valid, kept.tokens) == (7, 3, 2, 1, 12)
     assert (kept.ending, kept.outcome, kept.error) == ("error", 0.5, "oracle failed")
     values = kept.values()
@@ -105,7 +105,7 @@ def test_the_summary_is_the_mean_of_each_number() -> None:
 
 
 def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:
-    sides = GameResults(
+    sides = EvalResults(
         records=(
             record(0, 1.0, metrics={"return_first": 1.0}),
             record(1, 0.0, metrics={"return_second": -1.0}),
@@ -124,7 +124,7 @@ def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:
 @given(
     st.lists(
         st.builds(
-            GameRecord,
+            EpisodeRecord,
             seed=st.integers(0, 2**32),
             ending=st.sampled_from([str(ending) for ending in Ending]),
             outcome=st.floats(-1, 1),
@@ -138,15 +138,15 @@ def test_a_number_that_some_episodes_lack_is_the_mean_of_the_others() -> None:
         max_size=4,
     )
 )
-def test_results_survive_json(records: list[GameRecord]) -> None:
-    kept = GameResults(records=tuple(records), about={"model": "a"})
-    assert GameResults.from_json(kept.to_json()) == kept
+def test_results_survive_json(records: list[EpisodeRecord]) -> None:
+    kept = EvalResults(records=tuple(records), about={"model": "a"})
+    assert EvalResults.from_json(kept.to_json()) == kept
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"records": [{"seed": 1}], "about": {}}', '{"records": []}'])
 def test_a_text_that_holds_no_results_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"must be what GameResults\.to_json writes"):
-        GameResults.from_json(text)
+    with pytest.raises(ValueError, match=r"must be what EvalResults\.to_json writes"):
+        EvalResults.from_json(text)
 
 
 # Two policies
@@ -154,7 +154,7 @@ def test_a_text_that_holds_no_results_is_refused(text: str) -> None:
 
 def test_the_difference_is_taken_task_by_task() -> None:
     a, b = results(1.0, 1.0, 0.0, 1.0), results(0.0, 1.0, 0.0, 0.0)
-    backwards = GameResults(records=tuple(reversed(b.records)))
+    backwards = EvalResults(records=tuple(reversed(b.records)))
     assert difference(a, b, "success").mean == 0.5
     assert difference(a, backwards, "success") == difference(a, b, "success")
     assert difference(b, a, "success").mean == -0.5

@@ -1,19 +1,14 @@
-"""The task rows of a run: what is trained on, what is evaluated on, and that these are not the same problems."""
+"""Problems to train on, and that none of them is a problem that is evaluated on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
-from hf_credit.cli.recipes import Job
-from hf_credit.cli.tasks import load_splits, open_task, own_rows, require_columns, require_split
 from hf_credit.data import Problems, drop_overlap, fingerprint, load_problems, refuse_overlap
-from hf_credit.evaluation.setup import GameSetup
-from hf_credit.rollouts import Interaction
-from hf_credit.trainers.config import tasks_per_update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,51 +24,6 @@ class TaskRows:
     train: Dataset | IterableDataset
     held_out: Dataset | IterableDataset | None
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-def load_rows(job: Job) -> TaskRows:
-    """The task rows of a job, checked.
-
-    Raises:
-        ValueError: they do not fit the task, lack what it takes to score a reply, or overlap with an evaluation set.
-        OSError: they cannot be read.
-    """
-    game, args, setup = job.game, job.args, job.setup()
-    interaction = open_task(setup)
-    evaluated = args.eval_strategy != "no"
-    if evaluated and game.problem_sets and not game.evaluation_problem_sets:
-        raise ValueError(
-            "an evaluation during training draws its tasks from evaluation_problem_sets, got none; name a set, or set "
-            "eval_strategy to 'no'."
-        )
-    if game.problem_sets:
-        held_out_tasks = game.held_out_tasks if evaluated else 0
-        wanted = (game.problem_sets, game.evaluation_problem_sets)
-        rows = problem_rows(*wanted, game.on_overlap, game.on_missing, held_out_tasks)
-        require_columns(interaction, rows.train)
-        return rows if evaluated else replace(rows, held_out=None)
-    train, held_out = _dataset_rows(job, setup, interaction)
-    kept_out = [load_problems(name, game.on_missing) for name in game.evaluation_problem_sets]
-    column = str(setup.options.get("column", "problem"))
-    return replace(without_evaluation(train, kept_out, game.on_overlap, column), held_out=held_out)
-
-
-def _dataset_rows(job: Job, setup: GameSetup, interaction: Interaction[Any]) -> tuple[Any, Any]:
-    """Rows of a dataset, or of the task's own, to train on, and to evaluate on, `None` where nobody does."""
-    game, args = job.game, job.args
-    evaluated = args.eval_strategy != "no"
-    if game.dataset_name is None:
-        at_once = tasks_per_update(args)
-        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
-        rows = own_rows(setup, interaction, "train", size)
-        return rows, own_rows(setup, interaction, "held_out", game.held_out_tasks) if evaluated else None
-    train = game.dataset_train_split
-    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
-    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
-    found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
-    for rows in found:
-        require_columns(interaction, rows)
-    return found[0], found[1] if evaluated else None
 
 
 def problem_rows(

@@ -1,30 +1,17 @@
-"""Policies on games: held-out episodes, what is counted of each, and how sure the means are (paper VPR, Table 1)."""
+"""What is counted of held-out episodes of a policy, and how sure the means are (paper VPR, Table 1)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
-from hf_credit.oracles import Oracle
-from hf_credit.rollouts import (
-    Chat,
-    Ending,
-    Engine,
-    Episode,
-    GenerateFn,
-    Interaction,
-    Start,
-    refuse_total_failure,
-    verify,
-)
-from hf_credit.rollouts.samplers import counted
+from hf_credit.rollouts import Ending, Episode
 from hf_credit.untrusted import parse_json, read_text
 
 LABELS = {
@@ -48,7 +35,7 @@ SHARES = ("success", "completion", "draw", "loss", "oracle/valid", *(f"endings/{
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameRecord:
+class EpisodeRecord:
     """What is kept of one episode.
 
     Attributes:
@@ -73,7 +60,7 @@ class GameRecord:
     error: str | None = None
 
     @classmethod
-    def of(cls, seed: int, episode: Episode) -> GameRecord:
+    def of(cls, seed: int, episode: Episode) -> EpisodeRecord:
         """The record of an episode whose decisions may carry verdicts."""
         verdicts = [decision.verdict for decision in episode.decisions if decision.verdict is not None]
         return cls(
@@ -101,7 +88,7 @@ class GameRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameResults:
+class EvalResults:
     """The records of one policy.
 
     Attributes:
@@ -109,7 +96,7 @@ class GameResults:
         about: what was played, by which model and how: plain values, for the reader.
     """
 
-    records: tuple[GameRecord, ...]
+    records: tuple[EpisodeRecord, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, name: str) -> dict[int, float]:
@@ -145,7 +132,7 @@ class GameResults:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> GameResults:
+    def from_json(cls, text: str) -> EvalResults:
         """The results that `to_json` wrote.
 
         Raises:
@@ -153,74 +140,21 @@ class GameResults:
         """
         try:
             values = parse_json(text, broken_text=True)
-            records = tuple(GameRecord(**record) for record in values["records"])
+            records = tuple(EpisodeRecord(**record) for record in values["records"])
             return cls(records=records, about=values["about"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
-                f"results must be what GameResults.to_json writes, got {type(error).__name__}: {error}; "
+                f"results must be what EvalResults.to_json writes, got {type(error).__name__}: {error}; "
                 "evaluate the policy again."
             ) from None
 
     @classmethod
-    def load(cls, path: str | Path) -> GameResults:
+    def load(cls, path: str | Path) -> EvalResults:
         """The results in a file."""
         return cls.from_json(read_text(path))
 
 
-def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
-    """The starts of held-out tasks `first` to `first + episodes - 1`, the same for every policy.
-
-    Raises:
-        ValueError: there is no such task.
-    """
-    seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
-    return [Start(task={}, seed=seed) for seed in seeds]
-
-
-def evaluate_policy(
-    generate: GenerateFn | Mapping[str, GenerateFn],
-    chat: Chat,
-    interaction: Interaction[Any],
-    starts: Sequence[Start[Any]],
-    oracle: Oracle[Any] | None = None,
-    *,
-    max_concurrent: int = 256,
-    max_context_tokens: int | None = None,
-    about: Mapping[str, Any] | None = None,
-    on_replies: Callable[[int], None] | None = None,
-) -> GameResults:
-    """Plays one episode from each start and keeps a record of it.
-
-    Args:
-        generate: the policy, or that of each role.
-        chat: its tokenizer and template.
-        interaction: what is played, shown as in training.
-        starts: each with a task and a seed of its own; see `held_out_starts`.
-        oracle: judges every action; nobody does if `None`.
-        max_concurrent, max_context_tokens: as for `Engine`.
-        about: kept with the results.
-        on_replies: told after each round how many replies it brought.
-
-    Raises:
-        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
-        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
-    """
-    seeds = [_seed(start) for start in starts]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
-
-    policies = counted(generate, on_replies)
-    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
-    episodes = engine.run(starts)
-    if oracle is not None:
-        episodes = verify(episodes, oracle, engine.failures)
-    refuse_total_failure(episodes, what="of an evaluation")
-    refuse_unplayed(episodes, engine.max_context_tokens)
-    records = tuple(GameRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
-    return GameResults(records=records, about=dict(about or {}))
-
-
-def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.95) -> Interval:
+def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.95) -> Interval:
     """The interval of the mean of `name` of a minus b, task by task.
 
     It says how far the difference between these two policies depends on the tasks drawn. It says nothing about
@@ -245,36 +179,7 @@ def difference(a: GameResults, b: GameResults, name: str, confidence: float = 0.
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
 
 
-def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
-    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
-
-    Args:
-        episodes: of a policy.
-        max_context_tokens: the limit that they met.
-
-    Raises:
-        ValueError: each was truncated before its first reply.
-    """
-    if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
-        raise ValueError(
-            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
-            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
-            "reads more."
-        )
-
-
 def _interval(values: list[float], confidence: float, resamples: int) -> Interval:
     if len(values) == 1:
         return Interval(mean=values[0], low=math.nan, high=math.nan, confidence=confidence, n=1)
     return mean_interval(values, confidence, resamples)
-
-
-def _seed(start: Start[Any]) -> int:
-    if start.seed is None:
-        raise ValueError("every episode must have a seed, got a start without one; give it one.")
-    return start.seed
-
-
-def _repeated(seeds: Iterable[int]) -> int:
-    seen: set[int] = set()
-    return next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]

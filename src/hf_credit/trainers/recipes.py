@@ -5,40 +5,44 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from trl import ModelConfig, ScriptArguments, TrlParser
 
-from hf_credit.evaluation.setup import GameSetup, Sampling, require_one_task
+from hf_credit import methods
+from hf_credit.registry import importing_from_here
+from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
 from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
 
-class Method(NamedTuple):
-    """How a method is run; its classes are imported when it is chosen.
+class Preset(NamedTuple):
+    """A method with a trainer of its own, whose config has the method's options as fields.
 
     Attributes:
-        config, trainer: its classes.
-        collaborations: whether it trains on any Interaction, rather than on games that an oracle judges.
+        config, trainer: its classes, imported when it is chosen.
+        oracle: whether the trainer takes one.
     """
 
     config: str
     trainer: str
-    collaborations: bool
+    oracle: bool = False
 
 
-METHODS = {
-    "verifiable_process": Method(
-        "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
-        "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
-        collaborations=False,
-    ),
-    "replay_loo": Method(
+PRESETS = {
+    "replay_loo": Preset(
         "hf_credit.trainers.replay_loo:ReplayLOOConfig",
         "hf_credit.trainers.replay_loo:ReplayLOOTrainer",
-        collaborations=True,
+    ),
+    "verifiable_process": Preset(
+        "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
+        "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
+        oracle=True,
     ),
 }
+"""Every other method is trained by `CreditTrainer` with a `CreditConfig`, and has its options in `method_options`."""
+
+_ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
 
 # Follows from steps_per_generation, and TRL wants only one of them.
 _DERIVED = ("generation_batch_size",)
@@ -49,11 +53,13 @@ class GameArguments(ScriptArguments):
     """What a recipe says beside TRL's own settings. Without a dataset the task's own training tasks are played.
 
     Args:
-        method: one of `METHODS`.
-        environment: the game that is played, as for `hf_credit.make`.
+        method: one of `hf_credit.methods.known()`, or `"module:factory"`.
+        method_options: its options, a mapping; those of a preset are fields of their own instead.
+        environment: the environment that is played, as for `hf_credit.make`.
         environment_options: its options, a mapping.
         collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
         collaboration_options: its options, a mapping.
+        history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
         oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
         oracle_options: the oracle's options, a mapping.
         training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
@@ -65,11 +71,15 @@ class GameArguments(ScriptArguments):
         on_missing: `refuse` or `drop` problems without a gold answer or tests.
     """
 
-    method: str = field(default="verifiable_process", metadata={"help": f"One of {', '.join(METHODS)}."})
-    environment: str = field(default="", metadata={"help": "The game that is played; see hf-credit envs."})
+    method: str = field(default="verifiable_process", metadata={"help": "A method's name, or module:factory."})
+    method_options: dict | str | None = field(default=None, metadata={"help": "The method's options, a mapping."})
+    environment: str = field(default="", metadata={"help": "What is played; see hf-credit envs, or module:Class."})
     environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    collaboration: str = field(default="", metadata={"help": "Or the collaboration; see hf-credit envs."})
+    collaboration: str = field(default="", metadata={"help": "Or the collaboration; the same, or module:factory."})
     collaboration_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
+    instructions: bool = field(default=True, metadata={"help": "Whether prompts open with the instructions."})
+    max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
     oracle: str | None = field(default=None, metadata={"help": "Who verifies; the environment's own by default."})
     oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
     training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
@@ -80,7 +90,7 @@ class GameArguments(ScriptArguments):
     on_missing: str = field(default="refuse", metadata={"help": "Refuse or drop problems without an answer or tests."})
 
     def __post_init__(self) -> None:
-        for name in ("environment_options", "collaboration_options", "oracle_options"):
+        for name in ("method_options", "environment_options", "collaboration_options", "oracle_options"):
             setattr(self, name, _mapping(name, getattr(self, name)))
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
@@ -90,37 +100,23 @@ class GameArguments(ScriptArguments):
             self.collaboration,
             _options(self.collaboration_options),
         )
-        if self.method in METHODS:
-            self._refuse_what_does_not_fit()
-
-    def _refuse_what_does_not_fit(self) -> None:
-        free = METHODS[self.method].collaborations
-        if self.collaboration and not free:
-            able = ", ".join(name for name, method in METHODS.items() if method.collaborations)
-            raise ValueError(
-                f"the method {self.method} trains on games, got the collaboration {self.collaboration!r}; take "
-                f"{able}, or name an environment."
-            )
-        if self.oracle and free:
-            raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
         if self.problem_sets and (self.dataset_name or self.environment):
             raise ValueError(
                 f"problem_sets take the place of a dataset and are for collaborations, got {self.problem_sets} beside "
                 f"{self.dataset_name or self.environment!r}; leave one of them out."
             )
+        if self.method in PRESETS:
+            if self.method_options:
+                raise ValueError(
+                    f"the options of {self.method!r} are fields of their own, got method_options "
+                    f"{self.method_options}; write them beside method."
+                )
+            if self.oracle and not PRESETS[self.method].oracle:
+                raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
 
-
-@dataclass
-class ShownArguments(GameArguments):
-    """The same, for a method whose config does not say how a game is shown.
-
-    Args:
-        history, instructions, max_turns: of a game, as for `EnvironmentInteraction`.
-    """
-
-    history: str = field(default="append", metadata={"help": "Of a game; append: all turns; current: the last one."})
-    instructions: bool = field(default=True, metadata={"help": "Whether a game's prompts open with instructions."})
-    max_turns: int | None = field(default=None, metadata={"help": "Most actions of a game's episode."})
+    def described_oracle(self) -> dict[str, Any] | None:
+        """The oracle as `hf_credit.oracles.resolve` takes it."""
+        return {"name": self.oracle, "options": _options(self.oracle_options)} if self.oracle else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,21 +127,21 @@ class Job:
     args: Any
     model: ModelConfig
 
-    def setup(self) -> GameSetup:
+    def spec(self) -> TaskSpec:
         """The task, and how it is shown.
 
         Raises:
             ValueError: the name, an option or a setting is not possible.
         """
-        game, args, shown = self.game, self.args, self.game if isinstance(self.game, ShownArguments) else self.args
-        return GameSetup(
+        game, args = self.game, self.args
+        return TaskSpec(
             environment=game.environment or None,
             environment_options=_options(game.environment_options),
             collaboration=game.collaboration or None,
             collaboration_options=_options(game.collaboration_options),
-            history=shown.history,
-            instructions=shown.instructions,
-            max_turns=shown.max_turns,
+            history=game.history,
+            instructions=game.instructions,
+            max_turns=game.max_turns,
             chat_template_kwargs=args.chat_template_kwargs or {},
             sampling=Sampling(
                 max_new_tokens=args.max_completion_length,
@@ -155,6 +151,21 @@ class Job:
             ),
         ).complete()
 
+    def method(self) -> methods.Method | None:
+        """The method, `None` of a preset, whose trainer makes it.
+
+        Raises:
+            ValueError: the method does not take the oracle, or an option is not possible.
+        """
+        if self.game.method in PRESETS:
+            return None
+        options = _options(self.game.method_options)
+        oracle = self.game.described_oracle()
+        if oracle is not None:
+            options["oracle"] = oracle
+        with importing_from_here():
+            return methods.make(self.game.method, **options)
+
     def config(self) -> dict[str, Any]:
         """Every setting as plain values: a recipe for the same run."""
         values = {**asdict(self.game), **asdict(self.model), **self.args.to_dict()}
@@ -162,8 +173,21 @@ class Job:
 
 
 class _Parser(TrlParser):
+    """Where several parts of a recipe have a field, it is one field, and all of them are given its value."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        values, rest = super().parse_known_args(args, namespace)
+        return _Shared(**vars(values)), rest
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; correct it.")
+
+
+class _Shared(argparse.Namespace):
+    """Values that stay when one part has taken them."""
+
+    def __delattr__(self, name: str) -> None:
+        pass
 
 
 def read_job(arguments: Sequence[str]) -> Job:
@@ -178,13 +202,11 @@ def read_job(arguments: Sequence[str]) -> Job:
     chosen.add_argument("--method")
     first, _ = chosen.parse_known_args(arguments)
     method = first.method or _method_of(first.config) or GameArguments.method
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}; pick one of these.")
-    config = load_named(METHODS[method].config)
-    shows = "history" in {one.name for one in fields(config)}
-    parts: Any = (GameArguments if shows else ShownArguments, config, ModelConfig)
-    parser = _Parser(parts, allow_abbrev=False)
-    game, args, model, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
+    with importing_from_here():
+        methods.find(method)
+    config = load_named(PRESETS.get(method, _ANY).config)
+    parser = _Parser((GameArguments, config, ModelConfig), allow_abbrev=False, conflict_handler="resolve")
+    game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
@@ -197,6 +219,11 @@ def read_job(arguments: Sequence[str]) -> Job:
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
+
+
+def trainer_of(method: str) -> str:
+    """The class that trains with a method, for `load_named`."""
+    return PRESETS.get(method, _ANY).trainer
 
 
 def load_named(name: str) -> Any:

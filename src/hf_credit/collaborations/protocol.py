@@ -1,0 +1,71 @@
+"""A collaboration written down as plain values, so that a recipe can define one and a folder can keep one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from hf_credit.collaborations.base import Collaboration
+from hf_credit.collaborations.graph import Event, Loop
+from hf_credit.collaborations.scorers import Scorer
+from hf_credit.registry import find
+
+
+def graph(
+    roles: Mapping[str, str],
+    events: Sequence[Mapping[str, Any]],
+    final: str,
+    scorer: Scorer | str,
+    loops: Sequence[Mapping[str, Any]] = (),
+    sanitise: Callable[[str], str] | str | None = None,
+    scored: str | None = None,
+) -> Collaboration:
+    """The collaboration of these roles and events. In a recipe:
+
+        collaboration: graph
+        collaboration_options:
+          roles: {writer: Write a poem., critic: Say what to mend.}
+          events:
+            - {name: draft, role: writer}
+            - {name: advice, role: critic, after: draft}
+            - {name: poem, role: writer, after: advice, sees: [draft, advice]}
+          final: poem
+          scorer: my_package.scoring:beauty
+
+    Args:
+        roles, final, scorer, scored: as for `Collaboration`.
+        events: the fields of each `Event`.
+        loops: the fields of each `Loop`, with `until` as the `"package.module:function"` of one.
+        sanitise: as for `Collaboration`, or the `"package.module:function"` of one.
+
+    Raises:
+        ValueError: a field is unknown or missing, a function cannot be imported, or as for `Collaboration`.
+    """
+    return Collaboration(
+        roles=roles,
+        events=[_of(Event, values) for values in events],
+        final=final,
+        scorer=scorer,
+        loops=[_of(Loop, {**values, "until": _function(values.get("until"))}) for values in loops],
+        sanitise=_function(sanitise),
+        scored=scored,
+    )
+
+
+def _of(kind: type, values: Mapping[str, Any]) -> Any:
+    known = [one.name for one in fields(kind)]
+    for name in values:
+        if name not in known:
+            raise ValueError(f"an {kind.__name__} has the fields {', '.join(known)}, got {name!r}; remove it.")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(
+            f"an {kind.__name__} needs some of the fields {', '.join(known)}, got {', '.join(values)} ({error}); add "
+            "what is missing."
+        ) from None
+
+
+def _function(named: Any) -> Any:
+    return find("function", {}, named) if isinstance(named, str) else named

@@ -1,0 +1,90 @@
+"""A critic that training saved beside a policy, to be asked again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+from peft import LoraConfig, PeftConfig, PeftModel
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+
+from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.readings import ReadingCritic
+from hf_credit.rollouts.runner import Reading
+
+_OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
+
+
+class SavedCritic:
+    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`; loaded when first asked.
+
+    Args:
+        folder: of a policy.
+        policy: the policy itself, loaded.
+        tokenizer: the policy's.
+        name: of the critic, as in `Method.critics`.
+        model: the backbone, where it was named in training.
+        max_tokens: of a text it reads the last so many, as in training; all if `None`.
+        device: where it goes, as for the policy.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        policy: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str = "critic",
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self._where = (Path(folder), policy, tokenizer, name, model, device)
+        self._max_tokens = max_tokens
+        self._critic: ReadingCritic | None = None
+
+    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+        if self._critic is None:
+            self._critic = ReadingCritic(_load(*self._where), self._max_tokens)
+        return self._critic(readings)
+
+
+def has_critic(folder: str | Path, name: str = "critic") -> bool:
+    """Whether a folder holds a critic of this name; an id on the Hub does not."""
+    return _weights(Path(folder), name).is_file()
+
+
+def _weights(folder: Path, name: str) -> Path:
+    return folder / name / f"{name}.safetensors"
+
+
+def _load(
+    folder: Path, policy: Any, tokenizer: PreTrainedTokenizerBase, name: str, model: str | None, device: str | None
+) -> Critic:
+    accelerator = Accelerator(cpu=str(device or policy.device).startswith("cpu"))
+    backbone: str | LoraConfig
+    with safe_open(_weights(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
+        is_adapter = any(_OF_AN_ADAPTER.search(key) for key in weights.keys())  # noqa: SIM118 (not a mapping)
+    if is_adapter:
+        # What transformers loads with an adapter is no PEFT model, to which another adapter could be added.
+        policy = policy if isinstance(policy, PeftModel) else _peft_policy(folder, accelerator)
+        config = policy.peft_config[policy.active_adapter]
+        assert isinstance(config, LoraConfig)
+        backbone = config
+    else:
+        # The weights of a backbone are saved whole, so any model of its kind will hold them: the policy is one.
+        backbone = model or str(folder)
+    critic = Critic(backbone, policy, tokenizer, accelerator, CriticConfig(gradient_checkpointing=False))
+    critic.load(folder, name)
+    return critic
+
+
+def _peft_policy(folder: Path, accelerator: Accelerator) -> PeftModel:
+    base = AutoModelForCausalLM.from_pretrained(
+        PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype="auto"
+    )
+    return PeftModel.from_pretrained(base.to(accelerator.device), str(folder))

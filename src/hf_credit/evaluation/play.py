@@ -1,0 +1,205 @@
+"""Playing: a policy on held-out tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults
+from hf_credit.oracles import Oracle
+from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.role_policies import load_role_policies, role_folders
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    Episode,
+    GenerateFn,
+    Interaction,
+    Start,
+    refuse_total_failure,
+    verify,
+)
+from hf_credit.rollouts.samplers import counted
+from hf_credit.tasks.rows import evaluation_starts
+from hf_credit.tasks.spec import Sampling, TaskSpec
+
+
+def load_policy(model: str, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Any]:
+    """A causal language model and its tokenizer.
+
+    Args:
+        model: a folder, with an adapter or a whole model, or an id on the Hub.
+        device: a GPU if there is one, else the processor, if `None`.
+        trust_remote_code: whether code that lies there is run.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"a model must be a folder with a saved policy or an id on the Hub, got {model!r} ({reason})"
+        ) from error
+    return network.to(device), tokenizer
+
+
+def load_sampler(
+    model: str, sampling: Sampling, device: str | None = None, trust_remote_code: bool = False
+) -> tuple[Any, Any, GenerateFn | Mapping[str, GenerateFn]]:
+    """A network, its tokenizer, and what draws replies from it: of each role by itself, where roles have adapters.
+
+    Args:
+        model: as in `load_policy`, or the folder of a run with `role_adapters`.
+        sampling: how replies are drawn.
+        device, trust_remote_code: as in `load_policy`.
+
+    Raises:
+        ValueError: there is no such model, or a sampling parameter is not possible.
+    """
+    drawn = {
+        "max_new_tokens": sampling.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+    }
+    if role_folders(model):
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **drawn)
+        tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
+        return network, tokenizer, generate
+    network, tokenizer = load_policy(model, device, trust_remote_code)
+    return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
+
+
+def evaluate_policy(
+    generate: GenerateFn | Mapping[str, GenerateFn],
+    chat: Chat,
+    interaction: Interaction[Any],
+    starts: Sequence[Start[Any]],
+    oracle: Oracle[Any] | None = None,
+    *,
+    max_concurrent: int = 256,
+    max_context_tokens: int | None = None,
+    about: Mapping[str, Any] | None = None,
+    on_replies: Callable[[int], None] | None = None,
+) -> EvalResults:
+    """Plays one episode from each start and keeps a record of it.
+
+    Args:
+        generate: the policy, or that of each role.
+        chat: its tokenizer and template.
+        interaction: what is played, shown as in training.
+        starts: each with a task and a seed of its own; see `hf_credit.tasks.rows.evaluation_starts`.
+        oracle: judges every action; nobody does if `None`.
+        max_concurrent, max_context_tokens: as for `Engine`.
+        about: kept with the results.
+        on_replies: told after each round how many replies it brought.
+
+    Raises:
+        ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
+        EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
+    """
+    seeds = [_seed(start) for start in starts]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
+
+    policies = counted(generate, on_replies)
+    engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
+    episodes = engine.run(starts)
+    if oracle is not None:
+        episodes = verify(episodes, oracle, engine.failures)
+    refuse_total_failure(episodes, what="of an evaluation")
+    refuse_unplayed(episodes, engine.max_context_tokens)
+    records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
+    return EvalResults(records=records, about=dict(about or {}))
+
+
+def refuse_unplayed(episodes: Sequence[Episode], max_context_tokens: float) -> None:
+    """Refuses episodes none of which began: a table of zeros would say of the policy what is true of the settings.
+
+    Args:
+        episodes: of a policy.
+        max_context_tokens: the limit that they met.
+
+    Raises:
+        ValueError: each was truncated before its first reply.
+    """
+    if episodes and all(episode.ending == Ending.TRUNCATED and not episode.decisions for episode in episodes):
+        raise ValueError(
+            f"some task of an evaluation must leave room for a reply, got {len(episodes)} tasks whose contexts are "
+            f"longer than the {max_context_tokens:g} tokens beside it; lower max_new_tokens or take a model that "
+            "reads more."
+        )
+
+
+def evaluate_model(
+    model: str,
+    spec: TaskSpec,
+    episodes: int | None = None,
+    *,
+    oracle: Oracle[Any] | None = None,
+    dataset: str | None = None,
+    split: str = "test",
+    first_task: int = 0,
+    seed: int = 0,
+    max_concurrent: int = 256,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    on_begin: Callable[[int], None] | None = None,
+    on_replies: Callable[[int], None] | None = None,
+) -> EvalResults:
+    """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
+
+    Args:
+        model: a folder or an id on the Hub.
+        spec: the task, how it is shown and how replies are drawn.
+        episodes, dataset, split: which tasks, one episode each, as for `hf_credit.tasks.rows.evaluation_starts`.
+        oracle: judges every action of a game; the environment's own if `None`.
+        first_task: index of the first task.
+        seed: of the drawing of replies; the tasks do not depend on it.
+        max_concurrent: episodes under way at once, hence the batch of a generation call.
+        device, trust_remote_code: as in `load_policy`.
+        on_begin: told before the first reply how many there will be at most.
+        on_replies: as in `evaluate_policy`.
+
+    Raises:
+        ValueError: the model, the spec, a task or a sampling parameter is not possible.
+    """
+    interaction = spec.build()
+    oracle = interaction.check_oracle(oracle)
+    starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
+    network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
+    if on_begin is not None:
+        on_begin(len(starts) * (interaction.max_replies or 1))
+    set_seed(seed)
+    about = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
+    return evaluate_policy(
+        generate,
+        Chat(tokenizer, spec.chat_template_kwargs),
+        interaction,
+        starts,
+        oracle,
+        max_concurrent=max_concurrent,
+        max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
+        about=about if dataset is None else {**about, "dataset": dataset, "split": split},
+        on_replies=on_replies,
+    )
+
+
+def _seed(start: Start[Any]) -> int:
+    if start.seed is None:
+        raise ValueError("every episode must have a seed, got a start without one; give it one.")
+    return start.seed
+
+
+def _repeated(seeds: Iterable[int]) -> int:
+    seen: set[int] = set()
+    return next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]

@@ -1,0 +1,108 @@
+"""Which rows of a task are played: its own, those of a dataset, or problems of which none is evaluated on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetsError
+
+from hf_credit.data import is_problem_set, load_problems
+from hf_credit.environments.randomness import derive
+from hf_credit.environments.tasks import task_seed
+from hf_credit.rollouts import Interaction, Start
+
+_FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def load_splits(
+    name: str, only: str, config: str | None = None, streaming: bool = False
+) -> Mapping[str, Dataset | IterableDataset]:
+    """The splits of a dataset; rows without splits are the one called `only`.
+
+    Args:
+        name: a file, a folder of `save_to_disk`, or an id on the Hub.
+        only: see above.
+        config: which subset of a dataset on the Hub.
+        streaming: whether rows are read as they are needed.
+
+    Raises:
+        ValueError: it is a file of another kind.
+        OSError: there is no such dataset.
+    """
+    try:
+        return _load_splits(name, only, config, streaming)
+    except (DatasetsError, RecursionError) as error:
+        reason = (str(error.__cause__ or error) or type(error).__name__).splitlines()[0][:300]
+        raise ValueError(f"a dataset must be readable, got {name!r} ({reason}); mend it.") from error
+
+
+def _load_splits(name: str, only: str, config: str | None, streaming: bool) -> Mapping[str, Dataset | IterableDataset]:
+    path = Path(name)
+    loaded: Any
+    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+        loaded = load_from_disk(name)
+    elif path.is_file():
+        if path.suffix not in _FILES:
+            raise ValueError(f"a dataset's file must end in {', '.join(_FILES)}, got {name!r}; convert it.")
+        loaded = load_dataset(_FILES[path.suffix], data_files={only: name}, streaming=streaming)
+    else:
+        loaded = load_dataset(name, name=config, streaming=streaming)
+    return loaded if isinstance(loaded, DatasetDict | IterableDatasetDict) else {only: loaded}
+
+
+def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
+    """The rows of a split.
+
+    Raises:
+        ValueError: there is no such split.
+    """
+    if split not in splits:
+        raise ValueError(f"the dataset must have the split {split!r}, got {', '.join(map(repr, splits))}; {remedy}.")
+    return splits[split]
+
+
+def evaluation_starts(
+    interaction: Interaction[Any],
+    episodes: int | None = None,
+    first: int = 0,
+    dataset: str | None = None,
+    split: str = "test",
+) -> list[Start[Any]]:
+    """One start for each task of an evaluation, the same for every policy.
+
+    Args:
+        interaction: what is played.
+        episodes: how many tasks; 256 of the task's own, or the rest of the dataset, if `None`.
+        first: the first task's place.
+        dataset: whose rows are the tasks, as in `load_splits`, or a set of problems, as in `load_problems`; held-out
+            tasks of the Interaction's own if `None`.
+        split: of the dataset; a set of problems is one split.
+
+    Raises:
+        ValueError: there are not so many tasks, or they do not fit.
+    """
+    if dataset is None:
+        rows = interaction.tasks("held_out", 256 if episodes is None else episodes, first)
+        return [Start(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
+    if is_problem_set(dataset):
+        found = load_problems(dataset).rows
+    else:
+        found = require_split(load_splits(dataset, only=split), split, "name one of these with --split")
+    interaction.require_columns(found.column_names)
+    last = len(found) if episodes is None else first + episodes
+    if not first < last <= len(found):
+        raise ValueError(
+            f"the dataset must have the tasks that are played, got {len(found)} rows for {last - first} tasks from "
+            f"row {first}; ask for fewer."
+        )
+    chosen = enumerate(found.select(range(first, last)), start=first)
+    return [Start(task=row, seed=row["seed"] if interaction.seeded else _seed(n, row)) for n, row in chosen]
+
+
+def _seed(place: int, row: Mapping[str, Any]) -> int:
+    """Of a row without one: two policies are compared task by task, so another row must not have the same."""
+    return derive(place, json.dumps(row, sort_keys=True, default=str))

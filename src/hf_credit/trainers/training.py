@@ -1,0 +1,186 @@
+"""From a recipe to a trained policy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
+from trl import get_peft_config, get_quantization_config
+
+from hf_credit.data import load_problems
+from hf_credit.oracles import resolve
+from hf_credit.registry import importing_from_here
+from hf_credit.rollouts import Interaction
+from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
+from hf_credit.tasks.rows import load_splits, require_split
+from hf_credit.tasks.spec import TaskSpec
+from hf_credit.trainers.checkpoints import told_in_one_sentence
+from hf_credit.trainers.checks import ReportChecks
+from hf_credit.trainers.config import tasks_per_update
+from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
+from hf_credit.trainers.recording import RunRecorder
+
+
+def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
+    """Trains, and saves the policy, its task and the trainer's state in `output_dir`.
+
+    Args:
+        job: the recipe.
+        callbacks: told of the run, beside those that record it.
+
+    Raises:
+        ValueError: a setting is not possible, in one sentence.
+        OSError: the disk is full, or fails.
+    """
+    config = job.config()
+    rows = load_rows(job)
+    trainer = build_trainer(job, rows)
+    trainer.add_callback(ReportChecks())
+    trainer.add_callback(RunRecorder(config, {**_facts(job, trainer), **rows.facts}))
+    for shown in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(shown)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    trainer.train(resume_from_checkpoint=_resumption(job.args.resume_from_checkpoint))
+    with told_in_one_sentence(Path(job.args.output_dir)):
+        # As an internal call it does not push: that comes once, below, and what the Hub refuses is not the disk's.
+        trainer.save_model(job.args.output_dir, _internal_call=True)
+        trainer.save_state()
+    if job.args.push_to_hub:
+        trainer.push_to_hub(dataset_name=job.game.dataset_name)
+    # A process that leaves while the main one still saves would take the group's threads down with it.
+    trainer.accelerator.wait_for_everyone()
+    if hasattr(trainer, "end"):  # since transformers 5.18: closes trackers and the process group
+        trainer.end()
+
+
+def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
+    """The trainer of a job. The task, its rows and the method are checked before a model is loaded.
+
+    Args:
+        job: the recipe.
+        rows: what `load_rows` gave for it; loaded here if `None`.
+
+    Raises:
+        ValueError: something of the job is not possible, in one sentence.
+    """
+    game, args, model = job.game, job.args, job.model
+    spec = job.spec()
+    interaction = spec.build()
+    rows = rows or load_rows(job)
+    if args.process_index == 0:
+        _warn_of_another_showing(spec, str(model.model_name_or_path))
+    method = job.method()
+    credited: dict[str, Any] = {} if method is None else {"method": method.bound_to(interaction)}
+    if method is None and PRESETS[game.method].oracle:
+        with importing_from_here():
+            credited["oracle"] = interaction.check_oracle(resolve(game.described_oracle()))
+    tokenizer = AutoTokenizer.from_pretrained(
+        model.model_name_or_path,
+        revision=model.model_revision,
+        trust_remote_code=args.trust_remote_code,
+        padding_side="left",
+    )
+    args.model_init_kwargs = {
+        "revision": model.model_revision,
+        "trust_remote_code": args.trust_remote_code,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(args.model_init_kwargs or {}),
+    }
+    trainer: Any = load_named(trainer_of(game.method))(
+        model.model_name_or_path,
+        interaction,
+        args,
+        train_dataset=rows.train,
+        eval_dataset=rows.held_out,
+        processing_class=tokenizer,
+        quantization_config=get_quantization_config(model),
+        peft_config=get_peft_config(model),
+        **credited,
+    )
+    return trainer
+
+
+def _warn_of_another_showing(spec: TaskSpec, model: str) -> None:
+    try:
+        told = spec.shown_unlike(TaskSpec.load(model), model)
+    except (ValueError, OSError):
+        return  # training needs no note beside the model
+    if told is not None:
+        print(f"Warning: {told}", file=sys.stderr)
+
+
+def load_rows(job: Job) -> TaskRows:
+    """The task rows of a job, checked.
+
+    Raises:
+        ValueError: they do not fit the task, lack what it takes to score a reply, or overlap with an evaluation set.
+        OSError: they cannot be read.
+    """
+    game, args, spec = job.game, job.args, job.spec()
+    interaction = spec.build()
+    evaluated = args.eval_strategy != "no"
+    if evaluated and game.problem_sets and not game.evaluation_problem_sets:
+        raise ValueError(
+            "an evaluation during training draws its tasks from evaluation_problem_sets, got none; name a set, or set "
+            "eval_strategy to 'no'."
+        )
+    if game.problem_sets:
+        held_out_tasks = game.held_out_tasks if evaluated else 0
+        wanted = (game.problem_sets, game.evaluation_problem_sets)
+        rows = problem_rows(*wanted, game.on_overlap, game.on_missing, held_out_tasks)
+        interaction.require_columns(rows.train.column_names)
+        return rows if evaluated else replace(rows, held_out=None)
+    train, held_out = _dataset_rows(job, interaction)
+    kept_out = [load_problems(name, game.on_missing) for name in game.evaluation_problem_sets]
+    column = str(spec.options.get("column", "problem"))
+    return replace(without_evaluation(train, kept_out, game.on_overlap, column), held_out=held_out)
+
+
+def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
+    """Rows of a dataset, or of the task's own, to train on, and to evaluate on, `None` where nobody does."""
+    game, args = job.game, job.args
+    evaluated = args.eval_strategy != "no"
+    if game.dataset_name is None:
+        at_once = tasks_per_update(args)
+        size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
+        rows = interaction.tasks("train", size)
+        return rows, interaction.tasks("held_out", game.held_out_tasks) if evaluated else None
+    train = game.dataset_train_split
+    splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
+    wanted = [train, *([game.dataset_test_split] if evaluated else [])]
+    found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
+    for rows in found:
+        interaction.require_columns(rows.column_names)
+    return found[0], found[1] if evaluated else None
+
+
+def _facts(job: Job, trainer: Any) -> dict[str, Any]:
+    """What a report needs beside the settings; with several iterations an update plays part of a generation."""
+    args, parameters = job.args, list(trainer.model.parameters())
+    generations = args.gradient_accumulation_steps / (args.steps_per_generation * args.num_iterations)
+    return {
+        "method": job.game.method,
+        "processes": trainer.accelerator.num_processes,
+        "hardware": hardware(),
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trained_parameters": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        "instances_per_update": args.generation_batch_size * generations,
+        "generations_per_update": generations,
+    }
+
+
+def _resumption(value: str | bool | None) -> str | bool | None:
+    """A checkpoint's folder, or `True` for the latest in `output_dir`, which the command line gives as text."""
+    return {"true": True, "false": None}.get(str(value).lower(), value)
+
+
+def hardware() -> str:
+    """What the process computes on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"

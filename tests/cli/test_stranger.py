@@ -1,0 +1,310 @@
+"""A stranger's task and method, one file in a folder of theirs: everything that works with ours works with these."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hf_credit.tasks import TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
+
+FILE = '''
+from dataclasses import dataclass
+from typing import Any
+
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.collectors import Group
+from hf_credit.environments import Environment, State, Transition
+from hf_credit.environments.actions import last_action, plain_action
+from hf_credit.methods import Credit, Method
+from hf_credit.methods.base import spread
+from hf_credit.oracles import ValidSetOracle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heap(State):
+    stones: int
+    taken: int = 0
+
+
+class Nim(Environment):
+    """Take 1 or 2 stones a turn until exactly none is left; fewer turns are better."""
+
+    name, state_type, task_columns = "nim", Heap, ("stones",)
+
+    def __init__(self, most: int = 4):
+        self.most = most
+
+    instructions = "Take stones: <action>take 1</action> or <action>take 2</action>."
+
+    @property
+    def max_turns(self):
+        return self.most
+
+    def sample_task(self, seed):
+        return {"stones": 2 + seed % (self.most - 1)}
+
+    def initial_state(self, task, seed):
+        return Heap(seed=seed, stones=task["stones"])
+
+    def observe(self, state):
+        return f"stones {state.stones}"
+
+    def legal_actions(self, state):
+        few = ("take 1", "take 2")[: state.stones]
+        return few if state.status == "active" else ()
+
+    def step(self, state, action):
+        if state.status != "active":
+            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True)
+        word = plain_action(action)
+        if word not in self.legal_actions(state):
+            after = Heap(seed=state.seed, status="invalid", stones=state.stones, taken=state.taken)
+        else:
+            left = state.stones - int(word[-1])
+            after = Heap(
+                seed=state.seed, status="active" if left else "finished", stones=left, taken=state.taken + 1
+            )
+        return Transition(
+            state=after, observation=self.observe(after), reward=self.outcome(after), terminated=after.status != "active"
+        )
+
+    def outcome(self, state):
+        return 1.0 / state.taken if state.status == "finished" else 0.0
+
+    def metrics(self, state):
+        return {"success": float(state.status == "finished")}
+
+    def default_oracle(self):
+        return Greedy()
+
+
+class Greedy(ValidSetOracle):
+    name, environment_type = "greedy", Nim
+
+    def valid_actions(self, state):
+        return frozenset({f"take {min(state.stones, 2)}"}) if state.status == "active" else frozenset()
+
+
+def right(task, text):
+    return float(task["answer"] in text)
+
+
+def pair(answerer="solver"):
+    return Collaboration(
+        roles={"planner": "tell", answerer: "say"},
+        events=[Event("plan", role="planner"), Event("answer", role=answerer, after="plan")],
+        final="answer",
+        scorer=right,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best episode of a task is credited with what it beats the last update's mean by."""
+
+    scale: float
+
+    def __call__(self, collected, runner, memory):
+        outcomes = [episode.outcome for episode in collected.episodes]
+        everyone = runner.gather(outcomes)
+        mean = sum(everyone) / max(len(everyone), 1)
+        return Credit(decisions=spread(collected, [self.scale * (one - memory["mean"]) for one in outcomes]),
+                      memory={"mean": mean})
+
+
+def best(scale: float = 1.0, size: int = 2):
+    return Method(name="best", collector=Group(size=size), estimator=Best(scale=scale), memory={"mean": 0.0})
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stranger's folder, with a policy for their environment."""
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / "of_a_stranger.py").write_text(FILE)
+    small = ["--episodes", "64", "--hidden-size", "16", "--layers", "1", "--heads", "2", "--option", "most=3"]
+    words = [sys.executable, "-m", "hf_credit.cli", "init-policy", "of_a_stranger:Nim", "base", *small]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
+    values = {
+        "method": "of_a_stranger:best",
+        "method_options": {"scale": 2.0},
+        "environment": "of_a_stranger:Nim",
+        "environment_options": {"most": 3},
+        "history": "current",
+        "instructions": False,
+        "model_name_or_path": str(folder / "base"),
+        "output_dir": str(folder / "run"),
+        "temperature": 1.0,
+        "max_completion_length": 8,
+        "instances_per_update": 4,
+        "per_device_train_batch_size": 4,
+        "max_steps": 2,
+        "learning_rate": 1e-3,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        **changed,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """A run of two updates, trained from the command line in the stranger's folder."""
+    words = [sys.executable, "-m", "hf_credit.cli", "train", str(recipe(folder))]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_a_run_says_what_was_played_and_by_which_method(run: Path) -> None:
+    for saved in (run, run / "checkpoint-1"):
+        spec = TaskSpec.load(saved)
+        assert spec is not None
+        assert (spec.environment, spec.environment_options) == ("of_a_stranger:Nim", {"most": 3})
+        assert spec.method == {"name": "of_a_stranger:best", "options": {"scale": 2.0}}
+        assert (spec.history, spec.instructions, spec.sampling.max_new_tokens) == ("current", False, 8)
+
+
+def test_it_is_evaluated_and_diagnosed_without_naming_the_task(
+    run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    code, out, err = command("evaluate", "run", "--episodes", 4, "--trust-remote-code", "--json")
+    assert code == 0, err
+    assert "success" in json.loads(out)["metrics"]
+    few = ("--buckets", 2, "--candidates", 2, "--replays", 2, "--value-actions", 0, "--attempts", 0, "--episodes", 4)
+    code, out, err = command("diagnose", "run", *few, "--trust-remote-code", "--json")
+    assert code == 0, err
+
+
+def test_the_code_that_a_folder_names_is_not_run_unasked(
+    run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    for what in ("evaluate", "diagnose"):
+        code, _, err = command(what, "run", "--episodes", 2)
+        assert code == 1
+        assert "the files beside a policy cannot choose it, got 'of_a_stranger:Nim' from hf_credit_task.json" in err
+    code, _, err = command("evaluate", "run", "--episodes", 2, "--task", "of_a_stranger:Nim")
+    assert code == 0, err  # the user named it
+
+
+def test_it_resumes_and_refuses_another_game_and_another_method(
+    run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(run.parent)
+    shutil.copytree(run / "checkpoint-1", tmp_path / "again" / "checkpoint-1")
+    again = {"output_dir": str(tmp_path / "again"), "resume_from_checkpoint": str(tmp_path / "again" / "checkpoint-1")}
+    for changed, told in (
+        ({"environment_options": {"most": 4}}, "task.environment_options.most 4 in place of 3"),
+        ({"environment": "tic_tac_toe", "environment_options": {}}, "task.environment 'tic_tac_toe' in place of"),
+        ({"history": "append"}, "task.history 'append' in place of 'current'"),
+        ({"method_options": {"scale": 3.0}}, "method.estimator.scale 3.0 in place of 2.0"),
+    ):
+        code, _, err = command(
+            "train", recipe(tmp_path, model_name_or_path=str(run.parent / "base"), **again, **changed)
+        )
+        assert (code, told in err) == (1, True), err
+    code, _, err = command("train", recipe(tmp_path, model_name_or_path=str(run.parent / "base"), **again))
+    assert code == 0, err
+    whole, resumed = (
+        [json.loads(line) for line in (where / "metrics.jsonl").read_text().splitlines()]
+        for where in (run, tmp_path / "again")
+    )
+    assert resumed[0]["step"] == 2
+    assert resumed[0]["reward"] == whole[1]["reward"]
+
+
+def test_a_collaboration_of_a_stranger_is_trained_on_and_evaluated(
+    run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(run.parent)
+    (tmp_path / "rows.jsonl").write_text('{"problem": "stones 3", "answer": "2"}\n' * 8)
+    changed: dict[str, Any] = {
+        "environment": None,
+        "environment_options": None,
+        "history": None,
+        "instructions": None,
+        "collaboration": "of_a_stranger:pair",
+        "collaboration_options": {"answerer": "actor"},
+        "dataset_name": str(tmp_path / "rows.jsonl"),
+        "save_strategy": "no",
+        "max_steps": 1,
+        "model_name_or_path": str(run.parent / "base"),
+        "output_dir": str(tmp_path / "together"),
+    }
+    code, _, err = command("train", recipe(tmp_path, **changed))
+    assert code == 0, err
+    spec = TaskSpec.load(tmp_path / "together")
+    assert spec is not None
+    assert (spec.name, spec.options) == ("of_a_stranger:pair", {"answerer": "actor"})
+    rows = ("--dataset", tmp_path / "rows.jsonl", "--episodes", 4)
+    code, _, err = command("evaluate", tmp_path / "together", *rows, "--trust-remote-code")
+    assert code == 0, err
+
+
+def test_an_oracle_of_a_stranger_verifies(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(run.parent)
+    for method in ("verifiable_process", "outcome_reward"):
+        path = recipe(tmp_path, method=method, method_options=None, oracle="of_a_stranger:Greedy")
+        values = yaml.safe_load(path.read_text())
+        path.write_text(yaml.safe_dump({**values, "model_name_or_path": str(run.parent / "base")}))
+        trainer = build_trainer(read_job(["--config", str(path)]))
+        assert type(trainer.method.collector.oracle).__name__ == "Greedy"
+        saved = trainer.task_spec().method
+        assert saved["name"] == method
+        assert saved["options"]["oracle"]["name"] == "of_a_stranger:Greedy"
+
+
+def test_a_person_plays_it(folder: Path) -> None:
+    words = [sys.executable, "-m", "hf_credit.cli", "play", "of_a_stranger:Nim", "--seed", "0"]
+    done = subprocess.run(words, cwd=folder, input="?\ntake 2\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "the oracle accepts: take 2" in done.stdout
+    assert "finished: success 1" in done.stdout
+
+
+def test_what_a_package_brings_by_entry_points_is_listed_and_made(
+    folder: Path, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "of_a_stranger-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: of-a-stranger\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[hf_credit.environments]\nnim = of_a_stranger:Nim\n"
+        "[hf_credit.collaborations]\npair = of_a_stranger:pair\n"
+        "[hf_credit.oracles]\ngreedy = of_a_stranger:Greedy\n"
+        "[hf_credit.methods]\nbest = of_a_stranger:best\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(folder)
+    code, out, err = command("envs")
+    assert code == 0, err
+    assert all(word in out for word in ("nim", "most=4", "greedy", "pair", "answerer=solver"))
+    assert TaskSpec.of_name("nim").complete() == TaskSpec(environment="nim", environment_options={"most": 4})
+    assert TaskSpec.of_name("pair").build().max_replies == 2
+    from hf_credit import methods, oracles
+
+    assert methods.make("best", scale=3.0).spec() == {"name": "best", "options": {"scale": 3.0}}
+    assert oracles.spec(oracles.make("greedy")) == ("greedy", {})

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.collaborations import COLLABORATIONS, Collaboration
+from hf_credit.environments import ENVIRONMENTS
+from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
+
+OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())
+GAMES = st.builds(
+    TaskSpec,
+    environment=st.sampled_from(sorted(ENVIRONMENTS)),
+    environment_options=OPTIONS,
+    history=st.sampled_from(["append", "current"]),
+    instructions=st.booleans(),
+    max_turns=st.none() | st.integers(1, 99),
+    chat_template_kwargs=st.dictionaries(st.text(max_size=5), st.booleans()),
+    sampling=st.builds(Sampling, max_new_tokens=st.integers(1, 9999), temperature=st.floats(0, 2)),
+)
+
+TOGETHER = st.builds(TaskSpec, collaboration=st.sampled_from(sorted(COLLABORATIONS)), collaboration_options=OPTIONS)
+
+
+@given(GAMES | TOGETHER)
+def test_a_spec_survives_json(spec: TaskSpec) -> None:
+    assert TaskSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_saved_spec_is_found_beside_the_model(tmp_path: Path) -> None:
+    spec = TaskSpec(environment="sudoku", environment_options={"size": 4}, sampling=Sampling(top_k=3))
+    spec.save(tmp_path)
+    assert TaskSpec.load(tmp_path) == spec
+
+
+def test_a_model_without_a_spec_has_none(tmp_path: Path) -> None:
+    assert TaskSpec.load(tmp_path) is None
+
+
+def test_a_model_that_is_on_no_reachable_hub_has_no_spec() -> None:
+    assert TaskSpec.load("somebody/some-model") is None
+
+
+def test_a_spec_says_where_it_shows_a_task_otherwise_than_the_policy_knows() -> None:
+    known = TaskSpec(environment="sudoku", history="current", instructions=False)
+    assert known.shown_unlike(None, "runs/base") is None
+    assert TaskSpec(environment="tic_tac_toe", history="current", instructions=False).shown_unlike(known, "m") is None
+    assert TaskSpec(environment="sudoku").shown_unlike(known, "runs/base") == (
+        "the policy 'runs/base' was shown its task otherwise: history='append' where it knows 'current', "
+        "instructions=True where it knows False; leave these as they were, or expect replies that it was never taught."
+    )
+    thinking = TaskSpec(collaboration="relay", chat_template_kwargs={"enable_thinking": True})
+    assert "chat_template_kwargs={'enable_thinking': True}" in str(thinking.shown_unlike(known, "m"))
+    assert TaskSpec(collaboration="relay").shown_unlike(known, "m") is None
+
+
+def test_a_spec_becomes_the_game_it_describes() -> None:
+    spec = TaskSpec(
+        environment="sudoku",
+        environment_options={"size": 6, "blanks": 9},
+        history="current",
+        instructions=False,
+        max_turns=3,
+    )
+    game: Any = spec.build()
+    assert (game.environment.name, game.environment.size, game.environment.blanks) == ("sudoku", 6, 9)
+    assert (game.history, game.instructions, game.max_turns) == ("current", False, 3)
+
+
+def test_a_spec_becomes_the_collaboration_it_describes() -> None:
+    together = TaskSpec(collaboration="relay", collaboration_options={"size": 4}).build()
+    assert isinstance(together, Collaboration)
+    assert together.roles["actor"] == "answer mod 4"
+
+
+def test_a_task_is_found_by_its_name_whatever_it_is() -> None:
+    assert not ENVIRONMENTS.keys() & COLLABORATIONS.keys()
+    assert TaskSpec.of_name("sudoku", {"size": 4}) == TaskSpec(environment="sudoku", environment_options={"size": 4})
+    assert TaskSpec.of_name("relay", {"size": 4}) == TaskSpec(collaboration="relay", collaboration_options={"size": 4})
+    with pytest.raises(
+        ValueError,
+        match=r"of the environments minesweeper, .* collaborations graph, reasoner_actor, relay, or .* got 'go'",
+    ):
+        TaskSpec.of_name("go")
+
+
+def test_another_task_is_shown_and_sampled_alike_as_far_as_it_can_be() -> None:
+    sampling = Sampling(top_k=3)
+    game = TaskSpec(environment="sudoku", history="current", instructions=False, sampling=sampling)
+    assert game.on("relay", {}) == TaskSpec(collaboration="relay", sampling=sampling)
+    assert game.on("minesweeper", {"rows": 4}).history == "current"
+    assert game.with_options({"size": 4}).environment_options == {"size": 4}
+
+
+def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_is_asked_for() -> None:
+    assert TaskSpec(collaboration="relay").complete().options == {"size": 10}
+    named = {"domain": "math", "scorer": "operator:eq"}
+    assert TaskSpec.of_name("reasoner_actor", named).complete().options == {**named, "column": "problem"}
+    with pytest.raises(ValueError, match="'reasoner_actor' needs the options scorer, got domain; add them"):
+        TaskSpec.of_name("reasoner_actor", {"domain": "math"}).build()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"history": "append"}', "a task is an environment or a collaboration, got neither"),
+        ('{"environment": "sudoku", "collaboration": "relay"}', "got 'sudoku' and 'relay'; name one of them"),
+        ('{"environment": "sudoku", "collaboration_options": {"size": 4}}', "collaboration_options need a collab"),
+        ('{"collaboration": "relay", "environment_options": {"size": 4}}', "environment_options need an environment"),
+        ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns are of an env"),
+        ('{"environment": "sudoku", "colour": 1}', "got 'colour'"),
+        ('{"environment": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
+        ("{", "must be JSON"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / TASK_FILE).write_text(text)
+    with pytest.raises(ValueError, match=complaint):
+        TaskSpec.load(tmp_path)
+
+
+# Trust
+
+
+def test_what_lies_beside_a_policy_cannot_choose_what_is_imported(tmp_path: Path) -> None:
+    spec = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "operator:eq"})
+    spec.build()
+    spec.save(tmp_path)
+    found = TaskSpec.load(tmp_path)
+    assert found == spec
+    for untrusted in (found, found.with_options({"domain": "code"})):
+        with pytest.raises(ValueError, match="cannot choose it, got 'operator:eq' from"):
+            untrusted.build()
+    found.with_options({"scorer": "operator:ne"}).build()
+    dataclasses.replace(found, trusted=True).build()
+
+
+def test_it_may_name_the_scorers_of_this_library(tmp_path: Path) -> None:
+    for scorer in ("hf_credit.verifiers.math:score_task", "hf_credit.verifiers.code:score"):
+        assert scorer in OWN_CODE
+        TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": scorer}).save(tmp_path)
+        found = TaskSpec.load(tmp_path)
+        assert found is not None
+        found.build()
+
+
+def test_no_file_says_of_itself_that_it_is_trusted(tmp_path: Path) -> None:
+    values = TaskSpec(environment="sudoku").to_dict()
+    (tmp_path / TASK_FILE).write_text(json.dumps({**values, "trusted": True}))
+    with pytest.raises(ValueError, match="got 'trusted'; remove it"):
+        TaskSpec.load(tmp_path)
+
+
+def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_itself_alone(tmp_path: Path) -> None:
+    options = {"roles": {"a": ""}, "events": [{"name": "e", "role": "a"}], "final": "e"}
+    together = {**options, "scorer": OWN_CODE[0], "sanitise": "builtins:str"}
+    loop = [{"source": "e", "target": "e", "times": 1, "until": "builtins:bool"}]
+    for values, named in (
+        ({"environment": "os:system"}, "'os:system'"),
+        ({"collaboration": "os:system"}, "'os:system'"),
+        ({"collaboration": "graph", "collaboration_options": together}, "'builtins:str'"),
+        (
+            {"collaboration": "graph", "collaboration_options": {**together, "loops": loop}},
+            "'builtins:bool', 'builtins:",
+        ),
+    ):
+        (tmp_path / TASK_FILE).write_text(json.dumps(values))
+        found = TaskSpec.load(tmp_path)
+        assert found is not None
+        for one in (found, found.with_options({"scorer": OWN_CODE[0]}) if found.collaboration else found):
+            with pytest.raises(ValueError, match=f"cannot choose it, got {named}"):
+                one.build()
+    typed = found.with_options({"sanitise": "builtins:str", "loops": loop})
+    assert typed.build().max_replies == 2
+
+
+def test_a_method_that_a_file_names_needs_consent(tmp_path: Path) -> None:
+    spec = TaskSpec(environment="sudoku", method={"name": "os:system", "options": {"command": "true"}})
+    spec.save(tmp_path)
+    found = TaskSpec.load(tmp_path)
+    assert found is not None
+    for one in (found, found.on("tic_tac_toe", {})):
+        with pytest.raises(ValueError, match="cannot choose it, got 'os:system'"):
+            one.build_method()
+    own = TaskSpec(environment="sudoku", method={"name": "magrpo", "options": {"group_size": 3}})
+    method = dataclasses.replace(own, trusted=False).build_method()
+    assert method is not None
+    assert method.spec() == own.method
+
+
+# The folder that the program was started in
+
+
+def test_a_scorer_may_lie_in_the_current_folder_which_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_scorer.py").write_text("def score(task, text):\n    return float(text == task['answer'])\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "my_own_scorer:score"}).build()
+    assert task.scorer({"answer": "2"}, "2") == 1.0
+    assert sys.path == before
+
+
+def test_the_current_folder_hides_nothing_though_python_was_started_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, here = tmp_path / "installed", tmp_path / "here"
+    for folder, line in ((installed, "def score(task, text): return 1.0"), (here, "raise SystemExit('hidden')")):
+        folder.mkdir()
+        (folder / "scorer_of_both.py").write_text(line)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", ["", str(here), *sys.path, str(installed)])
+    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}).build()
+    assert task.scorer({}, "") == 1.0
