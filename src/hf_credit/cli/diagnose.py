@@ -199,6 +199,7 @@ def diagnose(
                     exact_floor=exact,
                     max_concurrent=batch_size,
                     device=device,
+                    trust_remote_code=trust_remote_code,
                     on_replies=bar.advance,
                 )
                 bar.finish()
@@ -242,6 +243,7 @@ def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Me
         ValueError: there is no such method, it refuses an option, or it is not clear whose option it is.
     """
     from hf_credit import methods
+    from hf_credit.registry import importing_from_here
 
     if options and len(names or ()) != 1:
         raise ValueError(
@@ -249,7 +251,8 @@ def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Me
             "is of."
         )
     chosen = parse_options(options)
-    return {name: methods.make(name, **chosen) for name in names or ()}
+    with importing_from_here():
+        return {name: methods.make(name, **chosen) for name in names or ()}
 
 
 def _print_training_json(found: list[TrainingDiagnosis]) -> None:
