@@ -59,5 +59,5 @@ def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
     with pytest.raises(ValueError, match=r"exact values need draws from the whole vocabulary, got temperature 0"):
         diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
-    with pytest.raises(ValueError, match="an oracle judges a game, got one for the collaboration 'relay'"):
+    with pytest.raises(ValueError, match="an oracle judges the actions of an environment, got one for 'relay'"):
         diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))
