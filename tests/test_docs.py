@@ -241,7 +241,7 @@ def test_every_command_line_parses(document: str, monkeypatch: pytest.MonkeyPatc
             words = [word for word in (context.params["named"], context.params["config"], *context.args) if word]
             read_job(["--config", *words, *ON_A_PROCESSOR])
         elif name := context.params.get("environment") or context.params.get("task"):
-            TaskSpec.of_name(name, parse_options(context.params["option"])).interaction()
+            TaskSpec.of_name(name, parse_options(context.params["option"])).build()
 
 
 def test_every_trainer_of_the_readme_is_there_or_said_not_to_be() -> None:

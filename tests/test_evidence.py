@@ -39,7 +39,6 @@ def tiny(experiment: ModuleType, **changed: object) -> object:
                 "per_device_train_batch_size": 8,
                 "max_steps": 2,
                 "learning_rate": 1e-3,
-                "value_rollouts": 1,
             },
             "columns": ("return_first", "return_second"),
             "simulations": (4,),

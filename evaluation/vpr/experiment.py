@@ -10,12 +10,12 @@ from typing import Any
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
-# The arm of each method, under the paper's names. All arms of a game and seed start from the same weights and play
+# The method of each arm, under the paper's names. All arms of a game and seed start from the same weights and play
 # the same number of training episodes on the same tasks.
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    "OR": {"process_reward": "outcome"},
-    "MC-PR": {"process_reward": "rollout_value"},
-    "VPR": {"process_reward": "oracle"},
+METHODS: Mapping[str, str] = {
+    "OR": "outcome_reward",
+    "MC-PR": "mc_process_reward",
+    "VPR": "verifiable_process",
 }
 BASE = "Base"
 
@@ -32,6 +32,7 @@ class Game:
         held_out_options: its options in evaluation, where they differ.
         policy: how the starting policy is built; its seed is replaced by the run's.
         training: settings of `VerifiableProcessConfig` beside those of `run.py`.
+        value_rollouts: of MC-PR, from each state.
         columns: the columns of Table 1, by the names of the environment's metrics.
         simulations: strengths of MCTS for the ablation of the oracle; none for no ablation.
     """
@@ -41,6 +42,7 @@ class Game:
     held_out_options: Mapping[str, Any] | None = None
     policy: MicroConfig
     training: Mapping[str, Any]
+    value_rollouts: int = 4
     columns: tuple[str, ...]
     simulations: tuple[int, ...] = ()
 
@@ -101,7 +103,6 @@ _TRAINING = {
     "per_device_train_batch_size": 64,
     "max_steps": 40,
     "learning_rate": 1e-3,
-    "value_rollouts": 4,
 }
 
 EXPERIMENT = Experiment(

@@ -25,7 +25,6 @@ from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
 from running import in_parallel, prepare_process, require_same_settings, write_whole
 
-from hf_credit import oracles
 from hf_credit.evaluation.runs import versions
 
 # What is kept of the training log, one value an update.
@@ -99,16 +98,15 @@ def run_cell(game: Game, arm: str, seed: int, held_out_episodes: int, work: Path
 def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
     """The starting policy of a game and seed, shared by all arms."""
     from hf_credit.environments.tasks import task_seed
-    from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import init_policy
+    from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import Start
 
     setup, config = game.setup(), dataclasses.replace(game.policy, seed=seed)
-    interaction = setup.interaction()
-    oracle = default_oracle(interaction.environment)
-    assert oracle is not None
+    interaction = setup.build()
+    player = interaction.scripted_player(config.quality)
+    assert player is not None
     starts = [Start[Any](task={}, seed=task_seed("train", index)) for index in range(config.episodes)]
-    init_policy(interaction, oracle, starts, folder, config)
+    init_scripted_policy(interaction, player, starts, folder, config)
     setup.save(folder)
     return {}
 
@@ -117,19 +115,19 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
     """Trains from the starting policy; the training log and what the arm cost."""
     from transformers import AutoTokenizer, PrinterCallback
 
-    from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer
-    from hf_credit.environments.tasks import tasks
+    from hf_credit import CreditTrainer, VerifiableProcessConfig, methods
 
     setup, simulations = game.setup(), ablation_simulations(arm)
-    method = METHODS["VPR" if simulations is not None else arm]
+    name = METHODS["VPR" if simulations is not None else arm]
+    options: dict[str, Any] = {"rollouts": game.value_rollouts} if name == "mc_process_reward" else {}
+    if simulations is not None:
+        options["oracle"] = {"name": "mcts", "options": {"simulations": simulations, "solve": False}}
     base = work / "policies" / f"{game.name}-{BASE}-{seed}"
-    environment = setup.interaction().environment
+    interaction = setup.build()
     args = VerifiableProcessConfig(
         **{
             "output_dir": str(folder),
             "seed": seed,
-            "history": setup.history,
-            "instructions": setup.instructions,
             "temperature": setup.sampling.temperature,
             "top_p": setup.sampling.top_p,
             "top_k": setup.sampling.top_k,
@@ -143,17 +141,16 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
             "logging_steps": 1,
             "disable_tqdm": True,
             **game.training,
-            **method,
         }
     )
     episodes = args.max_steps * args.generation_batch_size
     first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
-    trainer = VerifiableProcessTrainer(
+    trainer = CreditTrainer(
         str(base),
-        environment,
+        interaction,
         args,
-        train_dataset=tasks(environment, "train", size=episodes, start=first, lazy=True),
-        oracle=None if simulations is None else oracles.make("mcts", simulations=simulations, solve=False),
+        train_dataset=interaction.tasks("train", episodes, first),
+        method=methods.make(name, **options),
         processing_class=AutoTokenizer.from_pretrained(base, padding_side="left"),
     )
     trainer.remove_callback(PrinterCallback)
@@ -166,7 +163,7 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
         "episodes": episodes,
         "tokens": {
             "training": sum(entry["tokens/generated"] for entry in log),
-            "value_rollouts": sum(entry.get("tokens/value_rollouts", 0) for entry in log),
+            "value_rollouts": sum(entry.get("tokens/continuations", 0) for entry in log),
         },
     }
 

@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit.collaborations.relay import relay, relay_tasks
-from hf_credit.critics.saved import saved_critic
+from hf_credit.critics.readings import context_readings, joint_histories
+from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import Chat, Engine, Start
 
@@ -22,7 +23,7 @@ def mappo_run(tmp_path_factory, relay_policy):
     from .conftest import relay_recipe
 
     folder = tmp_path_factory.mktemp("mappo")
-    recipe = relay_recipe(relay_policy, folder / "run", estimator="critic", max_steps=1)
+    recipe = relay_recipe(relay_policy, folder / "run", method="mappo", max_steps=1)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     with pytest.raises(SystemExit) as ended:
         main(["train", str(folder / "recipe.yaml")])
@@ -34,6 +35,13 @@ def mappo_run(tmp_path_factory, relay_policy):
     return folder / "run"
 
 
+def said(critic, episodes):
+    """What a critic says before each decision of each episode."""
+    own = [joint_histories(episode) for episode in episodes]
+    told = iter(critic(context_readings([history for histories in own for history in histories])))
+    return [[next(told)[0] for _ in histories] for histories in own]
+
+
 def loaded(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
@@ -42,9 +50,8 @@ def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
     policy, tokenizer = loaded(mappo_run)
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     episodes = engine.run([Start(task=row) for row in relay_tasks("held_out", 3, 4)])
-    critic = saved_critic(mappo_run, policy, tokenizer, "cpu")
-    assert critic is not None
-    values = critic(episodes)
+    assert has_critic(mappo_run)
+    values = said(SavedCritic(mappo_run, policy, tokenizer, device="cpu"), episodes)
     assert [len(own) for own in values] == [2, 2, 2]
 
     # The same by hand: the saved backbone on everything said so far, and the saved head at its last token.
@@ -63,15 +70,10 @@ def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
     assert len({value for own in values for value in own}) > 1
 
 
-def test_a_folder_without_a_critic_of_contexts_has_none(mappo_run, relay_policy, tmp_path) -> None:
-    policy, tokenizer = loaded(relay_policy)
-    assert saved_critic(relay_policy, policy, tokenizer) is None
-    assert saved_critic("someone/something", policy, tokenizer) is None
-    assisted = tmp_path / "assisted"  # a critic that reads messages says nothing of contexts
-    shutil.copytree(mappo_run, assisted)
-    settings = yaml.safe_load((assisted / "config.yaml").read_text())
-    (assisted / "config.yaml").write_text(yaml.safe_dump({**settings, "estimator": "replay"}))
-    assert saved_critic(assisted, policy, tokenizer) is None
+def test_a_folder_without_a_critic_has_none(mappo_run, relay_policy) -> None:
+    assert not has_critic(relay_policy)
+    assert not has_critic("someone/something")
+    assert not has_critic(mappo_run, "judge")
 
 
 def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_path) -> None:
@@ -81,9 +83,9 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     weights = load_file(other / "critic" / "critic.safetensors")
     save_file({**weights, "head.weight": torch.zeros(1, 3)}, other / "critic" / "critic.safetensors")
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
-    critic = saved_critic(other, policy, tokenizer, "cpu")
+    critic = SavedCritic(other, policy, tokenizer, device="cpu")
     with pytest.raises(ValueError, match=r"a critic must be loaded from one of the same backbone, got .*head.weight"):
-        critic(engine.run([Start(task=row) for row in relay_tasks("held_out", 1, 4)]))
+        said(critic, engine.run([Start(task=row) for row in relay_tasks("held_out", 1, 4)]))
 
 
 def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy, tmp_path) -> None:
@@ -91,7 +93,6 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     from peft import LoraConfig, get_peft_model
 
     from hf_credit.critics.critic import Critic
-    from hf_credit.critics.readings import joint_histories
 
     base, tokenizer = loaded(relay_policy)
     config = LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "v_proj"])
@@ -111,6 +112,6 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
 
     again, _ = loaded(folder)  # as the command loads it: transformers with an adapter in it
-    values = saved_critic(folder, again, tokenizer, "cpu")(episodes)
+    values = said(SavedCritic(folder, again, tokenizer, device="cpu"), episodes)
     assert values == [pytest.approx(own, abs=1e-5) for own in expected]
     assert any(abs(value) > 1e-3 for own in values for value in own)

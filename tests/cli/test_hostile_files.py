@@ -43,9 +43,9 @@ def test_beside_a_policy(command: Callable[..., Any], tmp_path: Path, value: str
     "text",
     ["[1]", "1", '{"environment": 3}', '{"environment": "sudoku", "sampling": 3}', '{"environment_options": 3}'],
 )
-def test_a_setup_of_another_form(tmp_path: Path, text: str) -> None:
+def test_a_spec_of_another_form(tmp_path: Path, text: str) -> None:
     (tmp_path / TASK_FILE).write_text(text)
-    with pytest.raises(ValueError, match="setup must be a"):
+    with pytest.raises(ValueError, match="spec must be a"):
         TaskSpec.load(tmp_path)
 
 

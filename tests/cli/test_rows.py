@@ -114,10 +114,10 @@ def test_problem_sets_become_the_trainers_rows(reasoning: Callable[..., Path], t
     train, test = own(tmp_path / "train.jsonl", *"12345"), own(tmp_path / "test.jsonl", "6", "7", " 2")
     path = reasoning(problem_sets=[train], evaluation_problem_sets=[test], on_overlap="drop")
     job = read_job(["--config", str(path), "--eval_strategy", "steps", "--held_out_tasks", "2"])
-    trainer, setup = build_trainer(job)
+    trainer = build_trainer(job)
     assert list(trainer.train_dataset["problem"]) == list("1345")
     assert len(trainer.eval_dataset) == 2
-    assert setup.name == "reasoner_actor"
+    assert trainer.task_spec().name == "reasoner_actor"
     assert load_rows(job).facts["problems"]["overlap_dropped"] == {"own/test": 1}
 
 

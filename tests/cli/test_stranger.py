@@ -75,7 +75,10 @@ class Nim(Environment):
                 seed=state.seed, status="active" if left else "finished", stones=left, taken=state.taken + 1
             )
         return Transition(
-            state=after, observation=self.observe(after), reward=self.outcome(after), terminated=after.status != "active"
+            state=after,
+            observation=self.observe(after),
+            reward=self.outcome(after),
+            terminated=after.status != "active",
         )
 
     def outcome(self, state):

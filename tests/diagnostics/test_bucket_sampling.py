@@ -15,7 +15,6 @@ from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets, diagnostic_buckets
-from hf_credit.evaluation.results import held_out_starts
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, init_collaboration_policy, tokenizer_of
@@ -28,6 +27,7 @@ from hf_credit.rollouts import (
     Start,
     context_key,
 )
+from hf_credit.tasks.rows import held_out_starts
 
 SIZE = 4
 PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)

@@ -13,13 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_credit import make
 from hf_credit.environments.actions import tag
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.evaluation.results import (
-    EpisodeRecord,
-    EvalResults,
-    difference,
-    evaluate_policy,
-    held_out_starts,
-)
+from hf_credit.evaluation.play import evaluate_policy
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults, difference
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import (
@@ -33,6 +28,7 @@ from hf_credit.rollouts import (
     Start,
     Verdict,
 )
+from hf_credit.tasks.rows import held_out_starts
 
 
 def record(seed: int, success: float, **changed: object) -> EpisodeRecord:

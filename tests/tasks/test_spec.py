@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.collaborations import COLLABORATIONS, Collaboration
+from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
+from hf_credit.collaborations import make as make_together
+from hf_credit.collaborations.relay import relay
 from hf_credit.environments import ENVIRONMENTS
+from hf_credit.registry import remembers_its_call
+from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
 
 OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())
@@ -126,6 +130,112 @@ def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, complaint:
         TaskSpec.load(tmp_path)
 
 
+# What an Interaction says of itself
+
+
+def shouted(task: Any, text: str) -> float:
+    return float(text.isupper())
+
+
+def quiet(text: str) -> str:
+    return text.lower()
+
+
+def by_hand(scorer: Any = shouted, **changed: Any) -> Collaboration:
+    events = [Event("plan", role="a"), Event("answer", role="b", after="plan", sees=["plan"])]
+    loops = [Loop("answer", target="plan", times=2, until=str.isupper)]
+    return Collaboration(
+        **{"roles": {"a": "A", "b": "B"}, "events": events, "final": "answer", "scorer": scorer}
+        | {"loops": loops, "sanitise": quiet, **changed}
+    )
+
+
+INTERACTIONS: dict[str, Any] = {
+    **{name: lambda name=name: EnvironmentInteraction(make(name), "current", False, 3) for name in ENVIRONMENTS},
+    "relay": lambda: relay(4),
+    "made": lambda: make_together("reasoner_actor", domain="math", scorer="operator:eq"),
+    "by hand": by_hand,
+    "from a recipe": lambda: make_together("graph", **by_hand().spec()["collaboration_options"]),
+}
+
+
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_an_interaction_is_built_again_from_what_it_says_of_itself(name: str) -> None:
+    first: Any = INTERACTIONS[name]()
+    spec = TaskSpec.from_dict(json.loads(json.dumps(TaskSpec.of(first).to_dict())))
+    again: Any = spec.build()
+    assert again.spec() == first.spec() == first.facts()
+    assert type(again) is type(first)
+    assert (again.max_replies, list(again.roles)) == (first.max_replies, list(first.roles))
+    assert spec.complete() == spec
+
+
+def test_every_option_is_said_those_too_that_follow_from_others() -> None:
+    said = EnvironmentInteraction(make("sudoku", size=4)).spec()
+    assert said == {
+        "environment": "sudoku",
+        "environment_options": {"size": 4, "blanks": 8},
+        "history": "append",
+        "instructions": True,
+        "max_turns": None,
+    }
+
+
+def test_two_that_differ_say_so() -> None:
+    games = [EnvironmentInteraction(make("sudoku", size=4, blanks=blanks)).facts() for blanks in (4, 5)]
+    teams = [by_hand().facts(), by_hand(final="answer", loops=()).facts(), by_hand(scorer=max).facts()]
+    unnamed = [by_hand(scorer=lambda task, text: 1.0, scored=event).facts() for event in ("plan", "answer")]
+    told = [json.dumps(facts) for facts in (*games, *teams, *unnamed)]
+    assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"scorer": lambda task, text: 1.0}, "'<lambda>'"),
+        ({"sanitise": lambda text: text}, "'<lambda>'"),
+        ({"loops": [Loop("answer", "plan", 1, until=lambda text: True)]}, "'<lambda>'"),
+    ],
+)
+def test_what_nobody_can_import_is_not_described(changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"must be importable by name, got .*{named}.*define it at the top of a module"
+    ):
+        TaskSpec.of(by_hand(**changed))
+
+
+class Walk(Interaction[int]):
+    """An Interaction of somebody's own."""
+
+    def start(self, task: Any, seed: int) -> int:
+        return 0
+
+    def pending(self, state: int) -> tuple[Request, ...]:
+        return ()
+
+    def advance(self, state: int, replies: Any) -> int:
+        return state
+
+    def outcome(self, state: int) -> float:
+        return 0.0
+
+
+class SaysItself(Walk):
+    def spec(self) -> dict[str, Any]:
+        return {"collaboration": "relay", "collaboration_options": {"size": 4}}
+
+
+def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> None:
+    with pytest.raises(
+        ValueError, match="described by the factory that made it, got a Walk made by hand; make it with"
+    ):
+        Walk().spec()
+    assert list(Walk().facts()) == ["interaction"]
+    made = remembers_its_call("somewhere:walk")(lambda steps=3: Walk())(steps=2)
+    assert made.spec() == {"collaboration": "somewhere:walk", "collaboration_options": {"steps": 2}}
+    assert TaskSpec.of(SaysItself()).build().max_replies == 2
+
+
 # Trust
 
 
@@ -162,13 +272,14 @@ def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_i
     options = {"roles": {"a": ""}, "events": [{"name": "e", "role": "a"}], "final": "e"}
     together = {**options, "scorer": OWN_CODE[0], "sanitise": "builtins:str"}
     loop = [{"source": "e", "target": "e", "times": 1, "until": "builtins:bool"}]
+    looped = {**together, "loops": loop}
     for values, named in (
         ({"environment": "os:system"}, "'os:system'"),
         ({"collaboration": "os:system"}, "'os:system'"),
         ({"collaboration": "graph", "collaboration_options": together}, "'builtins:str'"),
         (
-            {"collaboration": "graph", "collaboration_options": {**together, "loops": loop}},
-            "'builtins:bool', 'builtins:",
+            {"collaboration": "graph", "collaboration_options": looped},
+            "'builtins:bool', 'builtins:str'",
         ),
     ):
         (tmp_path / TASK_FILE).write_text(json.dumps(values))

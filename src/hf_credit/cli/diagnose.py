@@ -247,8 +247,7 @@ def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Me
 
     if options and len(names or ()) != 1:
         raise ValueError(
-            f"--method-option needs one --method, got {', '.join(names or ()) or 'none'}; name the one that it "
-            "is of."
+            f"--method-option needs one --method, got {', '.join(names or ()) or 'none'}; name the one that it is of."
         )
     chosen = parse_options(options)
     with importing_from_here():

@@ -65,6 +65,16 @@ def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
     return splits[split]
 
 
+def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
+    """The starts of held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
+
+    Raises:
+        ValueError: there is no such task.
+    """
+    seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
+    return [Start(task={}, seed=seed) for seed in seeds]
+
+
 def evaluation_starts(
     interaction: Interaction[Any],
     episodes: int | None = None,
