@@ -73,9 +73,7 @@ class Chat:
             return self._encode(messages, self._render)
         return _join(thread.ids, self._encode(added, self._added_text))
 
-    def contexts(
-        self, asked: Sequence[tuple[Sequence[Message], Thread | None]]
-    ) -> list[tuple[int, ...] | Exception]:
+    def contexts(self, asked: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...] | Exception]:
         """`context` of many conversations, rendered and encoded in one go; equal ones once.
 
         Args:
