@@ -41,13 +41,36 @@ def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy,
     assert code == 0, err
     found = json.loads(out)
     assert [one["name"] for one in found] == [str(trained_run), str(trained_run / "checkpoint-1")]
-    assert [credit["estimator"] for credit in found[0]["events"][0]["credits"]] == [
-        "replay_loo",
-        "magrpo",
-        "verifiable_process",
-        "outcome_reward",
-    ]
+    credits = [credit["method"] for credit in found[0]["events"][0]["credits"]]
+    assert credits == ["verifiable_process", "replay_loo", "magrpo", "outcome_reward"]
     assert "Wrote" in err
+
+
+def test_the_credit_of_training_is_measured_by_a_method_that_is_named(command, relay_policy, tmp_path) -> None:
+    training = ("--protocol", "training", "--method", "magrpo", "--method-option", "group_size=3")
+    code, out, err = command("diagnose", relay_policy, *training, *SMALL, "--output", tmp_path)
+    assert code == 0, err
+    for word in ("Credit of training", "magrpo", "reasoner", "actor", "zeros"):
+        assert word in out
+    (found,) = json.loads((tmp_path / "training_credit.json").read_text(encoding="utf-8"))
+    assert found["about"]["method"] == {"name": "magrpo", "options": {"group_size": 3}}
+    assert found["events"][0]["credited"] == 6 * 3 * 2
+    assert found["events"][0]["measured"] == 4
+    exact = (*training, *SMALL, "--output", tmp_path, "--exact", 0.01, "--max-new-tokens", 2, "--json")
+    code, out, err = command("diagnose", relay_policy, *exact)
+    assert code == 0, err
+    assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
+
+
+def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot_says_so(
+    command, relay_policy, tmp_path
+) -> None:
+    named = ("--method", "mc_process_reward", "--attempts", 0, "--json")
+    code, out, err = command("diagnose", relay_policy, *SMALL, *named, "--output", tmp_path)
+    assert code == 0, err
+    (found,) = json.loads(out)
+    assert {credit["method"] for credit in found["events"][0]["credits"]} == {"replay_loo", "magrpo", "outcome_reward"}
+    assert "which only its own collector plays" in found["not_measured"]["mc_process_reward"]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +79,16 @@ def test_policies_stand_side_by_side_as_json(command, trained_run, micro_policy,
         (("--event", "critic", *SMALL), "an event of a diagnosis must come up in the episodes, got critic"),
         (("--beside", "{model}"), "policies must be different"),
         (("--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
-        (("--oracle", "sudoku_constraints"), "an oracle judges a game"),
+        (("--oracle", "sudoku_constraints"), "an oracle judges the actions of an environment"),
         (("--exact", "0.1", "--top-k", 3), "exact values need draws from the whole vocabulary"),
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "exact values need max_new_tokens >= 1"),
-        (("--history", "current"), "history, instructions and max_turns are of a game"),
+        (("--history", "current"), "history, instructions and max_turns are of an environment"),
         (("--temperature", "-1"), "sampling needs"),
+        (("--protocol", "luck"), "a protocol must be one of buckets, training, got 'luck'"),
+        (("--protocol", "training", *SMALL), "the credit of training is that of a method, got none"),
+        (("--method", "luck"), "got 'luck'"),
+        (("--method-option", "group_size=3"), "--method-option needs one --method, got none"),
+        (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle judges the replies of buckets"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hf_credit.cli.diagnosing import Tasks, diagnose_model, replies_at_most
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.saved import Tasks, diagnose_model, replies_at_most
 from hf_credit.oracles import make as make_oracle
 from hf_credit.tasks.spec import TaskSpec
 
@@ -43,9 +43,9 @@ def test_exact_values_stand_beside_the_estimates(relay_policy) -> None:
 def test_a_game_s_policy_is_judged_by_the_game_s_oracle(trained_run) -> None:
     found = diagnose_model(str(trained_run), TaskSpec.load(trained_run), PLAN, tasks=TASKS, device="cpu")
     assert [credit.method for credit in found.events[0].credits] == [
+        "verifiable_process",
         "replay_loo",
         "magrpo",
-        "verifiable_process",
         "outcome_reward",
     ]
     assert found.events[0].influence is None
@@ -59,5 +59,5 @@ def test_what_cannot_be_diagnosed_is_refused(relay_policy, trained_run) -> None:
     greedy = replace(relay, sampling=replace(relay.sampling, temperature=0))
     with pytest.raises(ValueError, match=r"exact values need draws from the whole vocabulary, got temperature 0"):
         diagnose_model(str(relay_policy), greedy, PLAN, exact_floor=0.1)
-    with pytest.raises(ValueError, match="an oracle judges a game, got one for the collaboration 'relay'"):
+    with pytest.raises(ValueError, match="an oracle judges the actions of an environment, got one for 'relay'"):
         diagnose_model(str(relay_policy), relay, PLAN, oracle=make_oracle("sudoku_constraints"))

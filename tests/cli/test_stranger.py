@@ -199,6 +199,11 @@ def test_it_is_evaluated_and_diagnosed_without_naming_the_task(
     few = ("--buckets", 2, "--candidates", 2, "--replays", 2, "--value-actions", 0, "--attempts", 0, "--episodes", 4)
     code, out, err = command("diagnose", "run", *few, "--trust-remote-code", "--json")
     assert code == 0, err
+    assert "of_a_stranger:best" in json.loads(out)[0]["about"]["methods"]
+    few = ("--buckets", 2, "--replays", 1, "--value-actions", 1, "--episodes", 4, "--protocol", "training")
+    code, out, err = command("diagnose", "run", *few, "--trust-remote-code", "--json")
+    assert code == 0, err
+    assert [one["method"] for one in json.loads(out)] == ["of_a_stranger:best"]
 
 
 def test_the_code_that_a_folder_names_is_not_run_unasked(

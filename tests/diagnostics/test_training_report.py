@@ -27,7 +27,7 @@ def found() -> TrainingDiagnosis:
 def test_a_folder_holds_the_table_and_the_numbers(found, tmp_path) -> None:
     path = write_training_credit([found], tmp_path / "deep")
     text = path.read_text(encoding="utf-8")
-    assert "| runs/p | magrpo | plan | 3 | 3 | 1 [" in text
+    assert "| runs/p | magrpo | plan | 3 of 3 | 1 [" in text
     assert text.count("```") == 2  # no setting can end its block
     (values,) = json.loads((tmp_path / "deep" / "training_credit.json").read_text(encoding="utf-8"))
     assert values == json.loads(json.dumps(training_numbers([found])[0], allow_nan=False))
@@ -40,4 +40,4 @@ def test_the_table_has_a_row_for_each_event(found) -> None:
     header, rows = training_table([found])
     assert len(header) == len(rows[0]) == len(rows[1])
     assert [row[2] for row in rows] == ["plan", "act"]
-    assert rows[1][5] == "- (fewer than two candidates to compare)"
+    assert rows[1][4] == "- (fewer than two candidates to compare)"

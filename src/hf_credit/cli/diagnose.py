@@ -137,16 +137,16 @@ def diagnose(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
-    from hf_credit.cli.diagnosing import (
+    from hf_credit.diagnostics.bucket_sampling import BucketPlan
+    from hf_credit.diagnostics.diagnosis import mean_with_interval
+    from hf_credit.diagnostics.diagnosis_report import write_diagnosis
+    from hf_credit.diagnostics.saved import (
         Tasks,
         diagnose_model,
         diagnose_model_training,
         replies_at_most,
         training_replies_at_most,
     )
-    from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.diagnosis import mean_with_interval
-    from hf_credit.diagnostics.diagnosis_report import write_diagnosis
     from hf_credit.diagnostics.training_report import write_training_credit
     from hf_credit.evaluation.plots import require_matplotlib
 
@@ -199,6 +199,7 @@ def diagnose(
                     exact_floor=exact,
                     max_concurrent=batch_size,
                     device=device,
+                    trust_remote_code=trust_remote_code,
                     on_replies=bar.advance,
                 )
                 bar.finish()
@@ -242,13 +243,15 @@ def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Me
         ValueError: there is no such method, it refuses an option, or it is not clear whose option it is.
     """
     from hf_credit import methods
+    from hf_credit.registry import importing_from_here
 
     if options and len(names or ()) != 1:
         raise ValueError(
             f"--method-option needs one --method, got {', '.join(names or ()) or 'none'}; name the one that it is of."
         )
     chosen = parse_options(options)
-    return {name: methods.make(name, **chosen) for name in names or ()}
+    with importing_from_here():
+        return {name: methods.make(name, **chosen) for name in names or ()}
 
 
 def _print_training_json(found: list[TrainingDiagnosis]) -> None:

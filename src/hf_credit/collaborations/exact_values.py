@@ -207,7 +207,7 @@ def _next_token(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tens
 def _texts(chat: Chat, sequences: list[dict[tuple[int, ...], float]]) -> list[dict[str, float]]:
     """The same probabilities by text."""
     distinct = list(dict.fromkeys(ids for replies in sequences for ids in replies))
-    text_of = dict(zip(distinct, chat.texts(distinct), strict=True))
+    text_of = dict(zip(distinct, chat.texts(distinct) if distinct else [], strict=True))
     by_text: list[dict[str, float]] = []
     for replies in sequences:
         texts: dict[str, float] = {}

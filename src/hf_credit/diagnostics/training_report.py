@@ -19,7 +19,8 @@ _LEGEND = """\
   mean at their contexts, over one pool; measured by replays that credit had no part in, or by enumeration.
 - Squared error: the mean of (credit - worth)^2. Credit that was divided by a standard deviation has another unit, and
   a worth that was estimated adds the noise of its replays.
-- Zeros: the share of credits that are 0. Within-context variance: of the credits at one context.
+- Measured: of how many decisions with credit. Zeros: the share of credits that are 0. Variance: of the credits at one
+  context, a mean over contexts.
 - Intervals are 95% bootstrap intervals over task instances; they say nothing about other training runs."""
 
 
@@ -56,8 +57,7 @@ def training_numbers(found: Sequence[TrainingDiagnosis]) -> list[dict[str, Any]]
 
 def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[list[str]]]:
     """Header and rows."""
-    header = ["policy", "method", "event", "credited", "measured", "fidelity", "squared error", "zeros"]
-    header += ["within-context variance"]
+    header = ["policy", "method", "event", "measured", "fidelity", "squared error", "zeros", "variance"]
     return header, [[one.name, one.method, *_cells(event)] for one in found for event in one.events]
 
 
@@ -65,8 +65,7 @@ def _cells(event: TrainingCredit) -> list[str]:
     fidelity = shown(event.fidelity)
     return [
         event.event,
-        str(event.credited),
-        str(event.measured),
+        f"{event.measured} of {event.credited}",
         fidelity if event.status == FidelityStatus.OK else f"{fidelity} ({event.status})",
         shown(event.squared_error),
         f"{event.zeros:.3g}",

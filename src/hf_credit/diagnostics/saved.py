@@ -1,4 +1,4 @@
-"""A saved policy, loaded for a diagnosis."""
+"""A saved policy, loaded and diagnosed."""
 
 from __future__ import annotations
 
@@ -39,40 +39,27 @@ def diagnose_model(
     setup: TaskSpec,
     plan: BucketPlan,
     *,
-    name: str | None = None,
-    tasks: Tasks | None = None,
     methods: Mapping[str, Method] | None = None,
     attempts: int = 0,
     credit_replays: int = 1,
-    exact_floor: float | None = None,
     oracle: Oracle[Any] | None = None,
-    max_concurrent: int = 256,
-    device: str | None = None,
-    trust_remote_code: bool = False,
-    on_replies: Callable[[int], None] | None = None,
+    **loading: Any,
 ) -> Diagnosis:
     """`diagnose_policy` of a saved policy.
 
     Args:
         model: a folder or an id on the Hub.
-        setup: the task, how it is shown and how replies are drawn.
+        setup: the task, how it is shown and how replies are drawn, and the method that the policy was trained with.
         plan: of the buckets.
-        name: of the policy; the model if `None`.
-        tasks: of the evaluation split.
         methods, attempts, credit_replays: as in `diagnose_policy`.
-        exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
         oracle: judges the actions of a game; the game's own if `None`.
-        max_concurrent: episodes under way at once.
-        device, trust_remote_code: as in `load_policy`.
-        on_replies: told after each round how many replies it brought.
+        **loading: as for `load_subject`.
 
     Raises:
         ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
     """
     oracle = setup.build().check_oracle(oracle)
-    subject, starts = _subject(
-        model, setup, plan, tasks, name, exact_floor, max_concurrent, device, trust_remote_code, on_replies
-    )
+    subject, starts = load_subject(model, setup, plan, **loading)
     return diagnose_policy(
         subject,
         starts,
@@ -85,66 +72,70 @@ def diagnose_model(
 
 
 def diagnose_model_training(
+    model: str, setup: TaskSpec, plan: BucketPlan, *, methods: Mapping[str, Method] | None = None, **loading: Any
+) -> list[TrainingDiagnosis]:
+    """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
+    subject, starts = load_subject(model, setup, plan, **loading)
+    return diagnose_training(subject, starts, plan, methods)
+
+
+def load_subject(
     model: str,
     setup: TaskSpec,
     plan: BucketPlan,
     *,
     name: str | None = None,
     tasks: Tasks | None = None,
-    methods: Mapping[str, Method] | None = None,
     exact_floor: float | None = None,
     max_concurrent: int = 256,
     device: str | None = None,
     trust_remote_code: bool = False,
     on_replies: Callable[[int], None] | None = None,
-) -> list[TrainingDiagnosis]:
-    """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
-    subject, starts = _subject(
-        model, setup, plan, tasks, name, exact_floor, max_concurrent, device, trust_remote_code, on_replies
-    )
-    return diagnose_training(subject, starts, plan, methods)
-
-
-def _subject(
-    model: str,
-    setup: TaskSpec,
-    plan: BucketPlan,
-    tasks: Tasks | None,
-    name: str | None,
-    exact_floor: float | None,
-    max_concurrent: int,
-    device: str | None,
-    trust_remote_code: bool,
-    on_replies: Callable[[int], None] | None,
 ) -> tuple[Subject, list[Start[Any]]]:
+    """A saved policy, and the tasks that it is diagnosed on.
+
+    Args:
+        model, setup: as in `diagnose_model`.
+        plan: whose seed is set, for samplers that honour none of their own.
+        name: of the policy; the model if `None`.
+        tasks: of the evaluation split.
+        exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
+        max_concurrent: episodes under way at once.
+        device, trust_remote_code: as in `load_policy`.
+        on_replies: told after each round how many replies it brought.
+
+    Raises:
+        ValueError: as `diagnose_model`.
+    """
     tasks = tasks or Tasks()
     interaction = setup.build()
+    trained = setup.build_method()
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
     network, tokenizer, generate = load_sampler(model, setup.sampling, device, trust_remote_code)
     chat = Chat(tokenizer, setup.chat_template_kwargs)
-    room = room_for_context(network, setup.sampling.max_new_tokens)
+    sampling = setup.sampling
+    room = room_for_context(network, sampling.max_new_tokens)
 
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
         samplers = counted(draws, on_replies)
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     set_seed(plan.seed)
-    sampling = setup.sampling
-    method = setup.build_method()
-    critics: dict[str, Any] = {
-        name: SavedCritic(model, network, tokenizer, name, model=setup.critic_model, max_tokens=room, device=device)
-        for name in (method.critics if method is not None else ("critic",))
-        if has_critic(model, name)
-    }
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
-    return Subject(
+    subject = Subject(
         name=name or model,
         engine=engine(generate),
         greedy=engine(_greedy(network, tokenizer, sampling, generate)),
-        trained=method.bound_to(interaction) if method is not None else None,
-        critics=critics,
+        trained=trained,
+        critics={
+            critic: SavedCritic(
+                model, network, tokenizer, critic, model=setup.critic_model, max_tokens=room, device=device
+            )
+            for critic in ("critic", *(trained.critics if trained else ()))
+            if has_critic(model, critic)
+        },
         enumeration=None
         if exact_floor is None
         else Enumeration(
@@ -154,7 +145,26 @@ def _subject(
             floor=exact_floor,
         ),
         about={**about, "exact_floor": exact_floor},
-    ), starts
+    )
+    return subject, starts
+
+
+def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -> int:
+    """How many replies a diagnosis takes at most, for a bar.
+
+    Args:
+        episodes: how many tasks.
+        most: replies of an episode.
+        plan, attempts: as in `diagnose_policy`.
+    """
+    replayed = (plan.candidates + plan.value_actions) * plan.replays * most
+    played = episodes * most * (1 + attempts + bool(attempts))
+    return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
+
+
+def training_replies_at_most(plan: BucketPlan, most: int) -> int:
+    """How many replies the replays of a diagnosis of training take at most, beside what the method itself plays."""
+    return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)
 
 
 def _greedy(
@@ -182,15 +192,3 @@ def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
             f"{sampling.temperature}, top_p {sampling.top_p} and top_k {sampling.top_k}; set --temperature above 0, "
             "--top-p 1 and --top-k 0, or leave --exact out."
         )
-
-
-def replies_at_most(episodes: int, most: int, plan: BucketPlan, attempts: int) -> int:
-    """How many replies a diagnosis takes at most, for a bar."""
-    replayed = (plan.candidates + plan.value_actions) * plan.replays * most
-    played = episodes * most * (1 + attempts + bool(attempts))
-    return played + plan.buckets * (plan.draws + plan.value_actions + replayed)
-
-
-def training_replies_at_most(plan: BucketPlan, most: int) -> int:
-    """How many replies the replays of a diagnosis of training take at most, beside what the method itself plays."""
-    return plan.buckets * (plan.value_actions + (1 + plan.value_actions) * plan.replays * most)
