@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from datasets import DatasetDict
 
-from hf_credit import ReplayLOOTrainer, VerifiableProcessTrainer
-from hf_credit.collaborations.relay import relay_tasks
+from hf_credit import CreditConfig, CreditTrainer, ReplayLOOTrainer, VerifiableProcessTrainer, methods
+from hf_credit.collaborations import Collaboration, Event
+from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
-from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer
 
@@ -162,3 +163,61 @@ def test_no_file_of_a_run_or_of_its_report_holds_a_secret(
     files = {"config.yaml", "run.json", "training_args.bin", "checkpoint-1/training_args.bin", "report/report.md"}
     assert files <= written.keys()
     assert [name for name, content in written.items() if b"hf_secret" in content] == []
+
+
+# What Python trains
+
+
+def on_a_processor(output: Path, **changed: Any) -> CreditConfig:
+    small: dict[str, Any] = {"per_device_train_batch_size": 4, "max_completion_length": 12, "max_steps": 1}
+    quiet: dict[str, Any] = {
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
+    return CreditConfig(output_dir=str(output), use_cpu=True, **small, **quiet, **changed)
+
+
+def test_what_python_trains_the_command_line_evaluates(
+    relay_policy: Path, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    args = on_a_processor(tmp_path, temperature=0.5, top_k=3)
+    method = methods.make("magrpo", group_size=2)
+    trainer = CreditTrainer(str(relay_policy), relay(4), args, relay_tasks(rows=8, size=4), method=method)
+    trainer.save_model()
+    spec = TaskSpec.load(tmp_path)
+    assert spec is not None
+    assert (spec.name, spec.options, spec.method) == ("relay", {"size": 4}, method.spec())
+    assert spec.sampling == Sampling(max_new_tokens=12, temperature=0.5, top_p=1.0, top_k=3)
+    code, _, err = command("evaluate", tmp_path, "--episodes", 2)
+    assert code == 0, err
+
+
+def test_what_nobody_can_build_again_is_saved_without_its_task_and_with_a_warning(
+    relay_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    team = Collaboration(
+        roles={"reasoner": "tell"},
+        events=[Event("plan", role="reasoner")],
+        final="plan",
+        scorer=lambda task, text: 1.0,
+    )
+    args = on_a_processor(tmp_path)
+    trainer = CreditTrainer(str(relay_policy), team, args, relay_tasks(rows=8, size=4), method="magrpo")
+    trainer.save_model()
+    assert not (tmp_path / TASK_FILE).exists()
+    assert "must be importable by name, got" in caplog.text
+    assert "define it at the top of a module" in caplog.text
+
+
+def test_a_resumed_run_refuses_another_collaboration(
+    together: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    first = together(save_strategy="steps", save_steps=1)
+    assert command("train", first).code == 0
+    code, _, err = command(
+        "train", together(collaboration_options={"size": 5}, resume_from_checkpoint=True, save_strategy="steps")
+    )
+    assert code == 1
+    assert "task.collaboration_options.size 5 in place of 4" in err

@@ -363,8 +363,11 @@ class AnyDigit:
         ({"max_steps": 3}, "max_steps 3 in place of 2"),
         ({"tasks": 24}, "tasks 24 in place of 16"),
         ({"seed": 1}, "seed 1 in place of 42"),
-        ({"blanks": 5}, r"environment \{'name': 'sudoku', 'size': 4, 'blanks': 5\} in place of"),
-        ({"trainer_kwargs": {"oracle": AnyDigit()}}, r"oracle \{'name': 'AnyDigit'\} in place of"),
+        ({"blanks": 5}, r"task\.environment_options\.blanks 5 in place of 4"),
+        (
+            {"trainer_kwargs": {"oracle": AnyDigit()}},
+            r"method\.collector\.oracle\.is '.*AnyDigit' in place of '.*SudokuConstraintsOracle'",
+        ),
         ({"trainer_kwargs": {"peft_config": LoraConfig(r=4)}}, r"adapter \[\{'r': 4, 'lora_alpha': 8\}\] in place of"),
         ({"learning_rate": 0.1, "seed": 1}, "learning_rate 0.1 in place of 0.001, .*seed 1 in place of 42"),
         ({"sync_ref_model": True, "beta": 0.1}, "sync_ref_model=False only, got True"),
