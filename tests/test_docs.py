@@ -27,8 +27,8 @@ from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
 from hf_credit.tasks.spec import Sampling, TaskSpec
-from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.checkpoints import flaw
+from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import GameArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent

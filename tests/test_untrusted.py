@@ -82,7 +82,11 @@ def test_what_is_packed_is_unpacked_as_far_as_the_limit(tmp_path: Path) -> None:
         read_text(path, 1000)
 
 
-@pytest.mark.parametrize("content", [b"\xff", gzip.compress(b"[1]")[:-4], b"no gzip", gzip.compress(b"a" * 99)[:20]])
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff", gzip.compress(b"[1]")[:-4], b"no gzip", gzip.compress(b"a" * 99)[:20]],
+    ids=["no text", "cut end", "no gzip", "cut middle"],
+)
 def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / ("rows.json" if content == b"\xff" else "rows.json.gz")
     path.write_bytes(content)
