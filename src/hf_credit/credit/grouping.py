@@ -27,7 +27,8 @@ def group_spread(
     squares = full_mean(values.double(), groups) ** 2
     _, group, size = torch.unique(groups, return_inverse=True, return_counts=True)
     sums = squares.new_zeros(len(size)).index_add_(0, group, squares)
-    return (sums / (size - correction).clamp(min=1))[group].sqrt()
+    variance: Tensor = (sums / (size - correction).clamp(min=1))[group]
+    return variance.sqrt()
 
 
 def group_scaled(

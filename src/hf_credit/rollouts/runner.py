@@ -46,9 +46,13 @@ class Runner(Protocol):
 
     interaction: Interaction[Any]
     chat: Chat
-    update: int
-    process: int
     failures: FailureLog
+
+    @property
+    def update(self) -> int: ...
+
+    @property
+    def process(self) -> int: ...
 
     def play(
         self,
