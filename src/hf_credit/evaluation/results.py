@@ -109,7 +109,7 @@ class EvalResults:
 
         An episode that ended in an error has no metrics of its own: it counts in `endings/error` and `reward`, not
         in rates such as `success`. The oracle's share is the mean of the episodes' own shares. A single value has no
-        interval: its ends are NaN.
+        interval: its ends are NaN. The interval of a share ends at 0 and 1, beyond which no share lies.
 
         Args:
             confidence, resamples: as in `hf_credit.evaluation.statistics.mean_interval`.
@@ -120,10 +120,11 @@ class EvalResults:
         """
         names = {name for record in self.records for name in record.values()}
         known = [name for name in LABELS if name in names]
-        return {
+        found = {
             name: _interval(list(self.values(name).values()), confidence, resamples)
             for name in [*known, *sorted(names - set(known))]
         }
+        return {name: _share(interval) if name in SHARES else interval for name, interval in found.items()}
 
     def to_json(self) -> str:
         """The results as JSON; `from_json` gives back equal results."""
@@ -177,6 +178,12 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
     first, second = a.values(name), b.values(name)
     both = sorted(first.keys() & second.keys())
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
+
+
+def _share(interval: Interval) -> Interval:
+    """The same, cut to [0, 1]; Student's interval of few values may reach beyond."""
+    low, high = (min(max(end, 0.0), 1.0) if not math.isnan(end) else end for end in (interval.low, interval.high))
+    return dataclasses.replace(interval, low=low, high=high)
 
 
 def _interval(values: list[float], confidence: float, resamples: int) -> Interval:

@@ -1,14 +1,21 @@
-"""A page to try the metric on: its inputs as JSON, its own examples, and the card. The same file in every folder."""
+"""A page to try a metric on: its inputs as JSON, its own examples, and the card.
+
+    python hub_assets/metrics/app.py hub_assets/metrics/influence
+
+One file for all metrics: a folder that is published as a Space gets a copy, which serves the folder it lies in.
+"""
 
 import importlib.util
 import json
 import math
+import sys
 from pathlib import Path
 
 import evaluate
 import gradio as gr
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
+FOLDER = FOLDER if FOLDER.is_dir() else FOLDER.parent
 _MOST_CHARACTERS = 200_000
 
 
