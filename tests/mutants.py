@@ -42,6 +42,7 @@ class Mutant(NamedTuple):
 _BASE, _SHARED = "src/hf_credit/trainers/base.py", "src/hf_credit/trainers/shared_prefix.py"
 _TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_role_adapters.py::"
 _TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
+_TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
 MUTANTS = [
     Mutant(
@@ -155,6 +156,65 @@ MUTANTS = [
         "min(map(len, samples)) < FEW",
         "min(map(len, samples)) < 2",
         ["tests/evaluation/test_statistics.py::test_95_of_100_intervals_of_a_few_seeds_hold_the_true_mean[5-normal]"],
+    ),
+    Mutant(
+        "failed episodes credited by values of rollouts",
+        "src/hf_credit/collectors/continuations.py",
+        "        None\n        if episode.ending == Ending.ERROR\n        else ",
+        "        ",
+        [_TEST_VPR + "test_an_episode_that_failed_has_no_monte_carlo_reward"],
+    ),
+    Mutant(
+        "one context an event",
+        "src/hf_credit/collectors/contexts.py",
+        "visited.setdefault((decision.event, decision.context_ids), (episode, turn))",
+        "visited.setdefault((decision.event, ()), (episode, turn))",
+        ["tests/collectors/test_contexts.py::test_each_context_is_drawn_once_however_many_there_are_of_its_event"],
+    ),
+    Mutant(
+        "the same context drawn in every update",
+        "src/hf_credit/rollouts/runner.py",
+        "stream(self.seed, head, self.update, self.process, *rest)",
+        "stream(self.seed, head, self.process, *rest)",
+        ["tests/collectors/test_contexts.py::test_each_update_and_each_instance_draws_contexts_of_its_own"],
+    ),
+    Mutant(
+        "instances share random numbers",
+        "src/hf_credit/collectors/base.py",
+        'runner.stream("instance", place)',
+        'runner.stream("instance")',
+        ["tests/trainers/test_replay_loo.py::test_alternatives_can_be_continued_with_the_same_random_numbers"],
+    ),
+    Mutant(
+        "copies of an alternative share random numbers",
+        "src/hf_credit/rollouts/engine.py",
+        'again = ("again", self.again) if self.again else ()',
+        "again = ()",
+        [
+            "tests/rollouts/test_engine.py::"
+            "test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_their_own"
+        ],
+    ),
+    Mutant(
+        "no lower clip of returns",
+        "src/hf_credit/rollouts/buckets.py",
+        "outcome = max(-return_clip, min(return_clip, episode.outcome))",
+        "outcome = min(return_clip, episode.outcome)",
+        ["tests/methods/test_replay_loo.py::test_each_return_is_clipped_before_it_is_averaged"],
+    ),
+    Mutant(
+        "leaves averaged as if all branches split alike",
+        "src/hf_credit/rollouts/buckets.py",
+        "mean_outcome=_value([(path, outcome) for path, outcome, _ in leaves[node]])",
+        "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
+        ["tests/rollouts/test_buckets.py::test_a_way_that_splits_more_often_weighs_no_more"],
+    ),
+    Mutant(
+        "samples for comparison counted as trained",
+        "src/hf_credit/collectors/base.py",
+        "for sample in self.samples if sample.trained)",
+        "for sample in self.samples)",
+        ["tests/collectors/test_base.py::test_only_trained_samples_are_credited"],
     ),
 ]
 

@@ -29,3 +29,15 @@ def test_decisions_and_episodes_are_values():
         decision((3,)).reward = 1.0
     with pytest.raises(dataclasses.FrozenInstanceError):
         Episode(decisions=(), outcome=0, ending=Ending.ERROR).outcome = 1
+
+
+def test_decisions_of_different_events_in_one_state_are_one_step():
+    state, later = object(), object()
+    made = [("a", state), ("b", state), ("a", later), ("a", later), ("b", state)]
+    decisions = tuple(
+        Decision(role=role, state=where, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
+        for role, where in made
+    )
+    steps = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED).steps
+    assert [[decision.role for decision in step] for step in steps] == [["a", "b"], ["a"], ["a"], ["b"]]
+    assert tuple(decision for step in steps for decision in step) == decisions

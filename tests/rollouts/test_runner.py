@@ -48,9 +48,18 @@ def test_what_is_played_is_in_the_ledger(runner: LocalRunner) -> None:
 
 
 def test_one_failure_is_data_and_failure_of_all_is_raised(runner: LocalRunner) -> None:
-    assert len(runner.play([Start(task={"name": name}) for name in ("a", "broken")])) == 2
+    runner.play([])
     with pytest.raises(EveryEpisodeFailedError, match="got 2 of 2 that ended as errors, the first with RuntimeError"):
         runner.play([Start(task={"name": "broken"})] * 2)
+    assert len(runner.play([Start(task={"name": name}) for name in ("a", "broken")])) == 2
+
+
+def test_a_later_round_of_an_update_may_fail_as_a_whole(runner: LocalRunner) -> None:
+    runner.play([Start(task={"name": "a"})])
+    assert len(runner.play([Start(task={"name": "broken"})])) == 1
+    runner.update = 2
+    with pytest.raises(EveryEpisodeFailedError):
+        runner.play([Start(task={"name": "broken"})])
 
 
 def test_draws_differ_by_purpose_and_update_and_are_the_same_again(runner: LocalRunner) -> None:

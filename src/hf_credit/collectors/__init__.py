@@ -3,6 +3,7 @@
 from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, Tree
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
+from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
 from hf_credit.collectors.verified import Verified
 
 __all__ = [
@@ -10,10 +11,14 @@ __all__ = [
     "Collector",
     "Continuations",
     "Group",
+    "RandomForks",
     "Sample",
     "Single",
     "Tree",
+    "UncertainForks",
     "Verified",
     "VisitedContexts",
     "continuation_values",
+    "fork",
+    "tree_numbers",
 ]

@@ -214,7 +214,8 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
     written = []
     last = {decision.event: (place, decision) for place, decision in enumerate(before)}
     for place, decision in enumerate(decisions, start=len(before)):
-        continues, said = None, ()
+        continues: int | None = None
+        said: tuple[int, ...] = ()
         if decision.event in last:
             earlier, one = last[decision.event]
             said = one.context_ids + one.action_ids

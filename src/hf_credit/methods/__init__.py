@@ -13,12 +13,23 @@ from hf_credit.registry import find as find_named
 __all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "find", "known", "make"]
 
 METHODS = {
+    "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
+    "all_turns_baseline": "hf_credit.methods.turn_baselines:all_turns_baseline",
+    "carl": "hf_credit.methods.carl:carl",
+    "gigpo": "hf_credit.methods.gigpo:gigpo",
+    "grpo": "hf_credit.methods.grpo:grpo",
     "magrpo": "hf_credit.methods.magrpo:magrpo",
     "mappo": "hf_credit.methods.mappo:mappo",
     "mc_process_reward": "hf_credit.methods.verifiable_process:mc_process_reward",
+    "mt_grpo": "hf_credit.methods.mt_grpo:mt_grpo",
     "outcome_reward": "hf_credit.methods.verifiable_process:outcome_reward",
+    "reinforce_plus_plus": "hf_credit.methods.reinforce_plus_plus:reinforce_plus_plus",
     "replay_loo": "hf_credit.methods.replay_loo:replay_loo",
+    "rloo": "hf_credit.methods.rloo:rloo",
+    "tree_grpo": "hf_credit.methods.tree_grpo:tree_grpo",
+    "turn_credit": "hf_credit.methods.turn_credit:turn_credit",
     "verifiable_process": "hf_credit.methods.verifiable_process:verifiable_process",
+    "vineppo": "hf_credit.methods.vineppo:vineppo",
 }
 
 

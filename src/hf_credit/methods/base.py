@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
+from torch import Tensor
+
 from hf_credit import oracles
 from hf_credit.collectors import Collected, Collector, Single
 from hf_credit.oracles import Oracle
 from hf_credit.registry import described, plain
-from hf_credit.rollouts import Interaction
+from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.runner import Reading, Runner
 
 DecisionCredit = float | Sequence[float] | None
@@ -162,10 +165,25 @@ def spread(collected: Collected, per_episode: Sequence[float | None]) -> list[li
         collected: of this process.
         per_episode: one entry for each trained sample.
     """
+    return average(
+        collected,
+        [[value] * len(episode.decisions) for episode, value in zip(collected.episodes, per_episode, strict=True)],
+    )
+
+
+def average(collected: Collected, per_decision: Sequence[Sequence[float | None]]) -> list[list[DecisionCredit]]:
+    """Credit by the place of the decision, laid out as `Credit.decisions`.
+
+    A decision that several episodes share, because they split after it, gets the mean of theirs, in the first of them.
+
+    Args:
+        collected: of this process.
+        per_decision: for each trained sample, one entry for each decision; `None` counts in no mean.
+    """
     found: dict[str, list[float]] = {}
-    for episode, value in zip(collected.episodes, per_episode, strict=True):
-        if value is not None:
-            for decision in episode.decisions:
+    for episode, values in zip(collected.episodes, per_decision, strict=True):
+        for decision, value in zip(episode.decisions, values, strict=True):
+            if value is not None:
                 found.setdefault(decision.id, []).append(value)
     return place(collected, {name: sum(values) / len(values) for name, values in found.items()})
 
@@ -186,6 +204,46 @@ def place(collected: Collected, by_decision: Mapping[str, DecisionCredit]) -> li
             given.add(decision.id)
         placed.append(own)
     return placed
+
+
+def sound(collected: Collected) -> list[int]:
+    """The places of the trained samples whose episodes did not end in an error, which alone are compared."""
+    return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
+
+
+def everywhere(items: Sequence[Any], runner: Runner) -> tuple[list[Any], slice]:
+    """The items of all processes, and where those of this one are among them.
+
+    Args:
+        items: of this process; there may be none.
+        runner: gathers.
+    """
+    of_processes = runner.gather([list(items)])
+    before = sum(map(len, of_processes[: runner.process]))
+    return [item for own in of_processes for item in own], slice(before, before + len(items))
+
+
+def outcomes_of(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Outcome and instance of some of the trained samples, for the functions of `hf_credit.credit`.
+
+    Args:
+        collected: of this process.
+        rows: the places of the samples, such as `sound` gives them.
+    """
+    outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
+    return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
+
+
+def at_rows(collected: Collected, rows: Sequence[int], values: Tensor) -> list[Any]:
+    """One entry for each trained sample: the value of those that have one, `None` for the others.
+
+    Args:
+        collected: of this process.
+        rows: the places of the samples that have one.
+        values: theirs; a row each where there are several.
+    """
+    given = dict(zip(rows, values.tolist(), strict=True))
+    return [given.get(row) for row in range(len(collected.episodes))]
 
 
 def numbered(runner: Runner, collected: Collected) -> list[int]:

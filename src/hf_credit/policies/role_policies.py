@@ -103,7 +103,7 @@ def load_role_policies(
         )
     if model is None:
         model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
-    base = model
+    base: Any = model
     if isinstance(model, str | Path):
         base = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
     policies = PeftModel.from_pretrained(base, str(found[0]), adapter_name=found[0].name)

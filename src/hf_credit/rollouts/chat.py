@@ -11,10 +11,11 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts.interaction import Message
-from hf_credit.rollouts.special_tokens import SpecialTokens
+from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 
 # Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
 _REPLY = "\ue000reply\ue001"
+_ANY_REPLY = ({"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,54 @@ class Chat:
             return self._encode(messages, self._render)
         return _join(thread.ids, self._encode(added, self._added_text))
 
+    def contexts(self, asked: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...] | Exception]:
+        """`context` of many conversations, rendered and encoded in one go; equal ones once.
+
+        Args:
+            asked: messages and thread of each.
+
+        Returns:
+            For each its token ids, or what the template or the tokenizer raised.
+        """
+        try:
+            return list(self._contexts(asked))
+        except Exception:
+            return [self._context_or_error(*one) for one in asked]
+
+    def _context_or_error(self, messages: Sequence[Message], thread: Thread | None) -> tuple[int, ...] | Exception:
+        try:
+            return self.context(messages, thread)
+        except Exception as error:
+            return error
+
+    def _contexts(self, asked: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...]]:
+        conversations: list[list[Message]] = []
+        taken_out: list[Hidden | None] = []
+        places: dict[Any, int] = {}
+        found: list[tuple[tuple[int, ...] | None, int]] = []  # what is continued, and the place of the conversation
+        for messages, thread in asked:
+            added = _continuation(messages, thread)
+            shown, hidden = self._special.hide(messages if added is None else added)
+            conversation = shown if added is None else [*_ANY_REPLY, *shown]
+            key = tuple(tuple(message.items()) for message in conversation) if hidden is None else len(conversations)
+            place = places.setdefault(key, len(conversations))
+            if place == len(conversations):
+                conversations.append(conversation)
+                taken_out.append(hidden)
+            found.append((None if thread is None or added is None else thread.ids, place))
+        if not conversations:
+            return []
+        texts = [str(text) for text in self._rendered(conversations)]
+        for prefix, place in found:
+            if prefix is not None and _REPLY in texts[place]:
+                texts[place] = texts[place].partition(_REPLY)[2]
+        plain = iter(self._special.many([t for t, out in zip(texts, taken_out, strict=True) if out is None]))
+        ids = [
+            tuple(next(plain) if hidden is None else hidden.encode(text))
+            for text, hidden in zip(texts, taken_out, strict=True)
+        ]
+        return [ids[place] if prefix is None else _join(prefix, ids[place]) for prefix, place in found]
+
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
         """The text of each reply, without special tokens."""
         return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
@@ -86,14 +135,17 @@ class Chat:
         return tuple(self._special.ids(text) if hidden is None else hidden.encode(text))
 
     def _render(self, messages: Sequence[Message]) -> str:
-        text = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=True, **self.template_kwargs
+        return str(self._rendered(list(messages)))
+
+    def _rendered(self, conversations: Any) -> Any:
+        """The text of a conversation, or of each of a list of them."""
+        return self.tokenizer.apply_chat_template(
+            conversations, tokenize=False, add_generation_prompt=True, **self.template_kwargs
         )
-        return str(text)
 
     def _added_text(self, added: Sequence[Message]) -> str:
         """What the template puts behind a reply when `added` follows it, the end of the turn included."""
-        text = self._render([{"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY}, *added])
+        text = self._render([*_ANY_REPLY, *added])
         _, found, rest = text.partition(_REPLY)
         if not found:
             raise ValueError(

@@ -274,7 +274,7 @@ class Engine(Generic[S]):
     def _round(self, live: list[_Walk[S]]) -> None:
         """Every live walk makes one step."""
         asked = [(walk, request) for walk in live for request in walk.requests]
-        contexts = [self._context(walk, request) for walk, request in asked]
+        contexts = self._contexts(asked)
         for (walk, _), context in zip(asked, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
                 with self._errors_end(walk):
@@ -321,13 +321,18 @@ class Engine(Generic[S]):
                 replies[place] = reply
         return [reply for reply in replies if reply is not None]
 
-    def _context(self, walk: _Walk[S], request: Request) -> tuple[int, ...]:
-        """The tokens of a request; messages that the template refuses end the walk as an error."""
-        if request.event in walk.contexts:
-            return walk.contexts.pop(request.event)
-        with self._errors_end(walk):
-            return self.chat.context(request.messages, walk.threads.get(request.event))
-        return ()
+    def _contexts(self, asked: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
+        """The tokens of each request; messages that the template refuses end their walk as an error."""
+        contexts = [walk.contexts.pop(request.event, None) for walk, request in asked]
+        missing = [place for place, context in enumerate(contexts) if context is None]
+        wanted = [(asked[place][1].messages, asked[place][0].threads.get(asked[place][1].event)) for place in missing]
+        for place, found in zip(missing, self.chat.contexts(wanted), strict=True):
+            if isinstance(found, Exception):
+                with self._errors_end(asked[place][0]):
+                    raise found
+            else:
+                contexts[place] = found
+        return [context or () for context in contexts]
 
     def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
         with self._errors_end(walk, step):

@@ -107,6 +107,18 @@ class Episode:
         return self.decisions[self.inherited :]
 
     @property
+    def steps(self) -> tuple[tuple[Decision, ...], ...]:
+        """The decisions that were made at once, from one state, in their order."""
+        found: list[list[Decision]] = []
+        for decision in self.decisions:
+            at_once = bool(found) and found[-1][0].state is decision.state
+            if at_once and all(decision.event != other.event for other in found[-1]):
+                found[-1].append(decision)
+            else:
+                found.append([decision])
+        return tuple(tuple(step) for step in found)
+
+    @property
     def generated_tokens(self) -> int:
         """How many tokens the model produced in this episode and in no earlier one of the same start."""
         return sum(len(decision.action_ids) for decision in self.own_decisions)

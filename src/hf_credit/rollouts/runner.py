@@ -11,7 +11,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Episode
-from hf_credit.rollouts.failures import FailureLog, refuse_total_failure
+from hf_credit.rollouts.failures import EveryEpisodeFailedError, FailureLog, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 
@@ -64,7 +64,8 @@ class Runner(Protocol):
             template_kwargs: settings of the chat template in place of the run's own.
 
         Raises:
-            EveryEpisodeFailedError: every episode of all processes ended as an error.
+            EveryEpisodeFailedError: every episode of all processes ended as an error, and none of this update has come
+                to an end before.
         """
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
@@ -119,6 +120,7 @@ class LocalRunner:
         self.frozen = frozen
         self.update = 1
         self.process = 0
+        self._played_in = 0
         self.ledger = Ledger()
         self.metrics: dict[str, list[float]] = {}
 
@@ -133,7 +135,12 @@ class LocalRunner:
             raise ValueError(f"a runner must have an engine to play the {policy} policy, got none; pass it one.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes)
-        refuse_total_failure(episodes, what="that a method asks for")
+        try:
+            refuse_total_failure(episodes, what="that a method asks for")
+            self._played_in = self.update if episodes else self._played_in
+        except EveryEpisodeFailedError:
+            if self._played_in != self.update:  # a later round may be one episode, and its failure is data
+                raise
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:

@@ -37,7 +37,8 @@ class SpecialTokens:
         self._special = frozenset(name for name in special if name)
         self._names = self._special | {name for name in structure if name in skeleton}
         unknown = {tokenizer.unk_token_id}  # ordinary text has it too, where the tokenizer lacks a character
-        self._ids = frozenset(tokenizer.convert_tokens_to_ids(sorted(self._names))) - unknown
+        ids: Any = tokenizer.convert_tokens_to_ids(sorted(self._names))
+        self._ids = frozenset(ids) - unknown
         self._pattern = _any_of(self._names)
         # Such tokens are looked for in the text as it is normalised: in lower case, say.
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
@@ -73,6 +74,11 @@ class SpecialTokens:
     def ids(self, text: str) -> list[int]:
         """The token ids of a text that a template made: its special tokens are special."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def many(self, texts: Sequence[str]) -> list[list[int]]:
+        """`ids` of each text."""
+        found = self._tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+        return [list(ids) for ids in found]
 
     def letters(self, name: str) -> list[int]:
         """The token ids of a special token's text.

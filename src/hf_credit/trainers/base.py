@@ -232,7 +232,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             loss = super().compute_loss(model, part)
         finally:
             found, self._metrics[mode] = self._metrics[mode], logged
-        if self._entropy_bonus_enabled:
+        if self._entropy_bonus_enabled and self._entropies is not None:
             # TRL gives the mean entropy of each pass one share of the step; it is to be the mean over all its tokens.
             steps, share = 1, 1.0
             if mode == "train":

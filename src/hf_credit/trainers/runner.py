@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, Start
-from hf_credit.rollouts.failures import refuse_total_failure
+from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.runner import Policy, Reading
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class TrainerRunner:
         self.chat = engine.chat
         self.interaction: Interaction[Any] = engine.interaction
         self.failures = engine.failures
+        self._played_in = 0
 
     @property
     def update(self) -> int:
@@ -55,7 +56,12 @@ class TrainerRunner:
             self.trainer.ranks.finish()
         if self.trainer.model.training:
             self.trainer.spend(Ledger.of(episodes))
-            refuse_total_failure(episodes, self.trainer.ranks.gather)
+            try:
+                refuse_total_failure(episodes, self.trainer.ranks.gather)
+                self._played_in = self.update
+            except EveryEpisodeFailedError:
+                if self._played_in != self.update:  # a later round may be one episode, and its failure is data
+                    raise
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:

@@ -1,0 +1,185 @@
+"""Episodes, and then others from states that they went through, chosen round by round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hf_credit.collectors.base import Collected, Group, Sample, Single, TaskRow
+from hf_credit.rollouts import Decision, Ending, Start, replay_from
+from hf_credit.rollouts.runner import Runner
+
+FORK = "fork"
+
+
+def fork(origins: Sequence[tuple[Sample, int]], seeds: Sequence[int], runner: Runner) -> list[Sample]:
+    """Episodes that go their own way from before a recorded decision.
+
+    Each holds the decisions before it as well, which it shares with the episode it comes from, and its `source` is
+    the decision it stands beside.
+
+    Args:
+        origins: a sample and the index of one of its decisions, for each; there may be none.
+        seeds: of the randomness ahead of each.
+        runner: plays.
+    """
+    starts: list[Start[Any]] = [
+        replay_from(runner.interaction, runner.chat, sample.episode, index, seed=seed)
+        for (sample, index), seed in zip(origins, seeds, strict=True)
+    ]
+    forks = []
+    for played in runner.play(starts):
+        sample, index = origins[played.start]
+        before = sample.episode.decisions[:index]
+        episode = replace(played, decisions=(*before, *played.decisions), inherited=index, start=sample.instance)
+        source = sample.episode.decisions[index].id
+        forks.append(Sample(episode=episode, instance=sample.instance, kind=FORK, source=source))
+    return forks
+
+
+def tree_numbers(collected: Collected) -> list[int]:
+    """The tree of each trained sample: one for each episode that was played from the start, and its forks'.
+
+    Forks come behind the episodes that they are of.
+    """
+    of_decision: dict[str, int] = {}
+    numbers = []
+    for place, sample in enumerate(collected.trained):
+        number = of_decision.get(sample.source, place)
+        numbers.append(number)
+        for decision in sample.episode.decisions:
+            of_decision.setdefault(decision.id, number)
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomForks:
+    """Several trees for each task row: an episode each, expanded at random (Tree-GRPO, arXiv:2509.21240).
+
+    In each round, `expansions` of the decisions that a tree holds are drawn, and an episode goes another way from
+    before each of them. An instance so plays trees * (1 + rounds * expansions) episodes, less where a tree has too few
+    decisions, of which those that fork cost only what comes after the fork.
+
+    Args:
+        trees: for each task row, at least 1.
+        expansions: of each tree in each round, at least 1.
+        rounds: at least 1.
+
+    Raises:
+        ValueError: a number is below 1.
+    """
+
+    trees: int = 2
+    expansions: int = 2
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("trees", "expansions", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}; raise it.")
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, runner, memory)
+        for number in range(self.rounds):
+            drawn: list[tuple[Sample, int]] = []
+            of_tree: dict[int, list[tuple[Sample, int]]] = {}
+            for tree, sample in zip(tree_numbers(collected), collected.samples, strict=True):
+                of_tree.setdefault(tree, []).extend((sample, index) for index, _, _ in _fresh_steps(sample))
+            for tree, nodes in of_tree.items():
+                drawn += runner.draws("forks", number, tree).sample(nodes, min(self.expansions, len(nodes)))
+            seeds = range(len(collected.samples), len(collected.samples) + len(drawn))
+            collected = replace(collected, samples=(*collected.samples, *fork(drawn, seeds, runner)))
+        return collected
+
+
+@dataclass(kw_only=True)
+class _State:
+    """A state that episodes of an instance went through.
+
+    Attributes:
+        origin: where it was first met: a sample, and the index of its decision there.
+        surprise: for each step that was taken from it, how little the policy expected it.
+        children: how many steps were taken from it, those that are to be played included.
+    """
+
+    origin: tuple[Sample, int]
+    surprise: list[float] = field(default_factory=list)
+    children: int = 0
+
+    @property
+    def priority(self) -> float:
+        return sum(self.surprise) / len(self.surprise) / self.children
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertainForks:
+    """Episodes of each task row, then forks where the policy is least sure (CARL, arXiv:2512.04949).
+
+    The next fork is at the state of the instance with the largest H / n, where H is the mean over the steps that were
+    taken from it of -log p per token, in nats, and n is their number. The first states of an instance's episodes are
+    one state.
+
+    Args:
+        initial: episodes from the start, at least 2.
+        forks: of each instance, at least 0.
+        forks_per_round: how many are chosen before the next are played; 1 is the paper's, more is faster.
+
+    Raises:
+        ValueError: a number is too low.
+    """
+
+    initial: int = 4
+    forks: int = 16
+    forks_per_round: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("initial", 2), ("forks", 0), ("forks_per_round", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}; raise it.")
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        collected = Group(size=self.initial)(rows, runner, memory)
+        known: list[dict[str, _State]] = [{} for _ in rows]  # by the decision before; none before the first state
+        fresh = collected.samples
+        for number in range(math.ceil(self.forks / self.forks_per_round)):
+            self._look(fresh, known, runner)
+            left = min(self.forks_per_round, self.forks - number * self.forks_per_round)
+            origins = [origin for states in known for origin in _choose(states.values(), left)]
+            seeds = range(len(collected.samples), len(collected.samples) + len(origins))
+            fresh = tuple(fork(origins, seeds, runner))
+            collected = replace(collected, samples=(*collected.samples, *fresh))
+        return collected
+
+    def _look(self, fresh: Sequence[Sample], known: list[dict[str, _State]], runner: Runner) -> None:
+        """Takes in the steps of samples that have just been played."""
+        taken = [(sample, *found) for sample in fresh for found in _fresh_steps(sample)]
+        logprobs = iter(runner.logprobs([decision for _, _, step, _ in taken for decision in step]))
+        for sample, index, step, above in taken:
+            surprise = [-sum(own) / max(len(own), 1) for own in (next(logprobs) for _ in step)]
+            state = known[sample.instance].setdefault(above, _State(origin=(sample, index)))
+            state.surprise.append(sum(surprise) / len(surprise))
+            state.children = max(state.children, len(state.surprise))
+
+
+def _choose(states: Collection[_State], number: int) -> list[tuple[Sample, int]]:
+    """Where an instance forks next."""
+    chosen = []
+    for _ in range(number if states else 0):
+        state = max(states, key=lambda one: one.priority)
+        state.children += 1
+        chosen.append(state.origin)
+    return chosen
+
+
+def _fresh_steps(sample: Sample) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
+    """The steps that no earlier sample holds: the index of the first decision, the step, and the id of the decision
+    before it, the first of its step; empty at the start. There are none in an episode that failed."""
+    if sample.episode.ending == Ending.ERROR:
+        return
+    index, above = 0, ""
+    for step in sample.episode.steps:
+        if index >= sample.episode.inherited:
+            yield index, step, above
+        index, above = index + len(step), step[0].id

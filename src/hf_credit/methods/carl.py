@@ -1,0 +1,61 @@
+"""CARL: more rollouts from the states where the policy is least sure, and credit at the forks only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, UncertainForks
+from hf_credit.credit import branch_advantages
+from hf_credit.methods.base import Credit, DecisionCredit, Method, place, sound
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "CARL: Criticality-Aware Agentic Reinforcement Learning",
+    "id": "2512.04949",
+    "citation": "CARL: Criticality-Aware Agentic Reinforcement Learning. arXiv:2512.04949",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """`branch_advantages` of the tree of each instance; a step that is the only one from its state gets no credit.
+
+    Episodes that failed get no credit and are no branch.
+    """
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        vertices: dict[Hashable, int] = {}
+        parents: list[int] = []
+        outcomes: list[float] = []
+        for row in sound(collected):
+            episode = collected.episodes[row]
+            above = -1
+            for name in [collected.instances[row], *(step[0].id for step in episode.steps)]:
+                if name not in vertices:
+                    vertices[name] = len(parents)
+                    parents.append(above)
+                    outcomes.append(0.0)
+                above = vertices[name]
+            outcomes[above] = episode.outcome
+        known = branch_advantages(torch.tensor(parents, dtype=torch.long), torch.tensor(outcomes, dtype=torch.float64))
+        advantages, siblings = (found.tolist() for found in known)
+        given: dict[str, DecisionCredit] = {}
+        for row in sound(collected):
+            for step in collected.episodes[row].steps:
+                vertex = vertices[step[0].id]
+                if siblings[vertex] > 1:
+                    given.update((decision.id, advantages[vertex]) for decision in step)
+        return Credit(decisions=place(collected, given))
+
+
+def carl(initial: int = 4, forks: int = 16, forks_per_round: int = 1) -> Method:
+    """The method.
+
+    Args:
+        initial, forks, forks_per_round: as in `UncertainForks`.
+    """
+    collector = UncertainForks(initial=initial, forks=forks, forks_per_round=forks_per_round)
+    return Method(name="carl", collector=collector, estimator=Branches(), paper=PAPER)

@@ -1,0 +1,90 @@
+"""GiGPO: episodes compared at equal tasks, and their steps at equal states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import discounted_returns, group_in_group_advantages
+from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.turns import ANCHORS, by_turn, matrix, paid, state_numbers
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Group-in-Group Policy Optimization for LLM Agent Training",
+    "id": "2505.10978",
+    "citation": "Group-in-Group Policy Optimization for LLM Agent Training. arXiv:2505.10978",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupInGroup:
+    """`group_in_group_advantages`, the steps of an instance compared where their anchors are equal.
+
+    Episodes that failed get no credit.
+
+    Args:
+        anchor: as in `state_numbers`.
+        gamma: discount of the next step's return, in [0, 1].
+        weight, normalise, by_steps, eps: as in `group_in_group_advantages`.
+    """
+
+    anchor: str = "observation"
+    gamma: float = 0.95
+    weight: float = 1.0
+    normalise: bool = False
+    by_steps: bool = False
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.anchor not in ANCHORS:
+            raise ValueError(f"anchor must be one of {', '.join(ANCHORS)}, got {self.anchor!r}; pick one.")
+        if not (0 <= self.gamma <= 1 and self.weight >= 0 and self.eps > 0):
+            raise ValueError(
+                f"gamma must be in [0, 1], weight at least 0 and eps above 0, got {self.gamma}, {self.weight} and "
+                f"{self.eps}; the paper has .95 and 1."
+            )
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        outcomes, groups = outcomes_of(collected, rows)
+        rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
+        states = state_numbers(collected, rows, self.anchor, runner)
+        rollouts, _ = active.nonzero(as_tuple=True)
+        advantages = torch.zeros_like(rewards)
+        advantages[active] = group_in_group_advantages(
+            outcomes,
+            groups,
+            discounted_returns(rewards, active, self.gamma)[active],
+            torch.tensor(states, dtype=torch.long),
+            rollouts,
+            self.weight,
+            self.normalise,
+            self.by_steps,
+            self.eps,
+        )
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+def gigpo(
+    group_size: int = 8,
+    anchor: str = "observation",
+    gamma: float = 0.95,
+    weight: float = 1.0,
+    normalise: bool = False,
+    by_steps: bool = False,
+    eps: float = 1e-6,
+) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        anchor, gamma, weight, normalise, by_steps, eps: as in `GroupInGroup`; the public code has `normalise` as
+            `mean_std_norm`, and `by_steps` by default.
+    """
+    estimator = GroupInGroup(
+        anchor=anchor, gamma=gamma, weight=weight, normalise=normalise, by_steps=by_steps, eps=eps
+    )
+    return Method(name="gigpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

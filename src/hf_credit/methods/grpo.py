@@ -1,0 +1,56 @@
+"""GRPO: an episode's outcome in standard deviations of its group, for each of its decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import group_advantages
+from hf_credit.credit.group_advantages import SCALES
+from hf_credit.methods.base import Credit, Method, at_rows, everywhere, numbered, sound, spread
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+    "id": "2402.03300",
+    "citation": "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models. arXiv:2402.03300",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """`group_advantages` of the outcomes of each instance. Episodes that failed get no credit.
+
+    Args:
+        scale, eps: as in `group_advantages`; the batch is that of all processes.
+    """
+
+    scale: str = "group"
+    eps: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}; pick one.")
+        if not self.eps > 0:
+            raise ValueError(f"eps must be above 0, got {self.eps}; 1e-4 is usual.")
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows, instances = sound(collected), numbered(runner, collected)
+        told, own = everywhere([(collected.episodes[row].outcome, instances[row]) for row in rows], runner)
+        outcomes = torch.tensor([outcome for outcome, _ in told], dtype=torch.float64)
+        groups = torch.tensor([instance for _, instance in told], dtype=torch.long)
+        advantages = group_advantages(outcomes, groups, self.scale, self.eps)[own]
+        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+
+
+def grpo(group_size: int = 8, scale: str = "group", eps: float = 1e-4) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        scale, eps: as in `GroupScore`; TRL's `scale_rewards` and its 1e-4.
+    """
+    estimator = GroupScore(scale=scale, eps=eps)
+    return Method(name="grpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -1,0 +1,71 @@
+"""MT-GRPO: rewards of turns and of outcomes, each compared within the group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hf_credit.collectors import Collected
+from hf_credit.credit import multi_turn_advantages
+from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
+    "id": "2505.11821",
+    "citation": "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design. arXiv:2505.11821",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurn:
+    """`multi_turn_advantages` of each instance. Episodes that failed get no credit.
+
+    Args:
+        turn_scores: where the reward of a turn is from: the `"reward"` that the Interaction pays for the step, or an
+            oracle's `"verdict"`; a turn that nobody judged has 0. The outcome is the episode's, whatever its turns
+            were paid.
+        turn_weight, gamma, all_turns, eps: as in `multi_turn_advantages`.
+    """
+
+    turn_scores: str = "reward"
+    turn_weight: float = 1.0
+    gamma: float = 1.0
+    all_turns: bool = False
+    eps: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not (self.turn_weight >= 0 and 0 <= self.gamma <= 1 and self.eps > 0):
+            raise ValueError(
+                f"turn_weight must be at least 0, gamma in [0, 1] and eps above 0, got {self.turn_weight}, "
+                f"{self.gamma} and {self.eps}; 1, 1 and 1e-4 are usual."
+            )
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        outcomes, groups = outcomes_of(collected, rows)
+        turns = [scores(collected.episodes[row], self.turn_scores) for row in rows]
+        rewards, active = matrix([[value or 0.0 for value in own] for own in turns])
+        advantages = multi_turn_advantages(
+            rewards, outcomes, active, groups, self.turn_weight, self.gamma, self.all_turns, self.eps
+        )
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+def mt_grpo(
+    group_size: int = 8,
+    turn_scores: str = "reward",
+    turn_weight: float = 1.0,
+    gamma: float = 1.0,
+    all_turns: bool = False,
+    eps: float = 1e-4,
+) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        turn_scores, turn_weight, gamma, all_turns, eps: as in `MultiTurn`.
+    """
+    collector, evaluation = scored_group(group_size, turn_scores)
+    estimator = MultiTurn(turn_scores=turn_scores, turn_weight=turn_weight, gamma=gamma, all_turns=all_turns, eps=eps)
+    return Method(name="mt_grpo", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)

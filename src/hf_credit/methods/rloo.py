@@ -1,0 +1,36 @@
+"""RLOO: an episode's outcome less the mean of the others of its task, for each of its decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import leave_one_out
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    "id": "2402.14740",
+    "citation": "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs. "
+    "arXiv:2402.14740",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OthersMean:
+    """`leave_one_out` of the outcomes of each instance. Episodes that failed get no credit."""
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        advantages = leave_one_out(*outcomes_of(collected, rows))
+        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+
+
+def rloo(group_size: int = 8) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+    """
+    return Method(name="rloo", collector=Group(size=group_size), estimator=OthersMean(), paper=PAPER)

@@ -1,0 +1,52 @@
+"""Tree-GRPO: the leaves of several trees of a task, compared with all of the task's and with those of their tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hf_credit.collectors import Collected, RandomForks, tree_numbers
+from hf_credit.credit import tree_group_advantages
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Tree Search for LLM Agent Reinforcement Learning",
+    "id": "2509.21240",
+    "citation": "Tree Search for LLM Agent Reinforcement Learning. arXiv:2509.21240",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeScore:
+    """`tree_group_advantages` of the leaves; a decision above several of them gets the mean of theirs.
+
+    Episodes that failed get no credit.
+
+    Args:
+        eps: as in `tree_group_advantages`.
+    """
+
+    eps: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0:
+            raise ValueError(f"eps must be above 0, got {self.eps}; 1e-4 is usual.")
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows, trees = sound(collected), tree_numbers(collected)
+        own = torch.tensor([trees[row] for row in rows], dtype=torch.long)
+        advantages = tree_group_advantages(*outcomes_of(collected, rows), own, self.eps)
+        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+
+
+def tree_grpo(trees: int = 2, expansions: int = 2, rounds: int = 1, eps: float = 1e-4) -> Method:
+    """The method.
+
+    Args:
+        trees, expansions, rounds: as in `RandomForks`.
+        eps: as in `TreeScore`.
+    """
+    collector = RandomForks(trees=trees, expansions=expansions, rounds=rounds)
+    return Method(name="tree_grpo", collector=collector, estimator=TreeScore(eps=eps), paper=PAPER)

@@ -1,0 +1,59 @@
+"""Two baselines of turns that stay unbiased when the policy decides how many turns there are (verl, issue 7244)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import alive_advantages, all_turns_advantages
+from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.turns import by_turn, matrix, paid
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class AliveMean:
+    """`alive_advantages` of each instance: the return from a turn on, less that of the others who reached the turn.
+
+    Episodes that failed get no credit.
+    """
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
+        advantages = alive_advantages(rewards, active, outcomes_of(collected, rows)[1])
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllTurnsMean:
+    """`all_turns_advantages` of each instance: less the others' mean at every turn to come, reached or not.
+
+    Episodes that failed get no credit.
+    """
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        outcomes, groups = outcomes_of(collected, rows)
+        steps = [[step[0].reward for step in collected.episodes[row].steps] for row in rows]
+        rewards, active = matrix(steps)
+        advantages = all_turns_advantages(rewards, outcomes - rewards.sum(dim=1), active, groups)
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+def alive_baseline(group_size: int = 8) -> Method:
+    """The method whose baseline is the mean return of the other episodes that reached the same turn.
+
+    Args:
+        group_size: episodes of each task row.
+    """
+    return Method(name="alive_baseline", collector=Group(size=group_size), estimator=AliveMean())
+
+
+def all_turns_baseline(group_size: int = 8) -> Method:
+    """The method whose baseline is the others' mean reward of every turn to come and their mean outcome.
+
+    Args:
+        group_size: episodes of each task row.
+    """
+    return Method(name="all_turns_baseline", collector=Group(size=group_size), estimator=AllTurnsMean())

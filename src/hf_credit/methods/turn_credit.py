@@ -1,0 +1,54 @@
+"""Turn credit: what each turn changed in a running score, spread back over the turns that led to it (prime-rl)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hf_credit import credit
+from hf_credit.collectors import Collected
+from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpreadDeltas:
+    """`hf_credit.credit.turn_credit` of each instance. Episodes that failed get no credit.
+
+    Args:
+        turn_scores: where the running score is from: the `"reward"` that the Interaction pays for a step, read as the
+            score after it, or an oracle's `"verdict"`. A turn that nobody judged leaves the score as it was.
+        gamma, beta: as in `hf_credit.credit.turn_credit`.
+    """
+
+    turn_scores: str = "reward"
+    gamma: float = 0.9
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.gamma <= 1 and self.beta >= 0):
+            raise ValueError(
+                f"gamma must be in [0, 1] and beta at least 0, got {self.gamma} and {self.beta}; .9 and 1 are usual."
+            )
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        outcomes, groups = outcomes_of(collected, rows)
+        told, known = matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        steps = [collected.episodes[row].steps for row in rows]
+        tokens, active = matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
+        deltas = credit.score_deltas(told, known)
+        advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+def turn_credit(group_size: int = 8, turn_scores: str = "reward", gamma: float = 0.9, beta: float = 1.0) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        turn_scores, gamma, beta: as in `SpreadDeltas`.
+    """
+    collector, evaluation = scored_group(group_size, turn_scores)
+    estimator = SpreadDeltas(turn_scores=turn_scores, gamma=gamma, beta=beta)
+    return Method(name="turn_credit", collector=collector, estimator=estimator, evaluation=evaluation)

@@ -1,0 +1,110 @@
+"""What methods that credit turns have in common: from episodes to matrices of turns, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Collected, Collector, Group, Single, Verified
+from hf_credit.methods.base import DecisionCredit, average
+from hf_credit.rollouts import Decision, Episode
+from hf_credit.rollouts.runner import Runner
+
+ANCHORS = ("observation", "context", "state")
+"""What tells that two states are equal."""
+
+SOURCES = ("reward", "verdict")
+"""Where turns have their scores from: what the Interaction pays for a step, or what an oracle says of it."""
+
+
+def paid(episode: Episode) -> list[float]:
+    """The reward of each step; the last one is paid what the outcome adds to all of them.
+
+    A world whose rewards sum to its outcome adds nothing; one that pays at the end only adds everything.
+    """
+    rewards = [step[0].reward for step in episode.steps]
+    return [*rewards[:-1], rewards[-1] + (episode.outcome - sum(rewards))] if rewards else []
+
+
+def scores(episode: Episode, source: str) -> list[float | None]:
+    """The score of each step, the mean where several decisions were made at once; `None` where nobody judged.
+
+    Args:
+        episode: whose steps are scored.
+        source: one of `SOURCES`.
+    """
+    if source == "reward":
+        return [step[0].reward for step in episode.steps]
+    judged = [[one.verdict.score for one in step if one.verdict is not None] for step in episode.steps]
+    return [sum(own) / len(own) if own else None for own in judged]
+
+
+def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
+    """Ragged rows as a (rollouts, turns) matrix of 64 bits, and where it holds a value; `None` is none."""
+    width = max([len(row) for row in rows] + [1])
+    values = torch.zeros(len(rows), width, dtype=torch.float64)
+    there = torch.zeros(len(rows), width, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        there[place, : len(row)] = torch.tensor([value is not None for value in row], dtype=torch.bool)
+        values[place, : len(row)] = torch.tensor([value or 0.0 for value in row], dtype=torch.float64)
+    return values, there
+
+
+def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> list[list[DecisionCredit]]:
+    """The credit of turns for the decisions that they are made of, laid out as `Credit.decisions`.
+
+    Args:
+        collected: of this process.
+        rows: the places of the trained samples that are credited; the others get nothing.
+        advantages: of shape (rows, turns).
+    """
+    given = dict(zip(rows, advantages.tolist(), strict=True))
+    per_decision: list[list[float | None]] = [[None] * len(episode.decisions) for episode in collected.episodes]
+    for row, values in given.items():
+        steps = collected.episodes[row].steps
+        per_decision[row] = [value for step, value in zip(steps, values, strict=False) for _ in step]
+    return average(collected, per_decision)
+
+
+def state_numbers(collected: Collected, rows: Sequence[int], anchor: str, runner: Runner) -> list[int]:
+    """A number for each step of some of the trained samples, the same for steps of one instance from equal states.
+
+    Args:
+        collected: of this process.
+        rows: the places of the samples.
+        anchor: what the decisions of two steps must have in common, beside their event types: the `"observation"`,
+            the last message that was shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction,
+            which must be hashable.
+        runner: knows the Interaction.
+    """
+
+    def of(decision: Decision) -> Hashable:
+        if anchor == "observation":
+            requests = runner.interaction.pending(decision.state)
+            return next(str(one.messages[-1]["content"]) for one in requests if one.event == decision.event)
+        return decision.context_ids if anchor == "context" else decision.state
+
+    numbers: dict[Hashable, int] = {}
+    return [
+        numbers.setdefault((collected.instances[row], tuple((one.event, of(one)) for one in step)), len(numbers))
+        for row in rows
+        for step in collected.episodes[row].steps
+    ]
+
+
+def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
+    """A group of episodes for each task row whose turns have scores, and what an evaluation plays.
+
+    Args:
+        size: of the group, at least 2.
+        source: one of `SOURCES`.
+
+    Raises:
+        ValueError: `source` is unknown, or `size` is below 2.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"turn_scores must be one of {', '.join(SOURCES)}, got {source!r}; pick one.")
+    group = Group(size=size)
+    return (group, Single()) if source == "reward" else (Verified(inner=group), Verified(required=False))

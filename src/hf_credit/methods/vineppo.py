@@ -1,0 +1,75 @@
+"""VinePPO: what each decision changed in the Monte Carlo value of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hf_credit.collectors import Collected, Collector, Continuations, Group, Single, continuation_values
+from hf_credit.credit import value_differences, whitened
+from hf_credit.methods.base import Credit, Method, everywhere, outcomes_of, sound
+from hf_credit.methods.turns import by_turn, matrix
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "VinePPO: Refining Credit Assignment in RL Training of LLMs",
+    "id": "2410.01679",
+    "citation": "VinePPO: Refining Credit Assignment in RL Training of LLMs. arXiv:2410.01679",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VineValues:
+    """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
+
+    Episodes that failed get no credit, and their tokens count in no mean.
+
+    Args:
+        whiten: whether to whiten.
+    """
+
+    whiten: bool = True
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows, known = sound(collected), continuation_values(collected)
+        steps = [collected.episodes[row].steps for row in rows]
+        # What was decided at once was decided in one state, and so were the rollouts from it.
+        values, active = matrix(
+            [_of_states(known[row] or [], list(map(len, own))) for row, own in zip(rows, steps, strict=True)]
+        )
+        advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
+        if self.whiten:
+            tokens, _ = matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
+            pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
+            told, own_part = everywhere(pairs, runner)
+            everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
+            advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[own_part]
+        return Credit(decisions=by_turn(collected, rows, advantages))
+
+
+def _of_states(values: list[float], sizes: list[int]) -> list[float]:
+    """The mean value of the decisions of each step."""
+    rest = iter(values)
+    return [sum(next(rest) for _ in range(size)) / size for size in sizes]
+
+
+def vineppo(
+    group_size: int = 8,
+    rollouts: int = 9,
+    whiten: bool = True,
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+        rollouts: continuations from the state before each decision; the paper has 9.
+        whiten: as in `VineValues`.
+        template_kwargs: as in `Continuations`.
+    """
+    inner: Collector = Single() if group_size == 1 else Group(size=group_size)
+    collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
+    return Method(name="vineppo", collector=collector, estimator=VineValues(whiten=whiten), paper=PAPER)

@@ -1,0 +1,77 @@
+"""GRPO's and Tree-GRPO's advantages against numbers worked out by hand and the statistics of the standard library."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.credit import full_mean, group_advantages, tree_group_advantages
+
+ROLLOUTS = st.lists(st.tuples(st.integers(-80, 80).map(lambda n: n / 8), st.sampled_from([-7, 0, 3])), max_size=12)
+
+
+def close(result, expected):
+    torch.testing.assert_close(result, torch.as_tensor(expected, dtype=result.dtype), rtol=1e-3, atol=1e-3)
+
+
+def test_an_outcome_is_told_in_standard_deviations_of_its_group():
+    # mean 1/4, sample deviation 1/2; mean 1/2, deviation sqrt(1/2)
+    outcomes, groups = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([5, 5, 5, 5, 2, 2])
+    close(group_advantages(outcomes, groups), [1.5, -0.5, -0.5, -0.5, 0.707, -0.707])
+
+
+def test_the_batch_scales_all_groups_alike():
+    # deviations from the groups' means by that of (1, 0, 3, 0), which is sqrt(2)
+    outcomes, groups = torch.tensor([1.0, 0.0, 3.0, 0.0]), torch.tensor([0, 0, 1, 1])
+    close(group_advantages(outcomes, groups, "batch"), [0.3536, -0.3536, 1.0607, -1.0607])
+
+
+def test_without_scale_it_is_the_full_mean():
+    outcomes, groups = torch.tensor([1.0, 0.0, 3.0]), torch.tensor([0, 0, 0])
+    assert group_advantages(outcomes, groups, "none").tolist() == full_mean(outcomes, groups).tolist()
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_equal_outcomes_and_lone_rollouts_get_exactly_nothing(scale):
+    outcomes, groups = torch.tensor([0.1, 0.1, 0.1, 7.0], dtype=torch.float64), torch.tensor([1, 1, 1, 2])
+    assert group_advantages(outcomes, groups, scale).tolist() == [0, 0, 0, 0]
+    assert group_advantages(outcomes[:0], groups[:0], scale).tolist() == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
+def test_integers_and_booleans_are_promoted(dtype):
+    outcomes = torch.tensor([1, 0, 0, 0], dtype=dtype)
+    found = group_advantages(outcomes, torch.zeros(4, dtype=torch.long))
+    assert found.dtype == torch.float32
+    close(found, [1.5, -0.5, -0.5, -0.5])
+
+
+@given(ROLLOUTS)
+def test_it_is_the_score_of_the_textbook(rollouts):
+    outcomes = torch.tensor([value for value, _ in rollouts], dtype=torch.float64)
+    groups = torch.tensor([group for _, group in rollouts], dtype=torch.long)
+    for (value, group), found in zip(rollouts, group_advantages(outcomes, groups).tolist(), strict=True):
+        own = [other for other, its in rollouts if its == group]
+        deviation = statistics.stdev(own) if len(own) > 1 else 0.0
+        assert found == pytest.approx((value - statistics.fmean(own)) / (deviation + 1e-4), abs=1e-9)
+
+
+def test_a_leaf_is_compared_within_its_prompt_and_within_its_tree():
+    outcomes, groups, trees = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.zeros(4).long(), torch.tensor([0, 0, 1, 1])
+    close(tree_group_advantages(outcomes, groups, trees), [2.207, -1.207, -0.5, -0.5])
+
+
+def test_a_tree_of_its_own_for_every_leaf_leaves_the_prompt():
+    outcomes, groups = torch.tensor([1.0, 0.0, 0.5]), torch.zeros(3).long()
+    alone = tree_group_advantages(outcomes, groups, torch.arange(3))
+    assert alone.tolist() == group_advantages(outcomes, groups).tolist()
+
+
+@pytest.mark.parametrize(("options", "told"), [({"scale": "std"}, "'std'"), ({"eps": 0.0}, "got 0.0")])
+def test_what_is_not_possible_is_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        group_advantages(torch.zeros(1), torch.zeros(1).long(), **options)

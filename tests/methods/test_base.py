@@ -1,0 +1,51 @@
+"""How credit is laid out, and how processes share what they compare."""
+
+from __future__ import annotations
+
+from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, place, sound, spread
+from hf_credit.rollouts import Ending, LocalRunner
+
+
+class SecondOfThree(LocalRunner):
+    """What the other two processes told is given."""
+
+    def __init__(self, before, after):
+        super().__init__()
+        self.process, self.before, self.after = 1, before, after
+
+    def gather(self, items):
+        return [*self.before, *items, *self.after]
+
+
+def test_a_shared_decision_gets_the_mean_of_its_episodes_in_the_first_of_them(hand):
+    trunk, left, right = hand.decision(), hand.decision(), hand.decision()
+    split = hand.collected(hand.episode(trunk, left), hand.episode(trunk, right))
+    assert spread(split, [1.0, 0.0]) == [[0.5, 1.0], [None, 0.0]]
+    assert spread(split, [None, 0.25]) == [[0.25, None], [None, 0.25]]
+    assert average(split, [[1.0, None], [3.0, 5.0]]) == [[2.0, None], [None, 5.0]]
+
+
+def test_credit_by_name_is_placed_once(hand):
+    trunk, leaf = hand.decision(), hand.decision()
+    split = hand.collected(hand.episode(trunk), hand.episode(trunk, leaf))
+    assert place(split, {trunk.id: (0.5,)}) == [[(0.5,)], [None, None]]
+
+
+def test_failed_episodes_are_not_compared(hand):
+    played = hand.collected(
+        hand.episode(outcome=1.0), hand.episode(ending=Ending.ERROR), hand.episode(outcome=3.0), instances=(0, 0, 4)
+    )
+    rows = sound(played)
+    outcomes, groups = outcomes_of(played, rows)
+    assert (rows, outcomes.tolist(), groups.tolist()) == ([0, 2], [1.0, 3.0], [0, 4])
+    assert at_rows(played, rows, outcomes) == [1.0, None, 3.0]
+
+
+def test_items_of_all_processes_come_in_their_order():
+    assert everywhere([5], SecondOfThree([[1, 2]], [[]])) == ([1, 2, 5], slice(2, 3))
+    assert everywhere([], SecondOfThree([[1, 2]], [[3]])) == ([1, 2, 3], slice(2, 2))
+
+
+def test_instances_are_numbered_over_all_processes(hand):
+    own = hand.collected(hand.episode(), hand.episode(), instances=(0, 1))
+    assert numbered(SecondOfThree([3], [9]), own) == [3, 4]

@@ -1,0 +1,358 @@
+"""What every method keeps, whoever wrote it. A new one is covered by its line in `METHODS`."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from hf_credit import CreditConfig, CreditTrainer, make, methods
+from hf_credit.collectors import Collected
+from hf_credit.environments.sudoku import solution_of
+from hf_credit.methods import METHODS, Credit, Method
+from hf_credit.policies.micro import build_tokenizer
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Generation,
+    Ledger,
+    LocalRunner,
+)
+from hf_credit.trainers.credit import from_plain, to_plain
+
+# Where a method's own numbers would play more than these tests need.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "alive_baseline": {"group_size": 3},
+    "all_turns_baseline": {"group_size": 3},
+    "carl": {"initial": 2, "forks": 3},
+    "gigpo": {"group_size": 3},
+    "grpo": {"group_size": 3, "scale": "batch"},
+    "magrpo": {"group_size": 3},
+    "mappo": {"group_size": 2},
+    "mc_process_reward": {"rollouts": 2},
+    "mt_grpo": {"group_size": 3, "turn_scores": "verdict"},
+    "reinforce_plus_plus": {"group_size": 2, "group_mean": True, "gamma": 0.9},
+    "replay_loo": {"budget": 4, "alternatives": (2, 2)},
+    "rloo": {"group_size": 3},
+    "tree_grpo": {"trees": 2, "expansions": 1},
+    "turn_credit": {"group_size": 3, "turn_scores": "verdict"},
+    "vineppo": {"group_size": 2, "rollouts": 2},
+}
+# An oracle's verdict on a decision stands, whatever became of the episode afterwards.
+CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
+
+EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
+
+
+class Uneven(EnvironmentInteraction):
+    """4x4 Sudoku whose outcome differs from grid to grid, so that any policy's episodes differ in worth.
+
+    The reply `boom` breaks it.
+    """
+
+    def __init__(self, max_turns: int = 3) -> None:
+        super().__init__(make("sudoku", size=4, blanks=4), "current", instructions=False, max_turns=max_turns)
+
+    def advance(self, state: Any, replies: Sequence[str]) -> Any:
+        if replies[0] == "boom":
+            raise RuntimeError("the world broke")
+        return super().advance(state, replies)
+
+    def outcome(self, state: Any) -> float:
+        return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+
+class Player:
+    """Fills the first empty cell of the grid that it is shown, rightly or not, or says `boom`, by chance.
+
+    Args:
+        right, boom: how likely each is.
+    """
+
+    def __init__(self, chat: Chat, right: float = 0.6, boom: float = 0.0, seed: int = 0) -> None:
+        self.chat, self.right, self.boom, self.draws = chat, right, boom, random.Random(seed)
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        return [self.reply(self.chat.tokenizer.decode(list(context))) for context in contexts]
+
+    def reply(self, shown: str) -> Generation:
+        text = "boom"
+        if self.draws.random() >= self.boom:
+            cells = "".join(re.findall(r"[.1-4]", "".join(re.findall(r"R[1-4] ((?:[.1-4] ?){4})", shown))))
+            cell = cells.index(".")
+            digit = self.digit(cells, cell) if self.draws.random() < self.right else self.draws.choice("1234")
+            text = f"<action>fill {cell // 4 + 1} {cell % 4 + 1} {digit}</action>"
+        ids = self.chat.tokenizer(f"{text}<|end|>", add_special_tokens=False)["input_ids"]
+        return Generation(ids=ids, logprobs=[-self.draws.random() for _ in ids])
+
+    def digit(self, cells: str, cell: int) -> str:
+        try:
+            return solution_of(cells)[cell]
+        except ValueError:  # an earlier digit was wrong
+            return "1"
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat(build_tokenizer(make("sudoku", size=4, blanks=4)))
+
+
+def guesses(readings: Sequence[Any]) -> list[tuple[float, ...]]:
+    """A critic that says something else of every text."""
+    return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in readings]
+
+
+def local(chat: Chat, **player: Any) -> LocalRunner:
+    runner = LocalRunner(Engine(Uneven(), chat, Player(chat, **player)))
+    runner.critics = dict.fromkeys(("critic",), guesses)
+    return runner
+
+
+def method_of(name: str) -> Method:
+    return methods.make(name, **OPTIONS.get(name, {})).bound_to(Uneven())
+
+
+def play(name: str, runner: LocalRunner, tasks: int = 4) -> tuple[Method, Collected]:
+    method = method_of(name)
+    return method, method.collector([{"seed": seed} for seed in range(tasks)], runner, method.memory)
+
+
+def by_decision(collected: Collected, credit: Credit) -> dict[str, Any]:
+    """The credit of each decision that has one, and that it is laid out as `Credit` promises."""
+    assert len(credit.decisions) == len(collected.trained)
+    found: dict[str, Any] = {}
+    for sample, own in zip(collected.trained, credit.decisions, strict=True):
+        assert len(own) == len(sample.episode.decisions)
+        for decision, value in zip(sample.episode.decisions, own, strict=True):
+            if value is None:
+                continue
+            numbers = value if isinstance(value, Sequence) else [value]
+            assert all(isinstance(one, float) and math.isfinite(one) for one in numbers)
+            assert not isinstance(value, Sequence) or len(value) == len(decision.action_ids)
+            assert decision.id not in found, "a decision that episodes share is credited once"
+            found[decision.id] = value
+    return found
+
+
+def approx(credits: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: pytest.approx(value, abs=1e-9) for name, value in credits.items()}
+
+
+# Without a trainer
+
+
+@EVERY_METHOD
+def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    method, collected = play(name, runner)
+    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    assert any(value != 0 for value in credits.values())
+
+
+@EVERY_METHOD
+def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    method, collected = play(name, runner)
+    before = to_plain(method.memory)
+    first, second = (method.estimator(collected, runner, method.memory) for _ in range(2))
+    assert first == second
+    assert to_plain(method.memory) == before
+
+
+@EVERY_METHOD
+def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    method, collected = play(name, runner)
+    memory = method.estimator(collected, runner, method.memory).memory
+    hash(memory)  # frozen, all the way down
+    assert from_plain(to_plain(memory), method.memory) == memory
+    assert type(memory) is type(method.memory)
+
+
+@EVERY_METHOD
+def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    _, collected = play(name, runner)
+    episodes = [sample.episode for sample in collected.samples]
+    assert runner.ledger == Ledger.of(episodes)
+    assert runner.ledger.decisions == {"agent": len({one.id for episode in episodes for one in episode.decisions})}
+
+
+@EVERY_METHOD
+def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    method, collected = play(name, runner)
+    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
+
+
+@EVERY_METHOD
+def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, chat: Chat) -> None:
+    runner = local(chat, boom=0.2)
+    method, collected = play(name, runner, tasks=8)
+    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    sound = [sample for sample in collected.trained if sample.episode.ending != Ending.ERROR]
+    assert 0 < len(sound) < len(collected.trained)
+    if name not in CREDITS_BEFORE_AN_ERROR:
+        assert credits.keys() <= {one.id for sample in sound for one in sample.episode.decisions}
+        others = [sample for sample in collected.samples if not sample.trained]
+        without = replace(collected, samples=(*sound, *others))
+        assert by_decision(without, method.estimator(without, runner, method.memory)) == approx(credits)
+
+
+@EVERY_METHOD
+def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Chat) -> None:
+    runner = local(chat)
+    for tasks in 0, 3:
+        method, collected = play(name, runner, tasks)
+        failed = (replace(one, episode=replace(one.episode, ending=Ending.ERROR)) for one in collected.samples)
+        collected = replace(collected, samples=tuple(failed))
+        credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+        assert not credits or name in CREDITS_BEFORE_AN_ERROR
+
+
+@EVERY_METHOD
+def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> None:
+    runner = local(chat, right=1.0)
+    method, collected = play(name, runner, tasks=1)
+    outcome = collected.episodes[0].outcome
+    runner.critics = {"critic": lambda readings: [tuple(outcome for _ in one.at) for one in readings]}
+    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    for value in credits.values():
+        assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
+
+
+class Together(LocalRunner):
+    """One of several processes, each a thread, that gather from each other."""
+
+    def __init__(self, process: int, barrier: threading.Barrier, told: list[list[Any]]) -> None:
+        super().__init__()
+        self.interaction = Uneven()
+        self.critics = {"critic": guesses}
+        self.process, self.barrier, self.told = process, barrier, told
+
+    def gather(self, items: Sequence[Any]) -> list[Any]:
+        self.told[self.process] = list(items)
+        self.barrier.wait()
+        everyone = [item for own in self.told for item in own]
+        self.barrier.wait()
+        return everyone
+
+
+def credited_together(method: Method, parts: Sequence[Collected]) -> dict[str, Any]:
+    """The credit of processes that each collected a part."""
+    barrier, told = threading.Barrier(len(parts), timeout=60), [[] for _ in parts]
+
+    def credited(process: int) -> dict[str, Any]:
+        try:
+            runner = Together(process, barrier, told)
+            return by_decision(parts[process], method.estimator(parts[process], runner, method.memory))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        found = list(pool.map(credited, range(len(parts))))
+    return {name: value for own in found for name, value in own.items()}
+
+
+def part(collected: Collected, first: int, rows: int) -> Collected:
+    """What was played for some of the task rows."""
+    own = [sample for sample in collected.samples if first <= sample.instance < first + rows]
+    return Collected(samples=tuple(replace(one, instance=one.instance - first) for one in own), rows=rows)
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("rows", [2, 4, 0])
+def test_two_processes_credit_as_one_with_all_rows(name: str, rows: int, chat: Chat) -> None:
+    runner = local(chat, boom=0.1)
+    method, collected = play(name, runner)
+    whole = by_decision(collected, method.estimator(collected, runner, method.memory))
+    halves = [part(collected, 0, rows), part(collected, rows, 4 - rows)]
+    assert credited_together(method, halves) == approx(whole)
+
+
+# With one
+
+
+class KeepGradients(TrainerCallback):
+    """Copies each gradient as the optimizer would see it."""
+
+    def __init__(self) -> None:
+        self.kept: list[dict[str, torch.Tensor]] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.kept.append({name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None})
+
+
+@pytest.fixture
+def trained(micro_policy: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Trains with a method; the trainer, with its gradients in `kept`."""
+
+    def train(name: str, resume_from: Path | None = None, **changed: Any) -> Any:
+        values: dict[str, Any] = {
+            "output_dir": str(tmp_path),
+            "instances_per_update": 4,
+            "per_device_train_batch_size": 4,
+            "max_steps": 2,
+            "max_completion_length": 12,
+            "learning_rate": 1e-3,
+            "critic_learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "max_grad_norm": 1e9,
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+        }
+        keep = KeepGradients()
+        trainer: Any = CreditTrainer(
+            str(micro_policy),
+            Uneven(max_turns=2),
+            CreditConfig(**{**values, **changed}),
+            Dataset.from_list([{"seed": seed} for seed in range(8)]),
+            method=methods.make(name, **OPTIONS.get(name, {})),
+            callbacks=[keep],
+        )
+        trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+        trainer.kept = keep.kept
+        return trainer
+
+    return train
+
+
+@EVERY_METHOD
+def test_it_trains_whatever_the_layout_and_resumes_as_if_nothing_had_happened(
+    name: str, trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    whole = trained(name, save_strategy="steps", save_steps=1)
+    first = whole.kept[0]
+    assert len(whole.kept) == 2
+    assert any(gradient.any() for gradient in first.values())
+
+    resumed = trained(name, resume_from=tmp_path / "checkpoint-1", save_strategy="steps", save_steps=1)
+    ends = zip(whole.model.named_parameters(), resumed.model.named_parameters(), strict=True)
+    assert [name for (name, one), (_, other) in ends if not torch.equal(one, other)] == []
+    assert resumed.ledger == whole.ledger
+    assert to_plain(resumed.memory) == to_plain(whole.memory)
+
+    apart = trained(name, max_steps=1, rows_per_forward=1, pad_to_multiple_of=16).kept[0]
+    scale = max(float(gradient.abs().max()) for gradient in first.values())
+    for parameter, gradient in first.items():
+        torch.testing.assert_close(apart[parameter], gradient, rtol=1e-3, atol=1e-5 * scale, msg=parameter)

@@ -1,0 +1,48 @@
+"""MT-GRPO on episodes written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Group, Verified
+from hf_credit.methods.mt_grpo import MultiTurn
+from hf_credit.rollouts import Ending
+
+EXAMPLE = ((1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.0, 0.0))  # reward of the first turn, outcome
+
+
+@pytest.mark.parametrize("source", ["reward", "verdict"])
+def test_the_worked_example(hand, source):
+    episodes = [
+        hand.episode(hand.decision(**{source: turn}), hand.decision(), hand.decision(), outcome=outcome)
+        for turn, outcome in EXAMPLE
+    ]
+    failed = hand.episode(hand.decision(**{source: 9.0}), outcome=9.0, ending=Ending.ERROR)
+    found = hand.credits(MultiTurn(turn_scores=source), *episodes, failed)
+    first = [2.366, -1.366, 0.366, -1.366]
+    # 1.4997 and -.4999 by the 1e-4 that is added to deviations
+    assert [own[0] for own in found[:4]] == pytest.approx(first, abs=1e-3)
+    assert [own[1:] for own in found] == [[1.5, 1.5], *[[-0.5, -0.5]] * 3, []]
+    assert found[4] == [None]
+
+
+def test_all_turns_add_what_follows_them(hand):
+    episodes = [
+        hand.episode(hand.decision(reward=turn), hand.decision(reward=turn), hand.decision(), outcome=outcome)
+        for turn, outcome in EXAMPLE
+    ]
+    found = hand.credits(MultiTurn(all_turns=True, gamma=0.5, turn_weight=2.0), *episodes)
+    # z of the turns .866 and of the outcome 1.5: 2 * .866 + .5 * 1.5, and 2 * .866 + .5 of that
+    assert found[0] == pytest.approx([2.973, 2.482, 1.5], abs=2e-3)
+
+
+def test_verdicts_are_asked_for_where_they_are_wanted():
+    assert methods.make("mt_grpo", group_size=4).collector == Group(size=4)
+    assert methods.make("mt_grpo", group_size=4, turn_scores="verdict").collector == Verified(inner=Group(size=4))
+
+
+@pytest.mark.parametrize("options", [{"turn_scores": "judge"}, {"gamma": 2.0}, {"turn_weight": -1.0}, {"eps": 0.0}])
+def test_what_is_not_possible_is_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        methods.make("mt_grpo", **options)

@@ -1,0 +1,36 @@
+"""Tree-GRPO on trees written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Collected, Sample
+from hf_credit.methods.tree_grpo import TreeScore
+from hf_credit.rollouts import Ending, LocalRunner
+
+
+def test_the_worked_example(hand):
+    # Two trees of a trunk with two leaves each, with outcomes (1, 0) and (0, 0), and a leaf that failed.
+    samples = []
+    for outcomes in (1.0, 0.0), (0.0, 0.0):
+        trunk, ends = hand.decision(), [hand.decision(), hand.decision()]
+        first, second = (hand.episode(trunk, end, outcome=one) for end, one in zip(ends, outcomes, strict=True))
+        samples += [
+            Sample(episode=first, instance=0),
+            Sample(episode=replace(second, inherited=1), instance=0, source=ends[0].id),
+        ]
+    failed = hand.episode(hand.decision(), outcome=9.0, ending=Ending.ERROR)
+    samples.append(Sample(episode=failed, instance=0, source=samples[0].source))
+    found = TreeScore()(Collected(samples=tuple(samples), rows=1), LocalRunner()).decisions
+    expected = [[0.5, 2.207], [None, -1.207], [-0.5, -0.5], [None, -0.5], [None]]
+    for own, wanted in zip(found, expected, strict=True):
+        assert own == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"trees": 0}, {"expansions": 0}, {"rounds": 0}, {"eps": 0.0}])
+def test_what_is_not_possible_is_refused(options):
+    with pytest.raises(ValueError, match=r"must be (at least 1|above 0)"):
+        methods.make("tree_grpo", **options)

@@ -1,0 +1,26 @@
+"""The baselines of turns on episodes written by hand; that they are unbiased is shown where their mathematics is."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_credit.methods.turn_baselines import AliveMean, AllTurnsMean
+from hf_credit.rollouts import Ending
+
+
+@pytest.mark.parametrize("estimator", [AliveMean(), AllTurnsMean()])
+def test_going_on_is_credited_where_it_pays(hand, estimator):
+    on = [hand.episode(hand.decision(reward=1.0), hand.decision(), outcome=1.0) for _ in range(2)]
+    stop = [hand.episode(hand.decision(), outcome=0.0) for _ in range(2)]
+    failed = hand.episode(hand.decision(reward=9.0), outcome=9.0, ending=Ending.ERROR)
+    found = hand.credits(estimator, *on, *stop, failed)
+    assert found == [[0.667, 0], [0.667, 0], [-0.667], [-0.667], [None]]
+
+
+def test_they_differ_in_who_is_compared_at_a_later_turn(hand):
+    on = hand.episode(hand.decision(reward=1.0), hand.decision(reward=0.5), outcome=1.9)
+    off = hand.episode(hand.decision(reward=1.0), hand.decision(reward=0.0), outcome=1.1)
+    stop = hand.episode(hand.decision(), outcome=0.2)
+    # What the outcome adds is .4, .1 and .2; of the second turn .9 and .1 follow.
+    assert hand.credits(AliveMean(), on, off, stop) == [[1.25, 0.8], [0.05, -0.8], [-1.3]]
+    assert hand.credits(AllTurnsMean(), on, off, stop) == [[1.25, 0.75], [0.05, -0.45], [-1.3]]

@@ -1,0 +1,61 @@
+"""VinePPO on episodes and continuations written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Collected, Continuations, Group, Sample, Single
+from hf_credit.collectors.continuations import CONTINUATION
+from hf_credit.methods.vineppo import VineValues
+from hf_credit.rollouts import Ending, LocalRunner
+
+
+def continued(hand, played, values):
+    """Two rollouts from each decision whose mean outcome is the value, and one that failed."""
+    rest = [
+        Sample(
+            episode=hand.episode(outcome=value + off, ending=ending),
+            instance=0,
+            trained=False,
+            kind=CONTINUATION,
+            source=decision.id,
+        )
+        for decision, value in zip(played.samples[0].episode.decisions, values, strict=True)
+        for off, ending in ((0.1, Ending.FINISHED), (-0.1, Ending.FINISHED), (7.0, Ending.ERROR))
+    ]
+    return replace(played, samples=(*played.samples, *rest))
+
+
+def credits(estimator, played):
+    return [
+        [None if one is None else round(one, 3) for one in own] for own in estimator(played, LocalRunner()).decisions
+    ]
+
+
+def test_a_decision_gets_what_it_changed_in_value(hand):
+    played = hand.collected(hand.episode(*(hand.decision() for _ in range(3)), outcome=1.0))
+    assert credits(VineValues(whiten=False), continued(hand, played, [0.4, 0.6, 0.9])) == [[0.2, 0.3, 0.1]]
+
+
+def test_what_changed_is_whitened_over_tokens(hand):
+    # .2 thrice and .3 once: mean .225, sample variance .0025
+    decisions = [hand.decision(tokens=3), hand.decision(tokens=1)]
+    played = hand.collected(hand.episode(*decisions, outcome=0.9))
+    assert credits(VineValues(), continued(hand, played, [0.4, 0.6])) == [[-0.5, 1.5]]
+
+
+def test_a_failed_episode_gets_nothing(hand):
+    failed = hand.episode(hand.decision(), outcome=5.0, ending=Ending.ERROR)
+    sound = hand.collected(hand.episode(hand.decision(), hand.decision(), outcome=1.0), failed)
+    assert credits(VineValues(whiten=False), continued(hand, sound, [0.5, 0.25])) == [[-0.25, 0.75], [None]]
+    assert VineValues()(Collected(), LocalRunner()).decisions == []
+
+
+def test_the_collector_continues_a_group():
+    assert methods.make("vineppo").collector == Continuations(rollouts=9, inner=Group(size=8))
+    assert methods.make("vineppo", group_size=1, rollouts=2).collector == Continuations(rollouts=2, inner=Single())
+    with pytest.raises(ValueError, match="at least 1"):
+        methods.make("vineppo", rollouts=0)
