@@ -27,6 +27,7 @@ from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
 from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.checkpoints import flaw
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import GameArguments, read_job
@@ -265,9 +266,9 @@ def fields(kind: Any) -> set[str]:
 
 
 def test_every_setting_of_how_to_train_exists() -> None:
-    trainer = set(inspect.signature(CreditTrainer.__init__).parameters)
+    trainer = {name for kind in (CreditTrainer, EpisodeTrainer) for name in inspect.signature(kind).parameters}
     known = fields(VerifiableProcessConfig) | fields(ModelConfig) | fields(GameArguments) | trainer
-    elsewhere = {"num_processes", "flash_attention_2", "rollout_value"}  # accelerate's, and values
+    elsewhere = {"num_processes", "flash_attention_2", "mc_process_reward"}  # accelerate's, and values
     named = set()
     for text in quoted(prose("docs/how-to-train.md")):
         name = text.partition(":")[0]

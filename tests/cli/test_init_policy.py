@@ -49,7 +49,7 @@ def test_a_collaboration_that_nobody_plays_from_a_script_is_refused(
     options = ("--option", "domain=math", "--option", "scorer=operator:eq")
     code, _, err = command("init-policy", "reasoner_actor", tmp_path / "policy", *options)
     assert code == 1
-    assert "a player of the collaboration, got 'reasoner_actor' without; choose another task" in err
+    assert "a scripted player of the task, got 'reasoner_actor' without; choose another task" in err
 
 
 def test_a_setting_out_of_range_is_refused_before_any_work(command: Callable[..., Any], tmp_path: Path) -> None:

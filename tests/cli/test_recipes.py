@@ -127,7 +127,7 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
     [
         (("--max_steps", "many"), "invalid int value: 'many'"),
         (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense 1"),
-        (("--method", "magic"), "verifiable_process, or 'module:object', got 'magic'"),
+        (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
         (("--gamma", "2"), "gamma must be in [0, 1], got 2.0"),
