@@ -25,7 +25,7 @@ from typing import Any
 from common import arguments, report, take_turns
 
 from hf_credit.verifiers.isolation import tried
-from hf_credit.verifiers.keepers import Keepers
+from hf_credit.verifiers.pool import SandboxPool
 
 CORES = 2
 PROBLEMS = [
@@ -101,8 +101,8 @@ def bare(code: str, tests: list[str]) -> bool:
     return done.returncode == 0
 
 
-def isolated(keepers: Keepers, level: str, code: str, tests: list[str]) -> bool:
-    letters, _ = keepers.run(
+def isolated(pool: SandboxPool, level: str, code: str, tests: list[str]) -> bool:
+    letters, _ = pool.run(
         level,
         REQUEST,
         json.dumps({"code": code, "setup": ""}).encode(),
@@ -124,8 +124,8 @@ def measure(
 
 
 def measured_level(level: str, snippets: int) -> tuple[int, float, float]:
-    keepers = Keepers(at_once=CORES)
-    return measure(lambda code, tests: isolated(keepers, level, code, tests), snippets, keepers.close)
+    pool = SandboxPool(at_once=CORES)
+    return measure(lambda code, tests: isolated(pool, level, code, tests), snippets, pool.close)
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:

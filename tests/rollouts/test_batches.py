@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Row
-from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows, prompt_numbers
+from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row, prompt_numbers
 
 PAD = 0  # a token of the text as well
 
@@ -199,7 +199,7 @@ def test_the_batch_is_left_as_it_is():
 @pytest.mark.parametrize("logprobs", [True, False])
 def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
     other = row([1, 2], [3], logprobs=[-1.0] if logprobs else None)
-    batch = pad_rows([other, idle_row([7], logprobs)], PAD)
+    batch = pad_rows([other, padding_row([7], logprobs)], PAD)
     assert batch["tool_mask"].tolist() == [[1], [0]]
     assert batch["advantages"].tolist() == [[1.0], [0.0]]
     assert (batch["prompt_ids"][1].tolist(), batch["completion_ids"][1].tolist()) == ([0, 7], [7])
@@ -218,7 +218,7 @@ def test_numbers_computed_a_few_rows_at_a_time_stand_at_their_tokens(some, size,
         [sum(row.prompt_ids) + sum(row.completion_ids[: place + 1]) for place in range(len(row.completion_ids))]
         for row in some
     ]
-    found = in_parts(batch, size, sums)
+    found = map_micro_batches(batch, size, sums)
     assert found[~batch["completion_mask"].bool()].tolist() == [0.0] * int((batch["completion_mask"] == 0).sum())
     assert [
         values[mask.bool()].tolist() for values, mask in zip(found, batch["completion_mask"], strict=True)
@@ -243,7 +243,7 @@ def test_roles_never_meet_and_as_many_rows_make_as_many_parts(some, data, size):
 
 
 def test_rows_of_a_role_are_known_by_its_index_and_idle_rows_go_to_the_first():
-    some = [replace(row([1], [2]), role="judge"), idle_row([7]), replace(row([1], [3]), role="actor")]
+    some = [replace(row([1], [2]), role="judge"), padding_row([7]), replace(row([1], [3]), role="actor")]
     assert pad_rows(some, PAD, roles=ROLES)["role"].tolist() == [2, 0, 1]
     assert "role" not in pad_rows(some, PAD)
 
@@ -264,5 +264,5 @@ def test_each_part_is_announced_before_it_is_computed():
     def before(part):
         announced.append(part["role"][0].item())
 
-    found = in_parts(pad_rows(some, PAD, roles=ROLES[:2]), 3, role_of_last, before)
+    found = map_micro_batches(pad_rows(some, PAD, roles=ROLES[:2]), 3, role_of_last, before)
     assert found.flatten().tolist() == [0.0, 1.0, 0.0, 1.0]

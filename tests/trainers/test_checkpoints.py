@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from hf_credit.trainers.checkpoints import (
     MANIFEST,
     checkpoint_to_resume,
+    explain_disk_errors,
     flaw,
     latest_complete,
     recorded_run,
     refuse_another_run,
     rotate,
-    told_in_one_sentence,
     write_manifest,
 )
 
@@ -199,7 +199,7 @@ def test_what_is_to_be_kept_stays_whatever_the_limit(tmp_path: Path) -> None:
 
 
 def test_an_error_that_is_not_the_disks_is_left_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"^a lost process$"), told_in_one_sentence(tmp_path):
+    with pytest.raises(RuntimeError, match=r"^a lost process$"), explain_disk_errors(tmp_path):
         raise RuntimeError("a lost process")
 
 
@@ -207,5 +207,5 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "checkpoint-1"
     told = r"got .*Not a directory.* in .*file/checkpoint-1 with .* MiB left"
-    with pytest.raises(OSError, match=told), told_in_one_sentence(folder):
+    with pytest.raises(OSError, match=told), explain_disk_errors(folder):
         folder.mkdir(parents=True)

@@ -12,13 +12,13 @@ from hf_credit import make
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.metrics import (
+    EpisodeLog,
     EpisodeSummary,
     LossMetrics,
-    Told,
+    episode_log,
     largest_difference,
     mean,
     summarise,
-    tell,
     update_metrics,
     was_cut,
     without_cut_replies,
@@ -150,15 +150,15 @@ def test_an_episode_is_told_by_its_first_context_and_its_replies():
         for turn, text in ((1, "first"), (2, "second"), (3, "third"))
     )
     episode = Episode(decisions=decisions, outcome=0.5, ending=Ending.TRUNCATED)
-    told = Told(
+    told = EpisodeLog(
         prompt=tokenizer.decode(list(ids)),
         replies="first\nsecond\nthird",
         outcome=0.5,
         ending="truncated",
         advantage=0.75,
     )
-    assert tell(episode, [0.5, None, 1.0], tokenizer) == told
-    silent = tell(Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="it broke"), [], tokenizer)
+    assert episode_log(episode, [0.5, None, 1.0], tokenizer) == told
+    silent = episode_log(Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="it broke"), [], tokenizer)
     assert (silent.prompt, silent.replies, silent.ending) == ("", "", "error")
     assert math.isnan(silent.advantage)
 

@@ -12,7 +12,7 @@ import pytest
 from accelerate import Accelerator
 
 from hf_credit.rollouts import Generation
-from hf_credit.trainers.ranks import InStep
+from hf_credit.trainers.ranks import SynchronizedSampler
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def test_a_process_alone_asks_for_what_it_wants_and_no_more():
         calls.append(list(contexts))
         return [Generation(ids=context) for context in contexts]
 
-    ranks = InStep(generate, Accelerator(), idle_context=(3,))
+    ranks = SynchronizedSampler(generate, Accelerator(), idle_context=(3,))
     assert [reply.ids for reply in ranks([(5,), (6, 7)])] == [(5,), (6, 7)]
     ranks.finish()
     assert calls == [[(5,), (6, 7)]]
-    assert (ranks.most(4), ranks.before(4), ranks.gather(["a"])) == (4, 0, ["a"])
+    assert (ranks.all_max(4), ranks.rank_offset(4), ranks.gather(["a"])) == (4, 0, ["a"])

@@ -23,7 +23,7 @@ from hf_credit.rollouts import (
     Start,
     refuse_total_failure,
 )
-from hf_credit.trainers.ranks import InStep
+from hf_credit.trainers.ranks import SynchronizedSampler
 
 IDLE = (3,)
 
@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
         calls.append([list(context) for context in contexts])
         return [Generation(ids=[10 + rank, chat.tokenizer.eos_token_id]) for _ in contexts]
 
-    ranks = InStep(generate, accelerator, IDLE)
+    ranks = SynchronizedSampler(generate, accelerator, IDLE)
     engine = Engine(Count(), chat, ranks, max_concurrent=2)
 
     def play(*turns):
@@ -85,8 +85,8 @@ def main(folder: Path) -> None:
         "one has none and the other fails": fail("trns") if rank else fail(),
         "one fails": fail("turns") if rank else fail("trns"),
         "replies": [list(reply.ids) for reply in ranks([[5], [6], [7]] if rank else [[5]])],
-        "most": ranks.most(3 - rank),
-        "before": ranks.before(4 + rank),
+        "most": ranks.all_max(3 - rank),
+        "before": ranks.rank_offset(4 + rank),
         "gathered": ranks.gather([f"{rank}.{number}" for number in range(rank + 1)]),
         "none gathered": ranks.gather([]),
     }

@@ -16,7 +16,7 @@ import pytest
 
 from hf_credit.verifiers.code import Limits, TestRun, run_tests
 from hf_credit.verifiers.isolation import tried
-from hf_credit.verifiers.keepers import KEEPERS
+from hf_credit.verifiers.pool import POOL
 
 FOLDER = Path(__file__).with_name("attacks")
 REACH, CHEAT, EXHAUST = (runpy.run_path(str(FOLDER / f"{name}.py")) for name in ("reach", "cheat", "exhaust"))
@@ -110,9 +110,9 @@ def outside(world: Outside, monkeypatch: pytest.MonkeyPatch) -> Outside:
 
 def children_of_keepers() -> list[str]:
     found = []
-    for keepers in KEEPERS._idle.values():
-        for keeper in keepers:
-            found += Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()
+    for pool in POOL._idle.values():
+        for supervisor in pool:
+            found += Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
     return found
 
 

@@ -1107,7 +1107,7 @@ def test_importing_the_scorer_imports_neither_torch_nor_a_checker_of_mathematics
 
 
 def test_the_sandbox_has_one_door(root: Path) -> None:
-    inside = re.compile(r"hf_credit\.verifiers\.(sandbox|keepers|isolation)|verifiers import .*(keepers|isolation)")
+    inside = re.compile(r"hf_credit\.verifiers\.(sandbox|pool|isolation)|verifiers import .*(pool|isolation)")
     source = root / "src" / "hf_credit"
     files = [path for path in source.rglob("*.py") if source / "verifiers" not in path.parents]
     assert len(files) > 50

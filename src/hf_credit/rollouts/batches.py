@@ -50,7 +50,7 @@ def pad_rows(
     return batch
 
 
-def idle_row(ids: Sequence[int], logprobs: bool = False) -> Row:
+def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
     """A row that fills a place and carries no loss.
 
     Args:
@@ -99,7 +99,7 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
     ]
 
 
-def in_parts(
+def map_micro_batches(
     batch: dict[str, Tensor],
     size: int,
     compute: Callable[[Tensor, Tensor, int], Tensor],

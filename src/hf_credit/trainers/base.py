@@ -24,7 +24,7 @@ from hf_credit.credit import sampling_ratio
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, room_beside, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
-from hf_credit.rollouts.batches import idle_row, in_parts, micro_batches, pad_rows
+from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
@@ -32,13 +32,13 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
+    episode_log,
     largest_difference,
     summarise,
-    tell,
     update_metrics,
     without_cut_replies,
 )
-from hf_credit.trainers.ranks import InStep
+from hf_credit.trainers.ranks import SynchronizedSampler
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
@@ -121,7 +121,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.vllm = getattr(self, "vllm_generation", None)
         generate = through_vllm(self._generate_replies, self.vllm, args)
         seeded = self._continuing.seeded if self._continuing else None
-        self.ranks = InStep(generate, self.accelerator, self._idle, seeded)
+        self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
         arguments.require_room_for_rows(self, train_dataset)
 
@@ -275,8 +275,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
         """The rows as a batch, with rows that carry no loss where slices and processes need them."""
         slices = self.args.steps_per_generation if self.model.training else 1
-        needed = -(-max(self.ranks.most(len(rows)), 1) // slices) * slices
-        idle = idle_row(self._idle, logprobs=self.use_vllm)
+        needed = -(-max(self.ranks.all_max(len(rows)), 1) // slices) * slices
+        idle = padding_row(self._idle, logprobs=self.use_vllm)
         rows = [*rows, *[idle] * (needed - len(rows))]
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
@@ -325,7 +325,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         def logprobs(ids: Tensor, mask: Tensor, completion_tokens: int) -> Tensor:
             return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
 
-        return in_parts(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
+        return map_micro_batches(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -350,7 +350,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.vllm is None:
             return room_for_context(self.model, reply)
         # It refuses contexts beyond its own limit, which may be lower than the model's.
-        return room_beside(reply, self.ranks.most(context_length(self.vllm)))
+        return room_beside(reply, self.ranks.all_max(context_length(self.vllm)))
 
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
@@ -395,7 +395,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if not self.log_completions:
             return
         pairs = zip(episodes, advantages, strict=True)
-        for told in self.ranks.gather([tell(*pair, self.chat.tokenizer) for pair in pairs]):
+        for told in self.ranks.gather([episode_log(*pair, self.chat.tokenizer) for pair in pairs]):
             self._logs["prompt"].append([{"role": "user", "content": told.prompt}])
             self._logs["completion"].append([{"role": "assistant", "content": told.replies}])
             self._logs["rewards"]["outcome"].append(told.outcome)

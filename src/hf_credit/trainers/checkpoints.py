@@ -222,7 +222,7 @@ def _flush_names(folder: Path) -> None:
 
 
 @contextmanager
-def told_in_one_sentence(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path) -> Iterator[None]:
     """A disk that is full or fails has a different error in each library that writes a part of a checkpoint."""
     try:
         yield

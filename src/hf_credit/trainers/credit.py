@@ -21,7 +21,7 @@ from hf_credit.critics.readings import ReadingCritic
 from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
-from hf_credit.rollouts.batches import idle_row, pad_rows
+from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
@@ -158,10 +158,10 @@ class CreditTrainer(RoleAdapterTrainer):
             )
             for decision in decisions
         ]
-        needed = self.ranks.most(len(rows))  # sharded weights want as many passes on every process
+        needed = self.ranks.all_max(len(rows))  # sharded weights want as many passes on every process
         if not needed:
             return []
-        rows += [idle_row(self._idle)] * (needed - len(rows))
+        rows += [padding_row(self._idle)] * (needed - len(rows))
         found = self.policy_logprobs(pad_rows(rows, self.chat.tokenizer.pad_token_id, roles=self.roles)).tolist()
         pairs = zip(found, rows, strict=True)
         return [tuple(own[: len(row.completion_ids)]) for own, row in pairs][: len(decisions)]

@@ -58,7 +58,7 @@ def summarise(episode: Episode, advantages: Iterable[DecisionCredit], end_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class EpisodeLog:
     """An episode as people read it in the log of completions.
 
     Attributes:
@@ -76,10 +76,12 @@ class Told:
     advantage: float
 
 
-def tell(episode: Episode, advantages: Iterable[DecisionCredit], tokenizer: PreTrainedTokenizerBase) -> Told:
+def episode_log(
+    episode: Episode, advantages: Iterable[DecisionCredit], tokenizer: PreTrainedTokenizerBase
+) -> EpisodeLog:
     """One episode and the advantages of its decisions in words."""
     first = episode.decisions[0].context_ids if episode.decisions else ()
-    return Told(
+    return EpisodeLog(
         prompt=str(tokenizer.decode(list(first))) if first else "",
         replies="\n".join(decision.action_text for decision in episode.decisions),
         outcome=episode.outcome,

@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from hf_credit.rollouts import GenerateFn, Generation, SeededGenerateFn
 
 
-class InStep:
+class SynchronizedSampler:
     """A `GenerateFn` that every process calls equally often, with equally many contexts.
 
     Sharded parameters and a shared inference server both need all processes in every generation call, while some
@@ -40,21 +40,21 @@ class InStep:
         self.seeded = None if seeded is None else functools.partial(self._seeded, seeded)
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        missing = self.most(len(contexts)) - len(contexts)
+        missing = self.all_max(len(contexts)) - len(contexts)
         return self.generate([*contexts, *[self.idle_context] * missing])[: len(contexts)]
 
     def _seeded(
         self, generate: SeededGenerateFn, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]
     ) -> Sequence[Generation]:
-        missing = self.most(len(contexts)) - len(contexts)
+        missing = self.all_max(len(contexts)) - len(contexts)
         return generate([*contexts, *[self.idle_context] * missing], [*seeds, *[0] * missing])[: len(contexts)]
 
     def finish(self) -> None:
         """Waits, idly generating, for the processes whose episodes still go on."""
-        while (missing := self.most(0)) > 0:
+        while (missing := self.all_max(0)) > 0:
             self.generate([self.idle_context] * missing)
 
-    def most(self, count: int) -> int:
+    def all_max(self, count: int) -> int:
         """The largest `count` of all processes."""
         if self.accelerator.num_processes == 1:
             return count
@@ -65,6 +65,6 @@ class InStep:
         """The items of all processes, in the order of the processes."""
         return gather_object(items) if self.accelerator.num_processes > 1 else items
 
-    def before(self, count: int) -> int:
+    def rank_offset(self, count: int) -> int:
         """How many items the processes before this one have, where this one has `count`."""
         return sum(self.gather([count])[: self.accelerator.process_index])

@@ -20,10 +20,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from hf_credit.redaction import redacted
 from hf_credit.trainers.checkpoints import (
     checkpoint_to_resume,
+    explain_disk_errors,
     recorded_run,
     refuse_another_run,
     rotate,
-    told_in_one_sentence,
     write_manifest,
 )
 
@@ -153,7 +153,7 @@ class ResumableTrainer(Trainer):
         limit, saves = self.args.save_total_limit, self.args.should_save
         self.args.save_total_limit, self._saving = None, True
         try:
-            with told_in_one_sentence(folder):
+            with explain_disk_errors(folder):
                 if saves:
                     shutil.rmtree(folder, ignore_errors=True)  # of a killed run, perhaps with other files
                 self.accelerator.wait_for_everyone()

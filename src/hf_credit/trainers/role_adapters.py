@@ -60,7 +60,7 @@ class RoleAdapters:
             for parameter in parameters:
                 parameter.requires_grad_(True)
 
-    def nothing(self) -> Tensor:
+    def zero_loss(self) -> Tensor:
         """0, with a gradient of 0 for the weights of every role.
 
         Processes exchange gradients in the last backward pass of an update and wait for those of all weights, while
@@ -130,7 +130,7 @@ class RoleAdapterTrainer(EpisodeTrainer):
         refuse_adapters(args.role_adapters, model, peft_config)
         refuse_settings(args)
         self.roles = tuple(args.role_adapters)
-        # `RoleAdapters.nothing` reaches every weight, so nothing is to be searched for, and weights are used outside
+        # `RoleAdapters.zero_loss` reaches every weight, so nothing is to be searched for, and weights are used outside
         # of the forward pass, which the search does not bear.
         args.ddp_find_unused_parameters = False
         beta = args.beta
@@ -182,7 +182,7 @@ class RoleAdapterTrainer(EpisodeTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        return loss + self.adapters.nothing() if self.roles and torch.is_grad_enabled() else loss
+        return loss + self.adapters.zero_loss() if self.roles and torch.is_grad_enabled() else loss
 
     def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         try:

@@ -19,7 +19,7 @@ from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.trainers.checkpoints import told_in_one_sentence
+from hf_credit.trainers.checkpoints import explain_disk_errors
 from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
 from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
@@ -47,7 +47,7 @@ def run_job(job: Job, callbacks: Sequence[TrainerCallback] = ()) -> None:
     for callback in callbacks:
         trainer.add_callback(callback)
     trainer.train(resume_from_checkpoint=_resumption(job.args.resume_from_checkpoint))
-    with told_in_one_sentence(Path(job.args.output_dir)):
+    with explain_disk_errors(Path(job.args.output_dir)):
         # As an internal call it does not push: that comes once, below, and what the Hub refuses is not the disk's.
         trainer.save_model(job.args.output_dir, _internal_call=True)
         trainer.save_state()

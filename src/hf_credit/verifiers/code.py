@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hf_credit.verifiers.isolation import IsolationError, isolation, required
-from hf_credit.verifiers.keepers import KEEPERS, KeeperError
+from hf_credit.verifiers.pool import POOL, SandboxError
 
 __all__ = [
     "IsolationError",
-    "KeeperError",
     "Limits",
     "Outcome",
+    "SandboxError",
     "TestRun",
     "extract_code",
     "isolation",
@@ -148,7 +148,7 @@ def run_tests(
     Raises:
         ValueError: there are no tests, or one is no text.
         IsolationError: the machine cannot confine the code.
-        KeeperError: the sandbox itself has failed; this says nothing about the code.
+        SandboxError: the sandbox itself has failed; this says nothing about the code.
     """
     tests = [tests] if isinstance(tests, str) else list(tests)
     if not tests or not all(isinstance(test, str) and test.strip() for test in tests):
@@ -163,7 +163,7 @@ def run_tests(
         return TestRun((Outcome("error", message),) * len(tests), time.monotonic() - started, level)
     source = {"bytes": code.hex(), "code": None} if isinstance(code, bytes) else {"code": code.removeprefix("\ufeff")}
     request = dataclasses.asdict(limits) | {"tests": len(tests), "seed": seed}
-    letters, messages = KEEPERS.run(
+    letters, messages = POOL.run(
         level,
         request,
         json.dumps(source | {"setup": setup}).encode(),
@@ -205,7 +205,7 @@ def score(task: Mapping[str, Any], text: str, *, unwrap_fences: bool = True, **o
         ValueError: the row has no tests. The paper's evaluator scores such a row 0, which would train on a fault of
             the data set as if it were the model's.
         IsolationError: as in `run_tests`.
-        KeeperError: as in `run_tests`.
+        SandboxError: as in `run_tests`.
     """
     code = extract_code(text) if unwrap_fences else text
     options = {"setup": task.get("setup") or "", "entry_point": task.get("entry_point") or None, **options}

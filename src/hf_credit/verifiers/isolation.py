@@ -8,7 +8,7 @@ import logging
 import sys
 from dataclasses import dataclass
 
-from hf_credit.verifiers.keepers import KEEPERS, KeeperError
+from hf_credit.verifiers.pool import POOL, SandboxError
 from hf_credit.verifiers.sandbox.confinement import LANDLOCK, NAMESPACES, NONE
 
 logger = logging.getLogger(__name__)
@@ -118,8 +118,8 @@ def tried(level: str) -> str | None:
     code = json.dumps({"code": _PROBE, "setup": ""}).encode()
     tests = json.dumps({"tests": _PROBE_TESTS, "setup": "", "entry_point": None}).encode()
     try:
-        letters, messages = KEEPERS.run(level, _PROBE_REQUEST, code, tests)
-    except KeeperError as error:
+        letters, messages = POOL.run(level, _PROBE_REQUEST, code, tests)
+    except SandboxError as error:
         return str(error)
     return None if letters == "p" * len(letters) else f"a trial was not refused: {messages}"
 

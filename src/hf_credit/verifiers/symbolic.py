@@ -33,8 +33,8 @@ import weakref
 from collections import OrderedDict
 from pathlib import Path
 
-from hf_credit.verifiers.keepers import Turns
 from hf_credit.verifiers.notation import refusal_of_text
+from hf_credit.verifiers.pool import Turns
 
 CPU_SECONDS = 2
 """Processor time of a question; most take a few hundredths of it."""

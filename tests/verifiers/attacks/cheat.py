@@ -87,8 +87,8 @@ UNCONTROLLED = {
         "import sys\nfor name, module in list(sys.modules.items()):\n    if name.endswith('judge'):\n"
         "        module.run_test = lambda *_: ('p', '')\n        module.Desk.hand_in = lambda self, *_: None\n" + WRONG
     ),
-    "patch the keeper": (
-        "import sys\nfor name, module in list(sys.modules.items()):\n    if name.endswith('keeper'):\n"
+    "patch the supervisor": (
+        "import sys\nfor name, module in list(sys.modules.items()):\n    if name.endswith('supervisor'):\n"
         "        module.run = lambda *_: 'ppp'\n" + WRONG
     ),
     "patch the wire": (

@@ -85,7 +85,7 @@ def _open_to_all(folder: str) -> bool:
 
 
 class Confinement:
-    """What the keeper prepares once, and each process that it forks enters.
+    """What the supervisor prepares once, and each process that it forks enters.
 
     Args:
         level: `"namespaces"`, `"landlock"` or `"none"`.
@@ -105,7 +105,7 @@ class Confinement:
         self._pass_folders = False
         self._rules: dict[bool, int] = {}
 
-    # In the keeper
+    # In the supervisor
 
     def detach(self) -> None:
         """Leaves the namespaces of the machine; the users of the new one are still to be named.
@@ -147,7 +147,7 @@ class Confinement:
                 False: landlock.ruleset(self._libc, _readable()),
                 True: landlock.ruleset(self._libc, _readable(), scratch),
             }
-        for capability in range(64):  # of no use to the keeper, which starts no program
+        for capability in range(64):  # of no use to the supervisor, which starts no program
             if self.level == NONE or self._libc.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
                 break  # past the last one, or without the right to: then there is none to be had
         if self.level == NAMESPACES:

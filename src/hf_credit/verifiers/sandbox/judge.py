@@ -247,7 +247,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Desk:
-    """Where outcomes are handed in: one letter for the keeper, one line for the program that asked."""
+    """Where outcomes are handed in: one letter for the supervisor, one line for the program that asked."""
 
     status: int
     report: int

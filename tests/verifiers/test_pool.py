@@ -16,7 +16,7 @@ import pytest
 
 from hf_credit.verifiers.code import run_tests
 from hf_credit.verifiers.isolation import isolation
-from hf_credit.verifiers.keepers import KEEPERS, Keeper, KeeperError, Keepers, Turns, _messages
+from hf_credit.verifiers.pool import POOL, SandboxError, SandboxPool, Supervisor, Turns, _messages
 
 LEVEL = isolation().level
 pytestmark = pytest.mark.skipif(LEVEL == "none", reason=f"nothing confines code here: {isolation()}")
@@ -56,47 +56,47 @@ def children(pid: int) -> list[int]:
 
 
 def test_a_keeper_serves_run_after_run_and_leaves_nothing() -> None:
-    keepers = Keepers(at_once=1)
-    keepers.run(LEVEL, REQUEST, CODE, TESTS)
-    (keeper,) = keepers._idle[LEVEL]
-    before = sorted(os.listdir("/proc/self/fd")), sorted(os.listdir(f"/proc/{keeper.pid}/fd"))
+    pool = SandboxPool(at_once=1)
+    pool.run(LEVEL, REQUEST, CODE, TESTS)
+    (supervisor,) = pool._idle[LEVEL]
+    before = sorted(os.listdir("/proc/self/fd")), sorted(os.listdir(f"/proc/{supervisor.pid}/fd"))
     for _ in range(200):
-        assert keepers.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
-    assert keepers._idle[LEVEL] == [keeper]
-    assert children(keeper.pid) == []
-    assert (sorted(os.listdir("/proc/self/fd")), sorted(os.listdir(f"/proc/{keeper.pid}/fd"))) == before
-    keepers.close()
-    assert ended(keeper.pid)
+        assert pool.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
+    assert pool._idle[LEVEL] == [supervisor]
+    assert children(supervisor.pid) == []
+    assert (sorted(os.listdir("/proc/self/fd")), sorted(os.listdir(f"/proc/{supervisor.pid}/fd"))) == before
+    pool.close()
+    assert ended(supervisor.pid)
 
 
 def test_a_keeper_that_was_killed_is_replaced() -> None:
-    keepers = Keepers(at_once=1)
-    keepers.run(LEVEL, REQUEST, CODE, TESTS)
-    (keeper,) = keepers._idle[LEVEL]
-    os.kill(keeper.pid, signal.SIGKILL)
-    assert keepers.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
-    assert keepers._idle[LEVEL] != [keeper]
-    keepers.close()
+    pool = SandboxPool(at_once=1)
+    pool.run(LEVEL, REQUEST, CODE, TESTS)
+    (supervisor,) = pool._idle[LEVEL]
+    os.kill(supervisor.pid, signal.SIGKILL)
+    assert pool.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
+    assert pool._idle[LEVEL] != [supervisor]
+    pool.close()
 
 
 def test_a_closed_set_of_keepers_leaves_none_behind_at_work() -> None:
-    keepers = Keepers(at_once=1)
-    keepers.close()
-    assert keepers.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
-    assert keepers._idle[LEVEL] == []
+    pool = SandboxPool(at_once=1)
+    pool.close()
+    assert pool.run(LEVEL, REQUEST, CODE, TESTS)[0] == "p"
+    assert pool._idle[LEVEL] == []
 
 
 def test_a_level_that_does_not_exist_does_not_start() -> None:
-    with pytest.raises(KeeperError, match="must be one of namespaces, landlock, none, got 'no such level'"):
-        Keeper("no such level")
+    with pytest.raises(SandboxError, match="must be one of namespaces, landlock, none, got 'no such level'"):
+        Supervisor("no such level")
 
 
 SLEEPER = f"""
 import sys, threading, time
 from hf_credit.verifiers.code import Limits, run_tests
-from hf_credit.verifiers.keepers import KEEPERS
+from hf_credit.verifiers.pool import POOL
 run_tests("x = 1", ["assert x"], level={LEVEL!r})
-print(KEEPERS._idle[{LEVEL!r}][0].pid, flush=True)
+print(POOL._idle[{LEVEL!r}][0].pid, flush=True)
 run_tests("while True:\\n    pass", ["assert x"], level={LEVEL!r}, limits=Limits(test_seconds=500, wall_seconds=500))
 """
 
@@ -105,20 +105,20 @@ run_tests("while True:\\n    pass", ["assert x"], level={LEVEL!r}, limits=Limits
 def test_nothing_outlives_the_program_that_asked(number: int) -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        keeper = int(program.stdout.readline())
-        wait_for(lambda: len(children(keeper)) == 2)
-        below = children(keeper)
+        supervisor = int(program.stdout.readline())
+        wait_for(lambda: len(children(supervisor)) == 2)
+        below = children(supervisor)
         program.send_signal(number)
-    wait_for(lambda: all(map(ended, [keeper, *below])))
+    wait_for(lambda: all(map(ended, [supervisor, *below])))
 
 
 def test_nothing_outlives_the_keeper() -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        keeper = int(program.stdout.readline())
-        wait_for(lambda: len(children(keeper)) == 2)
-        below = children(keeper)
-        os.kill(keeper, signal.SIGKILL)
+        supervisor = int(program.stdout.readline())
+        wait_for(lambda: len(children(supervisor)) == 2)
+        below = children(supervisor)
+        os.kill(supervisor, signal.SIGKILL)
         wait_for(lambda: all(map(ended, below)))
         program.kill()
 
@@ -167,11 +167,13 @@ def test_turns_are_given_in_the_order_of_asking() -> None:
 
 def test_a_keeper_has_no_environment_and_only_its_socket() -> None:
     run_tests(ADD, ["assert add(1, 1) == 2"], level=LEVEL)
-    keeper = KEEPERS._idle[LEVEL][-1]
-    environment = Path(f"/proc/{keeper.pid}/environ").read_text().rstrip("\0").split("\0")
+    supervisor = POOL._idle[LEVEL][-1]
+    environment = Path(f"/proc/{supervisor.pid}/environ").read_text().rstrip("\0").split("\0")
     kept = [line for line in environment if not line.startswith("LD_LIBRARY_PATH=")]
     assert kept == ["PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1"]
-    targets = [os.readlink(f"/proc/{keeper.pid}/fd/{number}") for number in os.listdir(f"/proc/{keeper.pid}/fd")]
+    targets = [
+        os.readlink(f"/proc/{supervisor.pid}/fd/{number}") for number in os.listdir(f"/proc/{supervisor.pid}/fd")
+    ]
     assert sum(target.startswith("socket:") for target in targets) == 1
     assert not [target for target in targets if not target.startswith(("socket:", "anon_inode:", "/dev/null"))]
 

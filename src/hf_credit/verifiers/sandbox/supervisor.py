@@ -2,7 +2,7 @@
 
 It is forked from rather than started anew because a fresh interpreter costs ten times as much. So it must stay clean:
 single-threaded, and it never reads code, tests or messages, which would be in the memory of the next solver. They
-are in files that only the process they are meant for reads; the keeper learns one letter a test.
+are in files that only the process they are meant for reads; the supervisor learns one letter a test.
 """
 
 from __future__ import annotations

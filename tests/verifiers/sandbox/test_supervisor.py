@@ -1,4 +1,4 @@
-"""What the keeper must not know, and how it times what it has started."""
+"""What the supervisor must not know, and how it times what it has started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from hf_credit.verifiers.code import Limits, run_tests
 from hf_credit.verifiers.isolation import isolation
-from hf_credit.verifiers.keepers import KEEPERS
+from hf_credit.verifiers.pool import POOL
 
 LEVEL = isolation().level
 pytestmark = pytest.mark.skipif(LEVEL == "none", reason=f"nothing confines code here: {isolation()}")
@@ -32,12 +32,12 @@ def test_tests_and_answers_are_never_in_the_memory_that_a_solver_is_copied_from(
     for _ in range(5):
         messages = [outcome.message for outcome in run_tests(code, tests, level=LEVEL).outcomes]
     assert messages[0] == "AssertionError: marker-of-the-tests"
-    keeper = KEEPERS._idle[LEVEL][-1]
+    supervisor = POOL._idle[LEVEL][-1]
     try:
-        found = b"\0".join(memory(keeper.pid))
+        found = b"\0".join(memory(supervisor.pid))
     except PermissionError:
         pytest.skip("this machine does not let a process be read")
-    assert b"hf_credit.verifiers.sandbox.keeper" in found  # the search sees what is there
+    assert b"hf_credit.verifiers.sandbox.supervisor" in found  # the search sees what is there
     assert b"marker-of-the-tests" not in found
     assert b"marker-of-the-code" not in found
 
@@ -97,5 +97,5 @@ def test_a_test_that_loops_by_itself_is_ended_and_the_next_one_runs() -> None:
 
 def test_no_process_is_left() -> None:
     run_tests("import os\nos._exit(0)", ["assert 1"], level=LEVEL)
-    keeper = KEEPERS._idle[LEVEL][-1]
-    assert Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text() == ""
+    supervisor = POOL._idle[LEVEL][-1]
+    assert Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text() == ""

@@ -1,7 +1,7 @@
-"""The keepers that this program has started: each serves one run at a time, and as many run as there are processors.
+"""The sandboxes that this program has started: each serves one run at a time, and as many run as there are processors.
 
-A keeper (`hf_credit.verifiers.sandbox.keeper`) is a bare interpreter with an empty environment, started with `exec`
-from a program that may have threads and a GPU in use. It ends when this program does, however that ends.
+Each is a supervisor (`hf_credit.verifiers.sandbox.supervisor`): a bare interpreter with an empty environment, started
+with `exec` from a program that may have threads and a GPU in use. It ends when this program does, however that ends.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _REPORT_BYTES = 2**20
 _SOURCE = str(Path(__file__).resolve().parents[2])
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not find their own library
 _ENTRY = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from hf_credit.verifiers.sandbox import keeper; "
-    "del sys.path[0]; keeper.main(sys.argv[2])"
+    "import sys; sys.path.insert(0, sys.argv[1]); from hf_credit.verifiers.sandbox import supervisor; "
+    "del sys.path[0]; supervisor.main(sys.argv[2])"
 )
 
 
-class KeeperError(RuntimeError):
+class SandboxError(RuntimeError):
     """The sandbox itself has failed, which says nothing about the code in it."""
 
 
-class Keeper:
+class Supervisor:
     """One process that starts confined ones.
 
     Args:
         level: `"namespaces"`, `"landlock"` or `"none"`.
 
     Raises:
-        KeeperError: the machine does not give this level.
+        SandboxError: the machine does not give this level.
     """
 
     def __init__(self, level: str) -> None:
@@ -65,7 +65,7 @@ class Keeper:
             )
         except OSError as error:
             ours.close()
-            raise KeeperError(f"the interpreter {sys.executable!r} could not be started: {error}") from error
+            raise SandboxError(f"the interpreter {sys.executable!r} could not be started: {error}") from error
         finally:
             theirs.close()
         try:
@@ -80,7 +80,7 @@ class Keeper:
             self._send({"named": level == NAMESPACES and self._name_users()})
             answer = self._receive(_START_SECONDS)
         if answer != {"stage": "ready"}:
-            raise KeeperError(str(answer.get("failure", "the sandbox did not start")))
+            raise SandboxError(str(answer.get("failure", "the sandbox did not start")))
 
     def _name_users(self) -> bool:
         """As root, lets the code run as nobody rather than as root; others can give no user but their own."""
@@ -98,21 +98,21 @@ class Keeper:
         """One letter for each test's outcome, and what there is to say about some.
 
         Raises:
-            KeeperError: the sandbox itself has failed.
+            SandboxError: the sandbox itself has failed.
         """
         with _files(code, tests, b"") as files:
             self._send(dict(request), files)
             answer = self._receive(request["wall_seconds"] + _GRACE_SECONDS)
             letters = answer.get("letters")
             if not isinstance(letters, str) or len(letters) != request["tests"]:
-                raise KeeperError(str(answer.get("failure", "the sandbox gave no answer")))
+                raise SandboxError(str(answer.get("failure", "the sandbox gave no answer")))
             return letters, _messages(os.pread(files[2], _REPORT_BYTES, 0))
 
     def _send(self, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
         try:
             socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], files)
         except OSError as error:
-            raise KeeperError(f"the sandbox has ended: {error}") from error
+            raise SandboxError(f"the sandbox has ended: {error}") from error
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         self._socket.settimeout(seconds)
@@ -121,9 +121,9 @@ class Keeper:
             while not data.endswith(b"\n"):
                 data += (part := self._socket.recv(2**16))
                 if not part:
-                    raise KeeperError("the sandbox has ended")
+                    raise SandboxError("the sandbox has ended")
         except OSError as error:
-            raise KeeperError(f"the sandbox gave no answer: {error}") from error
+            raise SandboxError(f"the sandbox gave no answer: {error}") from error
         answer: dict[str, Any] = json.loads(data)
         return answer
 
@@ -208,63 +208,63 @@ class Turns:
                 self._free += 1
 
 
-class Keepers:
-    """Keepers that wait for work, by level. Safe for many threads, and for a program that forks."""
+class SandboxPool:
+    """Supervisors that wait for work, by level. Safe for many threads, and for a program that forks."""
 
     def __init__(self, at_once: int | None = None) -> None:
         self._at_once = at_once or _processors()
         self._reset()
 
     def _reset(self) -> None:
-        self._idle: dict[str, list[Keeper]] = defaultdict(list)
+        self._idle: dict[str, list[Supervisor]] = defaultdict(list)
         self._lock = threading.Lock()
         self._turns = Turns(self._at_once)
         self._closed = False
 
     def run(self, level: str, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:
-        """As `Keeper.run`, waiting for a free processor; a keeper that has failed is replaced and asked once more.
+        """As `Supervisor.run`, waiting for a free processor; one that has failed is replaced and asked once more.
 
         Raises:
-            KeeperError: the sandbox has failed twice.
+            SandboxError: the sandbox has failed twice.
         """
         with self._turns:
             try:
                 return self._run(level, request, code, tests)
-            except KeeperError:
+            except SandboxError:
                 return self._run(level, request, code, tests)
 
     def _run(self, level: str, request: Mapping[str, Any], code: bytes, tests: bytes) -> tuple[str, dict[int, str]]:
         with self._lock:
-            keeper = self._idle[level].pop() if self._idle[level] else None
-        keeper = keeper or Keeper(level)
+            supervisor = self._idle[level].pop() if self._idle[level] else None
+        supervisor = supervisor or Supervisor(level)
         try:
-            result = keeper.run(request, code, tests)
+            result = supervisor.run(request, code, tests)
         except BaseException:
-            keeper.close()
+            supervisor.close()
             raise
         with self._lock:
             if not self._closed:
-                self._idle[level].append(keeper)
+                self._idle[level].append(supervisor)
                 return result
-        keeper.close()
+        supervisor.close()
         return result
 
     def forget(self) -> None:
-        """After a fork: the keepers are the other process's."""
+        """After a fork: the supervisors are the other process's."""
         global _OTHERS
-        _OTHERS += [keeper for idle in self._idle.values() for keeper in idle]
-        for keeper in _OTHERS:
-            keeper._socket.close()
+        _OTHERS += [supervisor for idle in self._idle.values() for supervisor in idle]
+        for supervisor in _OTHERS:
+            supervisor._socket.close()
         self._reset()
 
     def close(self) -> None:
         """Ends all that wait; one that is at work ends after it."""
         with self._lock:
             self._closed = True
-            keepers = [keeper for idle in self._idle.values() for keeper in idle]
+            pool = [supervisor for idle in self._idle.values() for supervisor in idle]
             self._idle.clear()
-        for keeper in keepers:
-            keeper.close()
+        for supervisor in pool:
+            supervisor.close()
 
 
 def _processors() -> int:
@@ -273,12 +273,12 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-_OTHERS: list[Keeper] = []
+_OTHERS: list[Supervisor] = []
 """What a forked process has inherited and must not end."""
 
-KEEPERS = Keepers()
+POOL = SandboxPool()
 """Those of this program."""
 
-atexit.register(KEEPERS.close)
+atexit.register(POOL.close)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=KEEPERS.forget)
+    os.register_at_fork(after_in_child=POOL.forget)
