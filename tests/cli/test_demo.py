@@ -49,7 +49,8 @@ def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) ->
     seeds = [one.seed for one in kept["base"].records]
     assert seeds == list(range(2**31, 2**31 + 24))
     assert all([one.seed for one in results.records] == seeds for results in kept.values())
-    assert len({json.dumps(TaskSpec.load(output / name).to_dict()) for name in kept}) == 1
+    tasks = [{**TaskSpec.load(output / name).to_dict(), "method": None} for name in kept]
+    assert tasks[1:] == tasks[:-1]
 
 
 def test_differences_with_verdicts_are_told(report: Any, output: Path) -> None:
