@@ -2,7 +2,7 @@
 
 Everything here is imported by a bare interpreter without site-packages, so that it starts fast and holds no secret of
 the program that asked for it. `supervisor` is the process that forks the others, `judge` holds the tests, `solver`
-holds the code under test; `confinement`, `landlock` and `seccomp` are what the operating system gives; `wire` is the only
-language that judge and solver speak, `tables` what both of them hold, `standins` what stands in the judge for the
+holds the code under test; `confinement`, `landlock` and `seccomp` are what the operating system gives; `wire` is the
+only language that judge and solver speak, `tables` what both of them hold, `standins` what stands in the judge for the
 solution's objects.
 """
