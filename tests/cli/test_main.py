@@ -34,16 +34,16 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("play", "chess"), "environment must be one of minesweeper, sudoku, tic_tac_toe, got 'chess'"),
+        (("play", "chess"), "environment must be one of minesweeper, sudoku, tic_tac_toe, or 'module:object', got 'chess'"),
         (("play", "relay"), "a person plays a game, got the collaboration 'relay', whose roles are a policy's"),
-        (("init-policy", "chess", "nowhere"), "a task must be one of the games minesweeper, sudoku, tic_tac_toe or"),
+        (("init-policy", "chess", "nowhere"), "a task must be one of the environments minesweeper, sudoku, tic_tac_toe or"),
         (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
         (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, got 'sise'"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
         (("train", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
-        (("evaluate", "nowhere"), "a task must be named, got none and no hf_credit_game.json beside 'nowhere'"),
+        (("evaluate", "nowhere"), "a task must be named, got none and no hf_credit_task.json beside 'nowhere'"),
     ],
 )
 def test_what_a_user_can_mend_is_told_in_one_line(
