@@ -145,10 +145,10 @@ MUTANTS = [
     ),
     Mutant(
         "an order of mini-batches that never changes",
-        "src/hf_credit/trainers/critic.py",
+        "src/hf_credit/critics/critic.py",
         " + 1_000_003 * self.fits",
         "",
-        ["tests/trainers/test_critic.py::test_each_fit_takes_sequences_in_an_order_of_its_own"],
+        ["tests/critics/test_critic.py::test_each_fit_takes_sequences_in_an_order_of_its_own"],
     ),
     Mutant(
         "intervals of a few seeds by the bootstrap",

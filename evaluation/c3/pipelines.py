@@ -123,6 +123,7 @@ def run(pipeline: Pipeline, data: Path, work: Path, updates: int = 2, instances:
     interaction = reasoner_actor(pipeline.domain, scorer)
     trainer = ReplayLOOTrainer(str(work / "model"), interaction, args, rows, eval_dataset=tests)
     trainer.remove_callback(PrinterCallback)
+    scorer.calls = 0  # without those of the dry run of the trainer's construction
     trainer.train()
     calls, ledger = scorer.calls, trainer.ledger
     log = [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -42,7 +42,7 @@ def test_what_is_no_interaction_is_refused_in_one_sentence(interaction: Any, mes
     ("environment", "message"),
     [
         ("sudoku", r"got the str 'sudoku'; pass hf_credit.make\('sudoku'\)\."),
-        (relay(size=4), "got an object of type Collaboration; take CreditTrainer"),
+        (relay(size=4), "got an object of type _Relay; take CreditTrainer"),
         (None, r"got an object of type NoneType; pass hf_credit.make\('name'\)\."),
     ],
 )

@@ -79,8 +79,8 @@ def test_rows_without_loss_do_not_change_the_gradient(
     one_update: Callable[..., Any], micro_policy: Path, reference: dict[str, torch.Tensor]
 ) -> None:
     def pad(trainer: Any) -> None:
-        most = trainer.ranks.most
-        trainer.ranks.most = lambda count: most(count) + (13 if count > 8 else 0)  # as if another process had more
+        most = trainer.ranks.all_max
+        trainer.ranks.all_max = lambda count: most(count) + (13 if count > 8 else 0)  # as if another process had more
 
     padded = one_update(micro_policy, on_built=pad)
     assert_same_gradient(padded.kept[0], reference)

@@ -102,4 +102,5 @@ class VerifiableProcessTrainer(CreditTrainer):
             train_dataset = interaction.tasks("train", size)
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             interaction.require_columns(getattr(dataset, "column_names", None))
+        self.environment = interaction.environment
         super().__init__(model, interaction, args, train_dataset, method=args.method(oracle), **kwargs)
