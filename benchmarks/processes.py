@@ -1,0 +1,144 @@
+"""Processes: a training step on one process and on two, each with one thread, on a machine with as many cores.
+
+The same update (tasks, policy, settings) is made by one process and by several; the speed-up is how many times faster
+the median step is on the clock. The profile is that of the first process; every moment belongs to one column:
+
+- generation, forward, backward (with the exchange of gradients), optimizer: as in `step_time.py`;
+- waiting: calls in which processes meet, to agree on how many contexts there are or to exchange metrics and credit;
+- own: all else.
+
+`idle` is the share of the contexts it generated for that were there only to keep the processes in step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from common import Clock, arguments, report
+
+WORK = ("generation", "forward", "backward", "optimizer", "waiting")
+
+
+def work(folder: Path, options: argparse.Namespace) -> None:
+    """The steps of one process of a run; the first one prints them."""
+    import torch
+    from players import credit_trainer, game_rows
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+
+    from hf_credit import make
+
+    torch.set_num_threads(1)
+    environment = make("sudoku", size=4, blanks=options.blanks)
+    policy = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    trainer: Any = credit_trainer(
+        environment,
+        policy,
+        game_rows(environment, options.games, options.plays),
+        options.plays,
+        history=options.history,
+        per_device_train_batch_size=options.games * options.plays // processes,
+        rows_per_forward=options.rows_at_once,
+        max_steps=options.steps + 1,
+        logging_steps=1,
+    )
+    clock, steps, asked = Clock(time.perf_counter), list[dict[str, float]](), [0, 0]
+    for owner, method, label in (
+        (trainer.ranks, "generate", "generation"),
+        (trainer, "_compute_loss", "forward"),
+        (trainer, "_get_per_token_logps_and_entropies", "forward"),
+        (trainer.accelerator, "backward", "backward"),
+        (trainer.accelerator, "clip_grad_norm_", "optimizer"),
+        (trainer.accelerator, "gather", "waiting"),
+        (trainer.ranks, "gather", "waiting"),
+    ):
+        clock.label(owner, method, label)
+    generate = trainer.ranks.generate
+
+    def counted(contexts: Any) -> Any:
+        asked[0] += len(contexts)
+        asked[1] += sum(tuple(context) == trainer._idle for context in contexts)
+        return generate(contexts)
+
+    trainer.ranks.generate = counted
+
+    class Steps(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            clock.flush()
+            if state.global_step > 1:
+                own = {label: clock.seconds[label] for label in WORK}
+                steps.append({**own, "own": clock.seconds["rest"]})
+            clock.restart()
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Steps())
+    trainer.train()
+    if trainer.accelerator.is_main_process:
+        print("STEPS" + json.dumps({"steps": steps, "idle": asked[1] / max(asked[0], 1)}), flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def launched(processes: int, folder: Path, words: list[str]) -> dict[str, Any]:
+    """The steps of a run of so many processes."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    done = subprocess.run(
+        [*launch, __file__, "--worker", str(folder), *words], env=environment, capture_output=True, text=True
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("STEPS"):
+            result: dict[str, Any] = json.loads(line.removeprefix("STEPS"))
+            return result
+    raise RuntimeError(f"the run of {processes} processes failed:\n{done.stderr[-3000:]}")
+
+
+def compare(options: argparse.Namespace, words: list[str]) -> list[dict[str, Any]]:
+    from players import memorised_policy
+
+    from hf_credit import make
+
+    environment = make("sudoku", size=4, blanks=options.blanks)
+    rows, alone = [], 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for part in memorised_policy(environment, options.history, options.games, options.epochs):
+            part.save_pretrained(folder)
+        for processes in range(1, options.processes + 1):
+            found = launched(processes, Path(folder), words)
+            totals = [sum(step.values()) for step in found["steps"]]
+            alone = alone or median(totals)
+            shares = {
+                label: f"{median(step[label] / total for step, total in zip(found['steps'], totals, strict=True)):.1%}"
+                for label in (*WORK, "own")
+            }
+            told = {"step, s": median(totals), "speed-up": alone / median(totals), **shares}
+            rows.append({"processes": processes, **told, "idle": f"{found['idle']:.1%}"})
+    return rows
+
+
+def main(arguments_given: list[str] | None = None) -> None:
+    parser = arguments(__doc__, blanks=8, games=32, epochs=200, plays=4, rows_at_once=32, steps=5, processes=2)
+    parser.add_argument("--history", default="current")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments_given)
+    if options.worker:
+        work(options.worker, options)
+        return
+    words = sys.argv[1:] if arguments_given is None else arguments_given
+    del options.worker  # of no interest to readers of the result
+    rows = compare(options, words)
+    text = "4x4 Sudoku with a policy of 0.2M parameters; medians over steps, seconds on the clock. The aim is 1.7 times."
+    report(options, "processes", text, rows)
+
+
+if __name__ == "__main__":
+    main()
