@@ -53,6 +53,14 @@ def test_rollouts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(float(row["tokens/s"]) > 0 for row in rows)
 
 
+def test_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--blanks=2", "--games=4", "--epochs=2", "--plays=2", "--rows-at-once=4", "--steps=1")
+    rows = run("processes", capsys, tmp_path, *sizes)
+    assert [row["processes"] for row in rows] == ["1", "2"]
+    assert rows[0]["idle"] == "0.0%"
+    assert all(float(row["step, s"]) > 0 for row in rows)
+
+
 def test_step_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--plays=2", "--large-plays=2", "--rows-at-once=2", "--steps=1")
     rows = run("step_time", capsys, tmp_path, *TINY_POLICY, *sizes)
