@@ -136,7 +136,9 @@ def main(arguments_given: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments_given is None else arguments_given
     del options.worker  # of no interest to readers of the result
     rows = compare(options, words)
-    text = "4x4 Sudoku with a policy of 0.2M parameters; medians over steps, seconds on the clock. The aim is 1.7 times."
+    text = (
+        "4x4 Sudoku with a policy of 0.2M parameters; medians over steps, seconds on the clock. The aim is 1.7 times."
+    )
     report(options, "processes", text, rows)
 
 

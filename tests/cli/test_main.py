@@ -34,9 +34,15 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("play", "chess"), "environment must be one of minesweeper, sudoku, tic_tac_toe, or 'module:object', got 'chess'"),
+        (
+            ("play", "chess"),
+            "environment must be one of minesweeper, sudoku, tic_tac_toe, or 'module:object', got 'chess'",
+        ),
         (("play", "relay"), "a person plays a game, got the collaboration 'relay', whose roles are a policy's"),
-        (("init-policy", "chess", "nowhere"), "a task must be one of the environments minesweeper, sudoku, tic_tac_toe or"),
+        (
+            ("init-policy", "chess", "nowhere"),
+            "a task must be one of the environments minesweeper, sudoku, tic_tac_toe or",
+        ),
         (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
         (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, got 'sise'"),

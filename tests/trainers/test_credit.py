@@ -242,6 +242,29 @@ def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[.
         assert torch.equal(value, weights[name]), name
 
 
+def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callable[..., Any]) -> None:
+    trainer = build(replace(PLAIN, refresh_frozen_every=2), max_steps=3)
+    start = {name: value.clone() for name, value in trainer.frozen.weights.items()}
+    seen: list[tuple[bool, bool]] = []
+    collect = trainer.method.collector
+
+    def watch(rows: Any, runner: Any, memory: Any) -> Collected:
+        policy = dict(trainer.model.named_parameters())
+        frozen = trainer.frozen.weights
+        seen.append(
+            (
+                all(torch.equal(frozen[name], policy[name]) for name in frozen),
+                all(torch.equal(frozen[name], start[name]) for name in frozen),
+            )
+        )
+        return collect(rows, runner, memory)
+
+    trainer.method = replace(trainer.method, collector=watch)
+    trainer.train()
+    # Is it the policy of the update, and is it that of the start? It is made anew before the first and the third.
+    assert seen == [(True, True), (False, True), (True, False)]
+
+
 def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[..., Any], micro_policy: Path) -> None:
     trainer = build(PLAIN)
     (episode,) = trainer.runner.play([Start(task={"problem": "secret 1", "question": "add 1", "answer": "2"})])

@@ -82,7 +82,8 @@ class Method:
         memory: what the estimator remembers before the first update: a frozen dataclass of numbers, strings, tuples,
             mappings and tensors, or `None`. It is in every checkpoint.
         evaluation: which episodes an evaluation plays.
-        refresh_frozen_every: updates after which the frozen copy of the policy is made anew; `None`: there is none.
+        refresh_frozen_every: after so many updates the frozen copy of the policy is made anew, before episodes are
+            collected: with 1 it is the policy itself. `None`: there is none.
         options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
         paper: title, `id` on arXiv and citation, for the model card, where there is a paper.
     """

@@ -108,6 +108,9 @@ class CreditTrainer(RoleAdapterTrainer):
     def collect(self, rows: list[dict[str, Any]]) -> Collected:
         if not self.model.training:
             return self.method.evaluation(rows, self.evaluation_runner, self.memory)
+        every = self.method.refresh_frozen_every
+        if self.frozen is not None and every is not None and self.updates_collected % every == 0:
+            self.frozen.refresh()  # with 1 it is the policy of this very update
         self.updates_collected += 1
         return self.method.collector(rows, self.runner, self.memory)
 
@@ -123,9 +126,6 @@ class CreditTrainer(RoleAdapterTrainer):
             taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
-        every = self.method.refresh_frozen_every
-        if self.frozen is not None and every is not None and self.updates_collected % every == 0:
-            self.frozen.refresh()
         return credit.decisions
 
     # What a method asks for ---------------------------------------------------------------------------------------
