@@ -7,12 +7,17 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+"""How code is named, `"package.module:object"`. What is no such name is never imported, so that whoever looks for code
+in a file of others (`hf_credit.tasks.spec`) finds all that could be run."""
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _MADE = "_hf_credit_made"  # on what a factory returned: what it was called, and with what
@@ -31,14 +36,12 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         ValueError: nothing has this name, or it cannot be imported, in one sentence.
     """
     target = known.get(name) or _entry_points(kind).get(name) or name
-    module, _, attribute = target.partition(":")
-    if not (module and attribute):
+    if not CODE.fullmatch(target):
         named = ", ".join(names(kind, known))
         raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; pick one of these.")
+    module, _, attribute = target.partition(":")
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"{kind} must be importable as 'module:object', got {name!r} ({error}); correct the name or install the "

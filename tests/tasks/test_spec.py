@@ -296,6 +296,26 @@ def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_i
     assert typed.build().max_replies == 2
 
 
+@pytest.mark.parametrize(
+    "name", ["my-scorer:score", "my scorer:score", "1scorer:score", "ſcorer:score", "scorer:score\n"]
+)
+def test_what_does_not_look_like_code_is_never_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Consent is asked for what reads as the name of code, so nothing else may be run."""
+    (tmp_path / f"{name.partition(':')[0]}.py").write_text(
+        "open('ran', 'w').close()\ndef score(task, text):\n    return 1.0\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": name}).save(tmp_path)
+    found = TaskSpec.load(tmp_path)
+    assert found is not None
+    for one in (found, dataclasses.replace(found, trusted=True)):
+        with pytest.raises(ValueError, match=r"a scorer must be importable as|cannot choose it"):
+            one.build()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_method_that_a_file_names_needs_consent(tmp_path: Path) -> None:
     spec = TaskSpec(environment="sudoku", method={"name": "os:system", "options": {"command": "true"}})
     spec.save(tmp_path)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
+from hf_credit.registry import CODE
+
 Scorer = Callable[[Mapping[str, Any], str], float]
 """The score in [0, 1] of a text as the answer to a task row, which holds the gold answer or the tests."""
 
@@ -25,8 +27,8 @@ def resolve_scorer(scorer: Scorer | str) -> Scorer:
     if isinstance(scorer, str):
         module, _, attribute = scorer.partition(":")
         try:
-            if not (module and attribute):
-                raise ImportError("there is no module and function on the two sides of a colon")
+            if not CODE.fullmatch(scorer):
+                raise ImportError("it is no module and function on the two sides of a colon")
             function = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
-from hf_credit.registry import find, importing_from_here
+from hf_credit.registry import CODE, find, importing_from_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.untrusted import read_json
 
@@ -33,7 +32,6 @@ OWN_CODE = (
 )
 """Functions of this library that a policy from elsewhere may name: they are no code of others."""
 
-_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _NOT_IN_FILES = ("trusted", "typed")
 
 
@@ -313,7 +311,7 @@ def code_in(value: Any) -> frozenset[str]:
 
 
 def _code_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and _CODE.fullmatch(value):
+    if isinstance(value, str) and CODE.fullmatch(value):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
