@@ -22,7 +22,8 @@ from safetensors.torch import save_file
 from trl.generation import vllm_client, vllm_generation
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
-from hf_credit.rollouts import Episode, Generation
+from hf_credit.collectors import Collected
+from hf_credit.rollouts import Generation
 
 
 class FileClient(vllm_client.VLLMClient):
@@ -88,15 +89,15 @@ class Recorder:
         self.updates: list[dict[str, Any]] = []
         self.credit, trainer.credit = trainer.credit, self.record  # type: ignore[method-assign]
 
-    def record(self, episodes: list[Episode]) -> list[list[float | None]]:
+    def record(self, collected: Collected) -> Any:
         decisions = [
             {"context": list(decision.context_ids), "reply": list(decision.action_ids), "logprobs": decision.logprobs}
-            for episode in episodes
+            for episode in collected.episodes
             for decision in episode.decisions
         ]
         weights = {name: value.detach().cpu().clone() for name, value in self.trainer.model.state_dict().items()}
         self.updates.append({"decisions": decisions, "weights": weights})
-        return self.credit(episodes)
+        return self.credit(collected)
 
     def save(self) -> None:
         metrics = [entry for entry in self.trainer.state.log_history if "reward" in entry]
