@@ -11,7 +11,8 @@ from torch import Tensor
 
 from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import Credit, Method
+from hf_credit.methods.base import Credit, Method, everywhere
+from hf_credit.methods.turns import matrix
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.runner import Runner
@@ -64,7 +65,7 @@ class ValueDifferences(TurnGroup):
     def rewards(self, collected: Collected) -> TurnRewards:
         """V(s') - V(s), with the outcome as the value of the last state; none in episodes that failed."""
         values = continuation_values(collected)
-        estimates, active = _matrix([own or [] for own in values])
+        estimates, active = matrix([own or [] for own in values])
         outcomes = torch.tensor([episode.outcome for episode in collected.episodes], dtype=estimates.dtype)
         known = value_differences(estimates, outcomes, active).tolist()
         return [
@@ -136,12 +137,12 @@ def _watched(oracle: OracleLike | None) -> Verified:
 
 def _everywhere(own: TurnRewards, runner: Runner) -> tuple[TurnRewards, int, Tensor, Tensor]:
     """The turn rewards of this process, the place of its first among those of all processes, and these as a matrix."""
-    counts = runner.gather([len(own)])
-    rewards, active = _matrix(runner.gather(list(own)))
+    every, here = everywhere(own, runner)
+    rewards, active = matrix(every)
     if active.any():
         runner.log("process_reward/mean", rewards[active].mean().item())
         runner.log("process_reward/std", rewards[active].std(correction=0).item())
-    return own, sum(counts[: runner.process]), rewards, active
+    return own, here.start, rewards, active
 
 
 def _credit(own: TurnRewards, first: int, advantages: Tensor) -> Credit:
@@ -153,12 +154,3 @@ def _credit(own: TurnRewards, first: int, advantages: Tensor) -> Credit:
             for row, turns in enumerate(own)
         ]
     )
-
-
-def _matrix(turns: TurnRewards) -> tuple[Tensor, Tensor]:
-    """Ragged rows as a (trajectories, turns) matrix, and where it holds a value."""
-    width = max([len(row) for row in turns] + [1])
-    filled = [[*row, *[None] * (width - len(row))] for row in turns]
-    values = torch.tensor([[0.0 if value is None else value for value in row] for row in filled], dtype=torch.float64)
-    active = torch.tensor([[value is not None for value in row] for row in filled], dtype=torch.bool)
-    return values.reshape(len(turns), width), active.reshape(len(turns), width)
