@@ -19,10 +19,11 @@ def alive_advantages(
     rewards: Shaped[Tensor, "rollouts turns"],
     active: Bool[Tensor, "rollouts turns"] | Real[Tensor, "rollouts turns"],
     groups: Int[Tensor, " rollouts"],
+    discount: float = 1.0,
 ) -> Float[Tensor, "rollouts turns"]:
     """The return from a turn on, less the mean return of the other rollouts that reached this turn.
 
-        A[i, k] = G[i, k] - mean_{j != i, alive at k} G[j, k],    G[i, k] = sum_{l >= k} r[i, l]
+        A[i, k] = G[i, k] - mean_{j != i, alive at k} G[j, k],    G[i, k] = sum_{l >= k} discount^(l - k) r[i, l]
 
     One mean is subtracted whatever comes later, and it holds nothing of what rollout i decides at k. A rollout that is
     alone at a turn keeps its return there: an advantage of 0 would make its share of the gradient vanish.
@@ -32,6 +33,7 @@ def alive_advantages(
             integers and booleans are promoted.
         active: whether rollout i had a turn k; a rollout's active turns come first.
         groups: the prompt of each rollout: any integers.
+        discount: from one turn to the next, in [0, 1].
 
     Returns:
         In the dtype of `rewards`, torch's default for integers and booleans; 0 where inactive.
@@ -40,7 +42,7 @@ def alive_advantages(
         ValueError: as `leave_one_out`.
     """
     active = as_mask(active, "active")
-    returns = discounted_returns(rewards.double(), active, 1.0)
+    returns = discounted_returns(rewards.double(), active, discount)
     rollouts, turns = active.nonzero(as_tuple=True)
     group = torch.unique(groups, return_inverse=True)[1]
     alive, values = group[rollouts] * rewards.shape[1] + turns, returns[active]

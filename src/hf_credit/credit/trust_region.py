@@ -1,0 +1,220 @@
+"""The projection of a policy's next-token distribution into a trust region (paper CVT-RL, eqs. 8 and 9).
+
+Only the most probable tokens of the old policy are projected, given that one of them is drawn; the rest of the
+vocabulary keeps its old probabilities, so that the divergence of the whole is alpha times that of the top.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_NEWTON_STEPS = 30
+_BISECTIONS = 60
+_TOLERANCE = 1e-9
+
+
+def top_tokens(
+    logprobs: Float[Tensor, "tokens vocabulary"], most: int
+) -> tuple[Int[Tensor, "tokens top"], Float[Tensor, "tokens top"], Float[Tensor, " tokens"]]:
+    """The most probable tokens of the old policy, their distribution among themselves, and their mass alpha.
+
+    Args:
+        logprobs: of the old policy, in nats, over the whole vocabulary.
+        most: M, at most the size of the vocabulary; the paper takes 256, and 1,024 where alpha is below 0.98.
+
+    Raises:
+        ValueError: there are fewer tokens than `most`.
+    """
+    if not 1 <= most <= logprobs.shape[-1]:
+        raise ValueError(f"M must be from 1 to the vocabulary's {logprobs.shape[-1]} tokens, got {most}; change it.")
+    best, ids = logprobs.topk(most, dim=-1)
+    mass = best.double().logsumexp(-1)
+    return ids, (best - mass[:, None]).to(logprobs.dtype), mass.exp().to(logprobs.dtype)
+
+
+def projected_logprobs(
+    logprobs: Float[Tensor, "tokens top"],
+    old_logprobs: Float[Tensor, "tokens top"],
+    radius: Float[Tensor, " tokens"] | float,
+) -> Float[Tensor, "tokens top"]:
+    """The nearest distribution, in log-probabilities, that is not too far from the old one (paper CVT-RL, eq. 8).
+
+        argmin_q || log q - z ||^2,    KL(p || q) <= radius
+
+    With y = log q the problem is convex. Its solution is z itself where that is inside, and otherwise
+
+        y = c - W(kappa e^c / 2),    c = z + nu p / 2
+
+    with Lambert's W and the multipliers nu >= 0 of the divergence and kappa >= 0 of sum e^y = 1, found by Newton's
+    method, and by bisection where that does not settle. Gradients go through it to `logprobs`, by the implicit
+    function theorem.
+
+    The paper has the logits in the place of z, whose constant is arbitrary: that would change the distribution inside
+    the region too. z is normalised here.
+
+    Args:
+        logprobs: z, of the new policy given that one of these tokens is drawn: normalised, in nats.
+        old_logprobs: log p, of the old policy, likewise; finite.
+        radius: delta / alpha of each token, above 0: the divergence of the whole distribution is then at most delta.
+
+    Returns:
+        y, normalised, in the dtype of `logprobs`.
+
+    Raises:
+        ValueError: a radius is not above 0, or a log-probability is not finite.
+    """
+    radii = torch.as_tensor(radius, dtype=torch.float64, device=logprobs.device).expand(len(logprobs))
+    if not bool((radii > 0).all()):
+        raise ValueError(
+            f"the radius must be above 0, got {radii[~(radii > 0)][0].item()}; the paper's delta is 0.025."
+        )
+    for name, given in (("logprobs", logprobs), ("old_logprobs", old_logprobs)):
+        if not bool(given.isfinite().all()):
+            raise ValueError(f"{name} must be finite, got {given[~given.isfinite()][0].item()}; take fewer tokens.")
+    outside = divergence(old_logprobs.detach(), logprobs.detach()) > radii
+    if not bool(outside.any()):
+        return logprobs
+    rows = outside.nonzero().squeeze(1)
+    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])
+    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+
+
+def divergence(
+    old_logprobs: Float[Tensor, "tokens top"], logprobs: Float[Tensor, "tokens top"]
+) -> Float[Tensor, " tokens"]:
+    """KL(p || q) of each token in nats, computed in double precision.
+
+    Args:
+        old_logprobs: log p.
+        logprobs: log q.
+    """
+    old = old_logprobs.double()
+    return (old.exp() * (old - logprobs.double())).sum(-1)
+
+
+class _Projection(torch.autograd.Function):
+    """The solution for tokens outside their region, in double precision."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, log_p: Tensor, radii: Tensor) -> Tensor:
+        p = log_p.exp()
+        y, nu, kappa, settled = _newton(z, p, log_p, radii)
+        if not bool(settled.all()):
+            left = (~settled).nonzero().squeeze(1)
+            y[left], nu[left], kappa[left] = _bisected(z[left], p[left], log_p[left], radii[left])
+        ctx.save_for_backward(y, p, kappa)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        y, p, kappa = ctx.saved_tensors
+        (gradient,) = gradients
+        q = y.exp()
+        scale = 1 / (2 + kappa[:, None] * q)
+        # dy = 2 (D - D B (B' D B)^-1 B' D) dz with D = diag(scale) and B = [p, -q], a symmetric matrix.
+        first, second = p * scale, -q * scale
+        ratios = _solve(
+            (p * first).sum(1),
+            (p * second).sum(1),
+            -(q * second).sum(1),
+            (first * gradient).sum(1),
+            (second * gradient).sum(1),
+        )
+        back = 2 * (scale * gradient - ratios[0][:, None] * first - ratios[1][:, None] * second)
+        return back, None, None
+
+
+def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Newton's method on the optimality conditions, all tokens at once.
+
+    2 (y - z) - nu p + kappa e^y = 0,    sum e^y = 1,    sum p (log p - y) = radius
+    """
+    share = (radii / (p * (log_p - z)).sum(1)).sqrt()[:, None]  # where a quadratic divergence would meet the radius
+    y = torch.log_softmax(share * z + (1 - share) * log_p, dim=1)
+    nu, kappa = torch.zeros_like(radii), torch.zeros_like(radii)
+    settled = torch.zeros_like(radii, dtype=torch.bool)
+    for _ in range(_NEWTON_STEPS):
+        q = y.exp()
+        residual = 2 * (y - z) - nu[:, None] * p + kappa[:, None] * q
+        mass, distance = q.sum(1) - 1, (p * (log_p - y)).sum(1) - radii
+        settled = (residual.abs().amax(1) < _TOLERANCE) & (mass.abs() < _TOLERANCE) & (distance.abs() < _TOLERANCE)
+        if bool(settled.all()):
+            break
+        scale = 1 / (2 + kappa[:, None] * q)
+        own = -scale * residual
+        # With y' = own + scale (p nu' - q kappa') the two sums must become what they should be.
+        d_nu, minus_d_kappa = _solve(
+            (p * p * scale).sum(1),
+            (p * q * scale).sum(1),
+            (q * q * scale).sum(1),
+            distance - (p * own).sum(1),
+            -mass - (q * own).sum(1),
+        )
+        move = own + scale * (p * d_nu[:, None] + q * minus_d_kappa[:, None])
+        # Log-probabilities move by 2 at most, which keeps e^y in sight.
+        length = (2 / move.abs().amax(1)).clamp(max=1)
+        y = y + length[:, None] * move
+        nu, kappa = nu + length * d_nu, kappa - length * minus_d_kappa
+    settled &= (nu >= 0) & (kappa >= -_TOLERANCE) & y.isfinite().all(1)
+    return y, nu, kappa, settled
+
+
+def _bisected(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Bisection on nu, the normalisation being found anew at each: slow and sure."""
+
+    def at(nu: Tensor) -> tuple[Tensor, Tensor]:
+        return _normalised(z + nu[:, None] * p / 2)
+
+    low, high = torch.zeros_like(radii), torch.ones_like(radii)
+    for _ in range(_BISECTIONS):
+        far = divergence(log_p, at(high)[0]) > radii
+        if not bool(far.any()):
+            break
+        low, high = torch.where(far, high, low), torch.where(far, 2 * high, high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        far = divergence(log_p, at(middle)[0]) > radii
+        low, high = torch.where(far, middle, low), torch.where(far, high, middle)
+    y, kappa = at(high)
+    return y, high, kappa
+
+
+def _normalised(c: Tensor) -> tuple[Tensor, Tensor]:
+    """y + kappa e^y / 2 = c and the kappa at which sum e^y = 1: Newton's method on log kappa, kept in a bracket."""
+    most = 2 * c.shape[1] * (c.amax(1) + math.log(c.shape[1])).clamp(min=1)  # there every e^y is below 1 / M
+    low, high = torch.full_like(most, -80.0), most.log()
+    place = high
+    for _ in range(2 * _BISECTIONS):
+        kappa = place.exp()
+        y = _lambert(c, kappa)
+        excess, weighted = y.logsumexp(1), kappa[:, None] * y.exp()
+        if bool((excess.abs() < 1e-12).all()):
+            break
+        slope = -(torch.softmax(y, 1) * weighted / (2 + weighted)).sum(1)
+        low, high = torch.where(excess > 0, place, low), torch.where(excess > 0, high, place)
+        step = place - excess / slope
+        place = torch.where((step > low) & (step < high), step, (low + high) / 2)
+    return _lambert(c, place.exp()), place.exp()
+
+
+def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
+    """y = c - W(kappa e^c / 2), which solves y + kappa e^y / 2 = c, for kappa >= 0."""
+    half = (kappa / 2)[:, None]
+    log_half = half.clamp(min=1e-300).log()
+    large = log_half + c  # the logarithm of W's argument
+    w = torch.where(large > 1, large - large.clamp(min=1.0).log(), torch.nn.functional.softplus(large))
+    w = w.clamp(min=1e-300)
+    for _ in range(6):  # Newton on w + log w = large
+        w = (w * (1 + large - w.log()) / (1 + w)).clamp(min=1e-300)
+    return torch.where(half > 0, c - w, c)
+
+
+def _solve(a: Tensor, b: Tensor, d: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """x of [[a, b], [b, d]] x = [first, second], of each token."""
+    determinant = a * d - b * b
+    return (d * first - b * second) / determinant, (a * second - b * first) / determinant
