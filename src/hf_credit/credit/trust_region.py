@@ -80,7 +80,7 @@ def projected_logprobs(
     if not bool(outside.any()):
         return logprobs
     rows = outside.nonzero().squeeze(1)
-    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])
+    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
     return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
 
 
