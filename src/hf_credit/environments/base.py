@@ -82,6 +82,7 @@ class Environment(ABC, Generic[S]):
         forgiving: whether an illegal or unreadable action is answered and the episode goes on, at the cost of a turn.
         self_contained: whether an observation says all that matters without those before it. If not, an agent needs
             the whole conversation.
+        slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
     """
 
     name: ClassVar[str]
@@ -90,6 +91,7 @@ class Environment(ABC, Generic[S]):
     open_actions: ClassVar[bool] = False
     forgiving: ClassVar[bool] = False
     self_contained: ClassVar[bool] = True
+    slow_steps: int = 1
 
     @property
     @abstractmethod
@@ -143,3 +145,7 @@ class Environment(ABC, Generic[S]):
     @abstractmethod
     def metrics(self, state: S) -> dict[str, float]:
         """What is reported of an episode that ended in `state`; always has `success` (0 or 1)."""
+
+    def costs(self) -> dict[str, float]:
+        """What this object has spent so far beyond its rules, by name; nothing by default."""
+        return {}
