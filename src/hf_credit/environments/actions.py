@@ -25,6 +25,8 @@ def last_action(reply: str) -> str | None:
 
 def spelled_action(reply: str) -> str | None:
     """The same as it is spelled, for actions in which case or white space matter; without space at its ends."""
+    if OPEN[0] not in reply:
+        return None
     # ASCII letters only are folded: `lower()` can change the length of other text and so shift the positions.
     folded = reply.translate(_FOLD)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))

@@ -305,9 +305,11 @@ class Engine(Generic[S]):
                     action_text=text,
                 )
             )
-        for walk in live:
-            if walk.episode is None:
-                self._advance(walk, steps[id(walk)])
+        stepping = [walk for walk in live if walk.episode is None]
+        replies = [[decision.action_text for decision in steps[id(walk)]] for walk in stepping]
+        results = self.interaction.advance_many([walk.state for walk in stepping], replies)
+        for walk, result in zip(stepping, results, strict=True):
+            self._advance(walk, steps[id(walk)], result)
 
     def _replies(self, going: Sequence[tuple[_Walk[S], Request, tuple[int, ...]]]) -> list[Generation]:
         """The reply to each context: the one that is forced, or one of the sampler's."""
@@ -334,15 +336,17 @@ class Engine(Generic[S]):
                 contexts[place] = found
         return [context or () for context in contexts]
 
-    def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
+    def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
+        """Goes on to the state that a step led to, or ends with what was raised in it."""
         with self._errors_end(walk, step):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
                 walk.shared = None
-            state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
-            reward = float(self.interaction.reward(state))
-            walk.decisions.extend(replace(decision, reward=reward) for decision in step)
-            walk.state = state
+            if isinstance(result, Exception):
+                raise result
+            reward = float(self.interaction.reward(result))
+            walk.decisions.extend(replace(decision, reward=reward) if reward else decision for decision in step)
+            walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
             self._count_siblings(walk, step)

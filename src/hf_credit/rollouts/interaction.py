@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -176,6 +178,18 @@ class Interaction(ABC, Generic[S]):
     def advance(self, state: S, replies: Sequence[str]) -> S:
         """The state after the replies to `pending(state)`, in its order."""
 
+    def advance_many(self, states: Sequence[S], replies: Sequence[Sequence[str]]) -> list[S | Exception]:
+        """`advance` of many walks: for each its state, or what was raised in it. One after the other by default.
+
+        Whoever overrides it may let them wait side by side; the result must be the same. An Interaction round another
+        hands it on, or loses that.
+        """
+        return [_advanced(self, state, own) for state, own in zip(states, replies, strict=True)]
+
+    def costs(self) -> Mapping[str, float]:
+        """What playing has spent so far in this process, beyond tokens, by name; each only ever grows."""
+        return {}
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """What a walk that ended in `state` was worth."""
@@ -198,6 +212,13 @@ class Interaction(ABC, Generic[S]):
         `pending` must ask for the same as before: an engine that finds another message refuses to go on.
         """
         return state
+
+
+def _advanced(interaction: Interaction[S], state: S, replies: Sequence[str]) -> S | Exception:
+    try:
+        return interaction.advance(state, replies)
+    except Exception as error:
+        return error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +330,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})
         world = self.environment.initial_state(complete, seed)
-        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(world)),))
+        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
 
     def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
         if state.world.status != "active" or state.turns >= self.max_turns:
@@ -324,10 +345,23 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         if self.history == "append":
             transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
         else:
-            transcript = (("user", self._prompt(transition.state)),)
+            transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentTurn(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
+
+    def advance_many(
+        self, states: Sequence[EnvironmentTurn], replies: Sequence[Sequence[str]]
+    ) -> list[EnvironmentTurn | Exception]:
+        """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
+        threads = min(self.environment.slow_steps, len(states))
+        if threads <= 1:
+            return super().advance_many(states, replies)
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(_advanced, itertools.repeat(self), states, replies))
+
+    def costs(self) -> Mapping[str, float]:
+        return self.environment.costs()
 
     def outcome(self, state: EnvironmentTurn) -> float:
         return self.environment.outcome(state.world)
@@ -350,6 +384,5 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
         return dataclasses.replace(state, world=reseed(state.world, seed))
 
-    def _prompt(self, world: State) -> str:
-        observation = self.environment.observe(world)
+    def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation
