@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,9 @@ class Session:
     world: Any
 
 
+_Kept = OrderedDict[Hashable, list[Session]]
+
+
 class Sessions:
     """Live worlds: each is with one caller, or kept under the key of where it stands, or free for another task.
 
@@ -38,8 +41,8 @@ class Sessions:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.costs: Counter[str] = Counter(worlds_opened=0, world_steps=0, replayed_steps=0, diverged=0)
-        self._at: OrderedDict[Hashable, Session] = OrderedDict()  # where somebody will probably go on
-        self._behind: OrderedDict[Hashable, Session] = OrderedDict()  # where somebody may begin once more
+        self._at: _Kept = OrderedDict()  # where somebody will probably go on; several where several went the same way
+        self._behind: _Kept = OrderedDict()  # where somebody may begin once more
         self._free: list[Session] = []
         self._live = 0
         self._warned = False
@@ -68,7 +71,7 @@ class Sessions:
     def take(self, key: Hashable) -> Session | None:
         """The session kept at `key`, which is the caller's from now on; `None` if there is none."""
         with self._changed:
-            return self._at.pop(key, None) or self._behind.pop(key, None)
+            return next((_popped(kept, key) for kept in (self._at, self._behind) if key in kept), None)
 
     def any(self, open_world: Callable[[], Any]) -> Session:
         """A session that stands anywhere, the caller's from now on.
@@ -82,7 +85,7 @@ class Sessions:
             if self._free:
                 return self._free.pop()
             if self._live >= self.limit:
-                return (self._behind or self._at).popitem(last=False)[1]
+                return _popped(self._behind or self._at)
             self._live += 1
         session = self._made(open_world)
         self.count("worlds_opened")
@@ -97,7 +100,7 @@ class Sessions:
             elif self._free:
                 given_up = self._free.pop()
             elif self._behind:
-                given_up = self._behind.popitem(last=False)[1]
+                given_up = _popped(self._behind)
             else:
                 return None
         if given_up is not None:
@@ -114,10 +117,11 @@ class Sessions:
         """
         with self._changed:
             kept = self._behind if behind else self._at
-            if key is None or key in kept:
+            if key is None or (behind and key in kept):
                 self._free.append(session)
             else:
-                kept[key] = session
+                kept.setdefault(key, []).append(session)
+                kept.move_to_end(key)
             self._changed.notify()
 
     def discard(self, session: Session) -> None:
@@ -130,7 +134,7 @@ class Sessions:
     def close(self) -> None:
         """Closes all that are not with a caller."""
         with self._changed:
-            gone = [*self._at.values(), *self._behind.values(), *self._free]
+            gone = _all(self._at, self._behind, self._free)
             for kept in (self._at, self._behind, self._free):
                 kept.clear()
             self._live -= len(gone)
@@ -154,8 +158,21 @@ def _closed(session: Session) -> None:
         session.world.close()
 
 
-def _close_all(process: int, at: dict[Any, Session], behind: dict[Any, Session], free: Iterable[Session]) -> None:
+def _popped(kept: _Kept, key: Hashable | None = None) -> Session:
+    """A session that is kept at `key`, or at the key used longest ago; no longer kept."""
+    key = next(iter(kept)) if key is None else key
+    session = kept[key].pop()
+    if not kept[key]:
+        del kept[key]
+    return session
+
+
+def _all(at: _Kept, behind: _Kept, free: list[Session]) -> list[Session]:
+    return [*free, *(session for kept in (at, behind) for sessions in kept.values() for session in sessions)]
+
+
+def _close_all(process: int, at: _Kept, behind: _Kept, free: list[Session]) -> None:
     """Closes what a cache that nobody has any more still holds, in the process that opened it."""
     if process == os.getpid():
-        for session in (*at.values(), *behind.values(), *free):
+        for session in _all(at, behind, free):
             _closed(session)

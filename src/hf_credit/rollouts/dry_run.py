@@ -143,10 +143,6 @@ class _Cut(Interaction[Any]):
         self.left -= 1
         return self.played.advance(state, replies)
 
-    def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
-        self.left -= 1  # one walk, so one step
-        return self.played.advance_many(states, replies)
-
     def outcome(self, state: Any) -> float:
         return self.played.outcome(state)
 

@@ -214,7 +214,7 @@ class Interaction(ABC, Generic[S]):
         return state
 
 
-def _advanced(interaction: Interaction[S], state: S, replies: Sequence[str]) -> S | Exception:
+def _advanced(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
     try:
         return interaction.advance(state, replies)
     except Exception as error:
