@@ -83,6 +83,7 @@ class Environment(ABC, Generic[S]):
         self_contained: whether an observation says all that matters without those before it. If not, an agent needs
             the whole conversation.
         slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
+        tools: that an agent is told of, as `transformers` chat templates take them: JSON schemas of functions.
     """
 
     name: ClassVar[str]
@@ -92,6 +93,7 @@ class Environment(ABC, Generic[S]):
     forgiving: ClassVar[bool] = False
     self_contained: ClassVar[bool] = True
     slow_steps: int = 1
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     @property
     @abstractmethod
@@ -129,6 +131,10 @@ class Environment(ABC, Generic[S]):
     def write_action(self, action: str) -> str:
         """A reply that takes a plain action and says nothing else."""
         return tag(action)
+
+    def answers_as(self, action: str) -> str:
+        """The chat role of what an action is answered with: `"user"`, or `"tool"` for a tool call."""
+        return "user"
 
     @abstractmethod
     def step(self, state: S, action: str) -> Transition[S]:

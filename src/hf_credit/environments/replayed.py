@@ -21,7 +21,6 @@ from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
 
-_UNREADABLE = "No action could be read in the last reply."
 _MOST_CHARACTERS = 4096  # of an action; simulators behind pipes and buffers are not made for more
 
 
@@ -106,6 +105,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     open_actions = True
     forgiving = True
     self_contained = False
+    unreadable = "No action could be read in the last reply."
 
     def __init__(self, sessions: int = 64) -> None:
         if sessions < 1:
@@ -148,7 +148,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return state
 
     def observe(self, state: ReplayedState) -> str:
-        return f"{_UNREADABLE}\n\n{state.observation}" if state.unread else state.observation
+        return f"{self.unreadable}\n\n{state.observation}" if state.unread else state.observation
 
     def legal_actions(self, state: ReplayedState) -> tuple[str, ...]:
         if state.status != "active":

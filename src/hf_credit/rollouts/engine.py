@@ -154,7 +154,7 @@ class Engine(Generic[S]):
                 raise ValueError(f"{name} must be at least 1, got {limit}; raise it.")
         refuse_missing(generate, getattr(interaction, "roles", ()))
         self.interaction = interaction
-        self.chat = chat
+        self.chat = chat.telling_of(getattr(interaction, "tools", ()))
         self.generate = generate
         self.max_concurrent = max_concurrent
         self.failures = FailureLog()
@@ -174,6 +174,7 @@ class Engine(Generic[S]):
         refuse_missing(self.generate, getattr(interaction, "roles", ()))
         other = copy.copy(self)
         other.interaction = interaction
+        other.chat = self.chat.telling_of(getattr(interaction, "tools", ()))
         return other
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:

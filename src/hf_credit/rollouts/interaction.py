@@ -59,12 +59,14 @@ class Interaction(ABC, Generic[S]):
         max_replies: how many replies an episode has at most, where it is known.
         seeded: whether a task row must have a seed of its own, in the column `seed`.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
+        tools: that the chat template shows to whoever speaks: JSON schemas of functions.
     """
 
     roles: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
     enumerable: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
 
     @property
     def name(self) -> str:
@@ -283,6 +285,10 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         return self.environment.name
 
     @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+        return self.environment.tools
+
+    @property
     def max_replies(self) -> int:  # type: ignore[override]
         return self.max_turns
 
@@ -341,9 +347,11 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
         (reply,) = replies
         # The empty action is readable nowhere.
-        transition = self.environment.step(state.world, self.environment.read_action(reply))
+        action = self.environment.read_action(reply)
+        transition = self.environment.step(state.world, action)
         if self.history == "append":
-            transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
+            answer = self.environment.answers_as(action)
+            transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
         else:
             transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentTurn(
