@@ -115,7 +115,7 @@ class Echo(gymnasium.Env):
         return "Say something.", {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return f"You said {ascii(action)}.", 0.5, action == "please", False, {"is_success": action == "please"}
+        return f"You said {action!a}.", 0.5, action == "please", False, {"is_success": action == "please"}
 
 
 def test_text_in_and_text_out_need_no_renderer():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,11 @@ class TextWorldGame:
                 won=True,
                 lost=True,
             )
-            self.game = _textworld().start(str(self.folder / task["game"]), wanted)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # that the player of story files does not know their scores: TextWorld does
+                self.game = _textworld().start(str(self.folder / task["game"]), wanted)
             self.name = task["game"]
         self.state = self.game.reset()
         return f"{_prose(self.state.objective)}\n\n{_prose(self.state.description)}"
