@@ -187,6 +187,14 @@ def test_credit_cost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert [float(row["generated tokens a score"]) for row in rows] == pytest.approx([3.75, 6, 5.25, 9], abs=0.01)
 
 
+def test_slow_worlds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("slow_worlds", capsys, tmp_path, "--episodes=2", "--repeats=1")
+    # One step and two: serial is three waits, side by side at least two.
+    assert [(row["steps are taken"], row["steps"]) for row in rows] == [("serial", "3"), ("side by side", "3")]
+    assert float(rows[0]["seconds"]) >= 0.15
+    assert float(rows[1]["seconds"]) >= 0.1
+
+
 def test_sandbox(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("sandbox", capsys, tmp_path, "--snippets=8", "--repeats=1")
     assert rows[0]["runs"] == "a subprocess each"

@@ -28,9 +28,9 @@ def envs() -> None:
 
     table = Table("environment", "options and their defaults", "oracle", box=box.SIMPLE_HEAD)
     for name in environments.known():
-        factory = find("environment", environments.ENVIRONMENTS, name)
+        factory = find("environment", {**environments.ENVIRONMENTS, **environments.WORLDS}, name)
         needed = any(one.default is one.empty for one in _parameters(factory))
-        environment = None if needed else environments.make(name)
+        environment = None if needed or name in environments.WORLDS else environments.make(name)
         oracle = None if environment is None else default_oracle(environment)
         judge = "none" if oracle is None else getattr(oracle, "name", type(oracle).__name__)
         options = [_option(one, getattr(environment, one.name, None)) for one in _parameters(factory)]

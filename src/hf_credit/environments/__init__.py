@@ -8,12 +8,20 @@ from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.check import check_env
 from hf_credit.registry import described, find, names, refuse_options, remember
 
-__all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
+__all__ = ["ENVIRONMENTS", "WORLDS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
 
 ENVIRONMENTS = {
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",
     "sudoku": "hf_credit.environments.sudoku:Sudoku",
     "tic_tac_toe": "hf_credit.environments.tic_tac_toe:TicTacToe",
+}
+
+# Adapters of worlds that are not ours: each needs a package or options of its own.
+WORLDS = {
+    "gymnasium": "hf_credit.environments.gymnasium_world:GymnasiumEnvironment",
+    "scienceworld": "hf_credit.environments.scienceworld_world:ScienceWorld",
+    "textworld": "hf_credit.environments.textworld_world:TextWorld",
+    "tools": "hf_credit.environments.tool_world:ToolEnvironment",
 }
 
 
@@ -29,7 +37,7 @@ def make(name: str, **options: Any) -> Environment[Any]:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
-    factory = find("environment", ENVIRONMENTS, name)
+    factory = find("environment", {**ENVIRONMENTS, **WORLDS}, name)
     refuse_options("environment", factory, name, options)
     environment = factory(**options)
     if not isinstance(environment, Environment):
@@ -45,7 +53,7 @@ def make(name: str, **options: Any) -> Environment[Any]:
 def known() -> list[str]:
     """The names of this library's environments and of those that installed packages bring, as entry points of the
     group `hf_credit.environments`."""
-    return names("environment", ENVIRONMENTS)
+    return names("environment", {**ENVIRONMENTS, **WORLDS})
 
 
 def spec(environment: Environment[Any]) -> tuple[str, dict[str, Any]]:
@@ -55,4 +63,4 @@ def spec(environment: Environment[Any]) -> tuple[str, dict[str, Any]]:
         ValueError: it cannot be imported by name, or an option is not kept as an attribute of its name, or is no plain
             value; in one sentence.
     """
-    return described("environment", ENVIRONMENTS, environment)
+    return described("environment", {**ENVIRONMENTS, **WORLDS}, environment)

@@ -19,12 +19,18 @@ def last_action(reply: str) -> str | None:
 
     Case does not count and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
     """
+    tagged = spelled_action(reply)
+    return None if tagged is None else " ".join(tagged.translate(_FOLD).split())
+
+
+def spelled_action(reply: str) -> str | None:
+    """The same as it is spelled, for actions in which case or white space matter; without space at its ends."""
     if OPEN[0] not in reply:
         return None
     # ASCII letters only are folded: `lower()` can change the length of other text and so shift the positions.
     folded = reply.translate(_FOLD)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))
-    return " ".join(folded[start + len(OPEN) : folded.find(CLOSE, start)].split()) if start >= 0 else None
+    return reply[start + len(OPEN) : folded.find(CLOSE, start)].strip() if start >= 0 else None
 
 
 def plain_action(text: str) -> str:

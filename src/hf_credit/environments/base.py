@@ -82,6 +82,8 @@ class Environment(ABC, Generic[S]):
         forgiving: whether an illegal or unreadable action is answered and the episode goes on, at the cost of a turn.
         self_contained: whether an observation says all that matters without those before it. If not, an agent needs
             the whole conversation.
+        slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
+        tools: that an agent is told of, as `transformers` chat templates take them: JSON schemas of functions.
     """
 
     name: ClassVar[str]
@@ -90,6 +92,8 @@ class Environment(ABC, Generic[S]):
     open_actions: ClassVar[bool] = False
     forgiving: ClassVar[bool] = False
     self_contained: ClassVar[bool] = True
+    slow_steps: int = 1
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     @property
     @abstractmethod
@@ -99,7 +103,7 @@ class Environment(ABC, Generic[S]):
     @property
     @abstractmethod
     def max_turns(self) -> int:
-        """The most actions an episode can need; a rollout that goes on past it is cut."""
+        """The most actions an episode can need, refused ones included; a rollout that goes on past it is cut."""
 
     @abstractmethod
     def sample_task(self, seed: int) -> dict[str, Any]:
@@ -128,6 +132,10 @@ class Environment(ABC, Generic[S]):
         """A reply that takes a plain action and says nothing else."""
         return tag(action)
 
+    def answers_as(self, action: str) -> str:
+        """The chat role of what an action is answered with: `"user"`, or `"tool"` for a tool call."""
+        return "user"
+
     @abstractmethod
     def step(self, state: S, action: str) -> Transition[S]:
         """The transition of `action`: a plain action, or a reply that `read_action` finds one in.
@@ -143,3 +151,7 @@ class Environment(ABC, Generic[S]):
     @abstractmethod
     def metrics(self, state: S) -> dict[str, float]:
         """What is reported of an episode that ended in `state`; always has `success` (0 or 1)."""
+
+    def costs(self) -> dict[str, float]:
+        """What this object has spent so far beyond its rules, by name; nothing by default."""
+        return {}

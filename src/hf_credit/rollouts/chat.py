@@ -66,6 +66,28 @@ class Chat:
             skeleton += self._render([{"role": "system", "content": "?"}, user])
         self._special = SpecialTokens(tokenizer, skeleton)
 
+    def telling_of(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
+        """The same, whose template shows these tools at the head of each conversation.
+
+        Args:
+            tools: JSON schemas of functions, as `apply_chat_template` takes them; none for a chat without tools.
+
+        Raises:
+            ValueError: the template knows no tools.
+        """
+        told = list(tools)
+        if told == self.template_kwargs.get("tools", []):
+            return self
+        without = {name: value for name, value in self.template_kwargs.items() if name != "tools"}
+        chat = Chat(self.tokenizer, {**without, "tools": told} if told else without)
+        user = [{"role": "user", "content": "?"}]
+        if told and chat._render(user) == Chat(self.tokenizer, without)._render(user):
+            raise ValueError(
+                f"the chat template must show tools, got one of {self.tokenizer.name_or_path!r} that does not; set "
+                "another tokenizer.chat_template, or a tokenizer of a model that was taught tools."
+            )
+        return chat
+
     def context(self, messages: Sequence[Message], thread: Thread | None = None) -> tuple[int, ...]:
         """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one."""
         added = _continuation(messages, thread)

@@ -130,6 +130,7 @@ class _Cut(Interaction[Any]):
 
     def __init__(self, played: Interaction[Any], steps: int) -> None:
         self.played = played
+        self.tools = played.tools
         self.left = steps
 
     def start(self, task: Mapping[str, Any], seed: int) -> Any:

@@ -154,7 +154,7 @@ class Engine(Generic[S]):
                 raise ValueError(f"{name} must be at least 1, got {limit}; raise it.")
         refuse_missing(generate, getattr(interaction, "roles", ()))
         self.interaction = interaction
-        self.chat = chat
+        self.chat = chat.telling_of(getattr(interaction, "tools", ()))
         self.generate = generate
         self.max_concurrent = max_concurrent
         self.failures = FailureLog()
@@ -174,6 +174,7 @@ class Engine(Generic[S]):
         refuse_missing(self.generate, getattr(interaction, "roles", ()))
         other = copy.copy(self)
         other.interaction = interaction
+        other.chat = self.chat.telling_of(getattr(interaction, "tools", ()))
         return other
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
@@ -305,9 +306,11 @@ class Engine(Generic[S]):
                     action_text=text,
                 )
             )
-        for walk in live:
-            if walk.episode is None:
-                self._advance(walk, steps[id(walk)])
+        stepping = [walk for walk in live if walk.episode is None]
+        replies = [[decision.action_text for decision in steps[id(walk)]] for walk in stepping]
+        results = self.interaction.advance_many([walk.state for walk in stepping], replies)
+        for walk, result in zip(stepping, results, strict=True):
+            self._advance(walk, steps[id(walk)], result)
 
     def _replies(self, going: Sequence[tuple[_Walk[S], Request, tuple[int, ...]]]) -> list[Generation]:
         """The reply to each context: the one that is forced, or one of the sampler's."""
@@ -334,15 +337,17 @@ class Engine(Generic[S]):
                 contexts[place] = found
         return [context or () for context in contexts]
 
-    def _advance(self, walk: _Walk[S], step: list[Decision]) -> None:
+    def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
+        """Goes on to the state that a step led to, or ends with what was raised in it."""
         with self._errors_end(walk, step):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
                 walk.shared = None
-            state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
-            reward = float(self.interaction.reward(state))
+            if isinstance(result, Exception):
+                raise result
+            reward = float(self.interaction.reward(result))
             walk.decisions.extend(replace(decision, reward=reward) if reward else decision for decision in step)
-            walk.state = state
+            walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
             self._count_siblings(walk, step)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -57,12 +59,14 @@ class Interaction(ABC, Generic[S]):
         max_replies: how many replies an episode has at most, where it is known.
         seeded: whether a task row must have a seed of its own, in the column `seed`.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
+        tools: that the chat template shows to whoever speaks: JSON schemas of functions.
     """
 
     roles: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
     enumerable: bool = False
+    tools: Sequence[Mapping[str, Any]] = ()
 
     @property
     def name(self) -> str:
@@ -176,6 +180,18 @@ class Interaction(ABC, Generic[S]):
     def advance(self, state: S, replies: Sequence[str]) -> S:
         """The state after the replies to `pending(state)`, in its order."""
 
+    def advance_many(self, states: Sequence[S], replies: Sequence[Sequence[str]]) -> list[S | Exception]:
+        """`advance` of many walks: for each its state, or what was raised in it. One after the other by default.
+
+        Whoever overrides it may let them wait side by side; the result must be the same. An Interaction round another
+        hands it on, or loses that.
+        """
+        return [_advanced(self, state, own) for state, own in zip(states, replies, strict=True)]
+
+    def costs(self) -> Mapping[str, float]:
+        """What playing has spent so far in this process, beyond tokens, by name; each only ever grows."""
+        return {}
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """What a walk that ended in `state` was worth."""
@@ -198,6 +214,13 @@ class Interaction(ABC, Generic[S]):
         `pending` must ask for the same as before: an engine that finds another message refuses to go on.
         """
         return state
+
+
+def _advanced(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
+    try:
+        return interaction.advance(state, replies)
+    except Exception as error:
+        return error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +285,10 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         return self.environment.name
 
     @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+        return self.environment.tools
+
+    @property
     def max_replies(self) -> int:  # type: ignore[override]
         return self.max_turns
 
@@ -320,14 +347,29 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
         (reply,) = replies
         # The empty action is readable nowhere.
-        transition = self.environment.step(state.world, self.environment.read_action(reply))
+        action = self.environment.read_action(reply)
+        transition = self.environment.step(state.world, action)
         if self.history == "append":
-            transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
+            answer = self.environment.answers_as(action)
+            transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
         else:
             transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentTurn(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
+
+    def advance_many(
+        self, states: Sequence[EnvironmentTurn], replies: Sequence[Sequence[str]]
+    ) -> list[EnvironmentTurn | Exception]:
+        """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
+        threads = min(self.environment.slow_steps, len(states))
+        if threads <= 1:
+            return super().advance_many(states, replies)
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(_advanced, itertools.repeat(self), states, replies))
+
+    def costs(self) -> Mapping[str, float]:
+        return self.environment.costs()
 
     def outcome(self, state: EnvironmentTurn) -> float:
         return self.environment.outcome(state.world)

@@ -48,7 +48,10 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
         state = environment.initial_state(environment.sample_task(seed), seed)
         yield environment.observe(state)
         yield environment.step(state, "").observation  # what an unreadable action is answered with
-        while actions := environment.legal_actions(state):
+        for _ in range(environment.max_turns):
+            actions = environment.legal_actions(state)
+            if not actions:
+                break
             yield from map(environment.write_action, actions)
             transition = environment.step(state, draws.choice(actions))
             state = transition.state

@@ -15,7 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
 from hf_credit.collaborations import COLLABORATIONS
-from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.registry import CODE, find, importing_from_here
@@ -291,7 +291,7 @@ def is_collaboration(name: str) -> bool:
             f"{', '.join(collaborations.known())}, or 'module:object', got {name!r}; pick one of these."
         )
     with importing_from_here():
-        found: Any = find("task", {**ENVIRONMENTS, **COLLABORATIONS}, name)
+        found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)
         made = found if isinstance(found, type) else _returned(found)
     return not (isinstance(made, type) and issubclass(made, Environment))
 

@@ -390,6 +390,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
+            if costs := self.interaction.costs():
+                everywhere = self.ranks.gather([costs])
+                for name in costs:
+                    self._metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
 
     def _log_conversations(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         if not self.log_completions:

@@ -1,0 +1,172 @@
+"""Gymnasium environments whose actions and observations can be told in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hf_credit.environments.actions import plain_action, tag
+from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
+from hf_credit.registry import find
+
+_MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # where a terminal would show a colour
+
+
+class GymnasiumEnvironment(ReplayedEnvironment):
+    """A Gymnasium environment, played in words.
+
+    Its random numbers come from the seed of the episode, and a new seed replaces its `np_random`, so that replays meet
+    other futures, as in a slippery FrozenLake. An episode is over when Gymnasium says `terminated` or `truncated`.
+    `success` is `info["is_success"]` where it is given, else whether the sum of rewards is positive.
+
+    Args:
+        id: what `gymnasium.make` knows it by.
+        options: further arguments of `gymnasium.make`.
+        actions: the names of the actions of a `Discrete` space, in its order; by default its numbers. In a `Text`
+            space any text is an action, and these are examples.
+        show: makes text of an observation, `show(env, observation) -> str`, with the unwrapped environment; or its
+            `"module:name"`, which is imported and must be code that you trust. By default the observation of a `Text`
+            space as it is, and of any other what `render()` gives in the mode `ansi`, with brackets around colours.
+        instructions: the rules, shown once; by default the names of the actions.
+        turns: the most actions of an episode; by default the environment's own `max_episode_steps`.
+        self_contained: whether what is shown says all that matters.
+        sessions: the most live environments.
+
+    Raises:
+        ValueError: an argument does not fit the environment, or the extra `gymnasium` is missing.
+    """
+
+    name = "gymnasium"
+    task_columns = ()
+
+    def __init__(
+        self,
+        id: str,
+        options: Mapping[str, Any] | None = None,
+        actions: Sequence[str] | None = None,
+        show: Callable[[Any, Any], str] | str | None = None,
+        instructions: str | None = None,
+        turns: int | None = None,
+        self_contained: bool = False,
+        sessions: int = 64,
+    ) -> None:
+        super().__init__(sessions)
+        self.id, self.options, self.show, self.turns = id, dict(options or {}), show, turns
+        self.self_contained = self_contained  # type: ignore[misc]  # one class for all
+        self._show = find("renderer", {}, show) if isinstance(show, str) else show
+        self._mode: dict[str, str] = {}
+        world = self._made()
+        spaces, space = _gymnasium().spaces, world.action_space
+        limit = world.spec.max_episode_steps if turns is None and world.spec else turns
+        modes = world.metadata.get("render_modes") or ()
+        world.close()
+        if self._show is None and not isinstance(world.observation_space, spaces.Text):
+            if "ansi" not in modes:
+                raise ValueError(
+                    f"an environment must have Text observations, the render mode ansi or a renderer, got {id!r} "
+                    "without; pass show."
+                )
+            self._mode = {"render_mode": "ansi"}
+        self.open_actions = isinstance(space, spaces.Text)  # type: ignore[misc]
+        if not isinstance(space, spaces.Text | spaces.Discrete):
+            raise ValueError(
+                f"actions must be of a Discrete or a Text space, got {space} of {id!r}; wrap the environment."
+            )
+        count = int(getattr(space, "n", 0))
+        self._first = int(getattr(space, "start", 0))
+        self.actions = tuple(map(str, range(count)) if actions is None else actions)
+        if not self.actions or (count and len(set(map(plain_action, self.actions))) != count):
+            raise ValueError(
+                f"each of the {count or 'open'} actions of {id!r} must have a name of its own, got "
+                f"{list(self.actions)}; pass actions, and some examples of open ones."
+            )
+        if limit is None:
+            raise ValueError(f"an episode of {id!r} must have an end, got no max_episode_steps; pass turns.")
+        self._turns = int(limit)
+        self._instructions = instructions
+
+    @property
+    def instructions(self) -> str:
+        named = ", ".join(map(tag, self.actions))
+        named = ", ".join(map(tag, self.actions))
+        return (
+            self._instructions or f"End your reply with an action{', such as' if self.open_actions else ':'} {named}"
+        )
+
+    @property
+    def max_turns(self) -> int:
+        return self._turns
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        return {}
+
+    def open_world(self) -> GymnasiumWorld:
+        numbers = {plain_action(name): self._first + place for place, name in enumerate(self.actions)}
+        return GymnasiumWorld(self._made(), None if self.open_actions else numbers, self._show, bool(self._mode))
+
+    def examples(self, state: ReplayedState) -> Sequence[str]:
+        return self.actions if self.open_actions else tuple(map(plain_action, self.actions))
+
+    def read_action(self, reply: str) -> str:
+        read = super().read_action(reply)
+        return read if self.open_actions else plain_action(read)
+
+    def understands(self, state: ReplayedState, action: str) -> bool:
+        return self.open_actions or action in self.examples(state)
+
+    def _made(self) -> Any:
+        try:
+            return _gymnasium().make(self.id, **{**self._mode, **self.options})
+        except _gymnasium().error.Error as error:
+            raise ValueError(f"gymnasium must know {self.id!r}, got {error}; correct id or register it.") from error
+
+
+class GymnasiumWorld:
+    """One live Gymnasium environment.
+
+    Args:
+        env: the environment.
+        numbers: of the actions, by name; `None` where any text is one.
+        show: makes text of an observation, or `None`.
+        rendered: whether the text is what `render` gives, and not the observation.
+    """
+
+    def __init__(
+        self, env: Any, numbers: Mapping[str, int] | None, show: Callable[[Any, Any], str] | None, rendered: bool
+    ) -> None:
+        self.env = env
+        self.numbers = numbers
+        self.show = show
+        self.rendered = rendered
+
+    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        observation, _ = self.env.reset(seed=seed)
+        return self._shown(observation)
+
+    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        taken = action if self.numbers is None else self.numbers[action]
+        observation, reward, terminated, truncated, info = self.env.step(taken)
+        facts = {"success": bool(info["is_success"])} if "is_success" in info else {}
+        return self._shown(observation), float(reward), bool(terminated or truncated), facts
+
+    def reseed(self, seed: int) -> None:
+        self.env.unwrapped.np_random, _ = _gymnasium().utils.seeding.np_random(seed)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _shown(self, observation: Any) -> str:
+        if self.show is not None:
+            return self.show(self.env.unwrapped, observation)
+        return _MARKED.sub(r"[\1]", self.env.render()).strip("\n") if self.rendered else str(observation)
+
+
+def _gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ValueError(
+            "Gymnasium's environments need the package gymnasium, got none; install hf-credit[gymnasium]."
+        ) from error
+    return gymnasium

@@ -1,0 +1,288 @@
+"""Worlds that cannot be copied, as environments whose state is a value: the task, the seeds and the actions so far.
+
+A game behind a socket, a shell or a simulator has a state that nobody can hold. What can be held is how it came
+about. `ReplayedEnvironment` keeps that, with what was seen on the way, and looks after the live worlds behind it: a
+state whose world is still live goes on in it, any other is restored by playing its actions again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hf_credit.environments.actions import spelled_action
+from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.environments.sessions import Session, Sessions
+
+_MOST_CHARACTERS = 4096  # of an action; simulators behind pipes and buffers are not made for more
+
+
+class World(Protocol):
+    """One live world. Any object with these three methods is one; nothing needs to be inherited.
+
+    Three more are used where they are there. `reseed(seed)` gives a world that draws random numbers others from here
+    on. `copy()` returns a second world in the same state. `legal_actions()` lists some or all actions.
+    """
+
+    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        """Begins a task, whatever was played before, and returns the first observation. `seed` drives all that is
+        random: the same task and seed begin the same."""
+
+    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        """Takes an action: observation, reward, whether the episode is over, and further facts.
+
+        Of these, `"refused"` (True where the action meant nothing and nothing happened) and `"success"` (whether the
+        task is done; by default whether it is over with a positive sum of rewards) are read.
+        """
+
+    def close(self) -> None:
+        """Releases what the world holds."""
+
+
+class DivergedError(RuntimeError):
+    """A world did not repeat itself when the same task, seeds and actions were played again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedState(State):
+    """How a world came to be where it is.
+
+    Attributes:
+        task: the task's columns, as JSON.
+        seeds: (turn, seed) of the random numbers behind: the seed the world began with, at turn 0, and each that was
+            given to it before an action. `seed` is of those ahead.
+        actions: that the world has taken.
+        seen: a digest of what the world showed at its start and after each action, for comparison.
+        observation: what it showed last.
+        unread: whether the last reply held no action, so that the world did not see it.
+        total: the sum of the rewards.
+        success: whether the task is done.
+    """
+
+    task: str
+    seeds: tuple[tuple[int, int], ...]
+    actions: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    observation: str = ""
+    unread: bool = False
+    total: float = 0.0
+    success: bool = False
+
+    @property
+    def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...]]:
+        """What the world has to be told to get here: by this, live worlds are found."""
+        return self.task, self.seeds, self.actions
+
+
+class ReplayedEnvironment(Environment[ReplayedState]):
+    """An environment over worlds that live elsewhere. Subclasses say which, and how tasks are drawn.
+
+    They give `name`, `task_columns`, `instructions`, `max_turns`, `sample_task` and `open_world`, and keep the options
+    of their constructor as attributes. By default any text is an action, and the last one in an action tag is taken as
+    it is spelled. A subclass narrows that with `understands`, or reads replies its own way.
+
+    At most `sessions` worlds are live at once, and as many steps wait side by side. That should be the number of
+    episodes under way, or states are restored again and again: `costs` tells.
+
+    A new seed reaches the world right before its next action, by its `reseed`. A world without that is taken as having
+    nothing random ahead but what `reset` was told: replays of a state all meet the same future.
+
+    Args:
+        sessions: the most live worlds.
+
+    Raises:
+        ValueError: `sessions` is less than 1.
+    """
+
+    state_type = ReplayedState
+    open_actions = True
+    forgiving = True
+    self_contained = False
+    unreadable = "No action could be read in the last reply."
+
+    def __init__(self, sessions: int = 64) -> None:
+        if sessions < 1:
+            raise ValueError(f"sessions must be at least 1, got {sessions}; raise it.")
+        self.sessions = sessions
+        self.slow_steps = sessions
+        self._live = Sessions(sessions)
+
+    @abstractmethod
+    def open_world(self) -> World:
+        """A new live world; called from several threads."""
+
+    def understands(self, state: ReplayedState, action: str) -> bool:
+        """Whether an action is passed on to the world; what is not counts as unreadable."""
+        return True
+
+    def examples(self, state: ReplayedState) -> Sequence[str]:
+        """Actions to show where the world itself lists none."""
+        return ("look",)
+
+    def close(self) -> None:
+        """Releases all live worlds. States stay what they are: whoever goes on from one has it restored."""
+        self._live.close()
+
+    def costs(self) -> dict[str, float]:
+        """What was spent so far: `worlds_opened`, `world_steps`, `replayed_steps` to restore states, and
+        `diverged`."""
+        return dict(self._live.costs)
+
+    # The rules
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
+        row = json.dumps({column: task[column] for column in self.task_columns}, sort_keys=True)
+        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),))
+        session = self._live.any(self.open_world)
+        with self._held(session) as world:
+            observation = _text(world.reset(json.loads(row), seed))
+        state = dataclasses.replace(state, observation=observation, seen=(_digest(observation, 0.0, False),))
+        self._live.give(session, state.past)
+        return state
+
+    def observe(self, state: ReplayedState) -> str:
+        return f"{self.unreadable}\n\n{state.observation}" if state.unread else state.observation
+
+    def legal_actions(self, state: ReplayedState) -> tuple[str, ...]:
+        if state.status != "active":
+            return ()
+        session = self._at(state)
+        with self._held(session) as world:
+            listed = world.legal_actions() if hasattr(world, "legal_actions") else ()
+        self._live.give(session, state.past)
+        return tuple(dict.fromkeys(listed)) or tuple(self.examples(state))
+
+    def read_action(self, reply: str) -> str:
+        return spelled_action(reply) or ""
+
+    def step(self, state: ReplayedState, action: str) -> Transition[ReplayedState]:
+        plain = self.read_action(action) or action.strip()
+        if state.status != "active":
+            return self._transition(state, 0.0, plain)
+        if not _passable(plain) or not self.understands(state, plain):
+            unread = dataclasses.replace(state, unread=True, status="active" if self.forgiving else "invalid")
+            return self._transition(unread, 0.0, None)
+        session = self._leaving(state)
+        with self._held(session) as world:
+            seeds = state.seeds
+            if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
+                world.reseed(state.seed)
+                seeds = (*seeds, (len(state.actions), state.seed))
+            observation, reward, over, info = self._stepped(world, plain)
+        total = state.total + reward
+        after = dataclasses.replace(
+            state,
+            seeds=seeds,
+            actions=(*state.actions, plain),
+            seen=(*state.seen, _digest(observation, reward, over)),
+            observation=observation,
+            unread=False,
+            total=total,
+            success=bool(info.get("success", over and total > 0)),
+            status="finished" if over else "active",
+        )
+        self._live.give(session, None if over else after.past)
+        return self._transition(after, reward, None if info.get("refused") else plain)
+
+    def outcome(self, state: ReplayedState) -> float:
+        """The sum of the world's rewards."""
+        return state.total
+
+    def metrics(self, state: ReplayedState) -> dict[str, float]:
+        """`success`; `world_actions`: how many actions reached the world."""
+        return {"success": float(state.success), "world_actions": float(len(state.actions))}
+
+    def _transition(self, state: ReplayedState, reward: float, action: str | None) -> Transition[ReplayedState]:
+        return Transition(
+            state=state,
+            observation=self.observe(state),
+            reward=reward,
+            terminated=state.status != "active",
+            info={"action": action},
+        )
+
+    # Live worlds
+
+    def _stepped(self, world: World, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        observation, reward, over, info = world.step(action)
+        self._live.count("world_steps")
+        if not math.isfinite(reward):
+            raise ValueError(f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; mend it.")
+        return _text(observation), float(reward), bool(over), info
+
+    def _at(self, state: ReplayedState) -> Session:
+        """A session whose world stands in `state`: the one that does, or one in which its actions are played again."""
+        session = self._live.take(state.past)
+        if session is not None:
+            return session
+        session = self._live.any(self.open_world)
+        with self._held(session) as world:
+            observation = _text(world.reset(json.loads(state.task), state.seeds[0][1]))
+            self._compare(state, 0, _digest(observation, 0.0, False))
+            seeds = dict(state.seeds[1:])
+            for turn, action in enumerate(state.actions):
+                if turn in seeds:
+                    world.reseed(seeds[turn])  # type: ignore[attr-defined]
+                observation, reward, over, _ = self._stepped(world, action)
+                self._live.count("replayed_steps")
+                self._compare(state, turn + 1, _digest(observation, reward, over))
+        return session
+
+    def _leaving(self, state: ReplayedState) -> Session:
+        """The same, where a world that can be copied leaves one behind."""
+        session = self._at(state)
+        if not hasattr(session.world, "copy"):
+            return session
+        with self._held(session):
+            second = self._live.copy(session)
+        if second is None:
+            return session
+        self._live.give(session, state.past, behind=True)
+        return second
+
+    def _compare(self, state: ReplayedState, turn: int, seen: str) -> None:
+        if seen != state.seen[turn]:
+            self._live.count("diverged")
+            what = f"after action {turn} of {len(state.actions)}, {state.actions[turn - 1]!r}," if turn else "at reset"
+            raise DivergedError(
+                f"a world must repeat itself when the same task, seeds and actions are played again, got another "
+                f"observation, reward or end {what} of {self.name!r}; draw its random numbers from the seed of reset, "
+                "and leave times and addresses out of what it shows."
+            )
+
+    @contextmanager
+    def _held(self, session: Session) -> Iterator[World]:
+        """Within, whatever is raised closes the session: nobody knows where its world stands."""
+        try:
+            yield session.world
+        except BaseException:
+            self._live.discard(session)
+            raise
+
+
+def _passable(action: str) -> bool:
+    """Whether an action is text that any world can be sent: not too long, without NUL and halves of characters."""
+    if not action or len(action) > _MOST_CHARACTERS or "\x00" in action:
+        return False
+    with suppress(UnicodeEncodeError):
+        action.encode()
+        return True
+    return False
+
+
+def _text(observation: Any) -> str:
+    if not isinstance(observation, str):
+        raise TypeError(f"a world must show text, got {type(observation).__name__}; render it.")
+    return observation
+
+
+def _digest(observation: str, reward: float, over: bool) -> str:
+    shown = repr((observation, float(reward), bool(over))).encode("utf-8", errors="surrogatepass")
+    return hashlib.blake2b(shown, digest_size=8).hexdigest()

@@ -1,0 +1,128 @@
+"""ScienceWorld: a house full of things, and questions about them that experiments answer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from hf_credit.environments.actions import plain_action, tag
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.replayed import ReplayedEnvironment
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+
+_UNKNOWN = "No known action matches that input."
+
+
+class ScienceWorld(ReplayedEnvironment):
+    """One of ScienceWorld's tasks, in its variations. Training draws its training variations, held-out its test ones.
+
+    Outcome: ScienceWorld's score, as a share of 100; a fatal mistake makes it -1. The simulator is a Java program
+    for each live world, and has no snapshots: a state without a live world is restored by playing its actions again.
+
+    Args:
+        task: the task's name, such as `"find-living-thing"`.
+        simplifications: as ScienceWorld names them, with commas between; `"easy"` for all.
+        turns: the most actions of an episode.
+        sessions: the most live simulators, of some 200 MB each.
+
+    Raises:
+        ValueError: the task is unknown, or the extra `scienceworld` or Java is missing.
+    """
+
+    name = "scienceworld"
+    task_columns = ("variation",)
+
+    def __init__(
+        self, task: str = "find-living-thing", simplifications: str = "easy", turns: int = 100, sessions: int = 4
+    ) -> None:
+        super().__init__(sessions)
+        if turns < 1:
+            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
+        self.task, self.simplifications, self.turns = task, simplifications, turns
+        first = self._live.any(self.open_world)
+        with self._held(first) as world:
+            self._variations = world.variations()  # type: ignore[attr-defined]
+        self._live.give(first, None)
+
+    @property
+    def instructions(self) -> str:
+        return (
+            "You do experiments in a house. End your reply with one action, such as "
+            f"{tag('look around')}, {tag('go to kitchen')}, {tag('pick up thermometer')} or {tag('focus on dove')}"
+        )
+
+    @property
+    def max_turns(self) -> int:
+        return self.turns
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        variations = self._variations[seed >= SEEDS_PER_SPLIT]
+        return {"variation": stream(seed, self.name, "task").choice(variations)}
+
+    def open_world(self) -> ScienceWorldHouse:
+        return ScienceWorldHouse(self.task, self.simplifications)
+
+    def read_action(self, reply: str) -> str:
+        return plain_action(super().read_action(reply))
+
+
+class ScienceWorldHouse:
+    """One live simulator.
+
+    Args:
+        task, simplifications: as in `ScienceWorld`.
+    """
+
+    def __init__(self, task: str, simplifications: str) -> None:
+        try:
+            from scienceworld import ScienceWorldEnv
+        except ImportError as error:
+            raise ValueError(
+                "ScienceWorld needs the package scienceworld, got none; install hf-credit[scienceworld]."
+            ) from error
+        if shutil.which("java") is None:
+            raise ValueError(
+                "ScienceWorld needs Java, got no program java; install a Java runtime of version 8 or later."
+            )
+        self.task = task
+        self.simplifications = simplifications
+        self.house = ScienceWorldEnv(envStepLimit=10**9)
+        self.score = 0.0
+        if task not in self.house.task_names and task not in self.house.tasks:
+            known = ", ".join(self.house.task_names)
+            self.close()
+            raise ValueError(f"task must be one of {known}, got {task!r}; name one of these.")
+
+    def variations(self) -> tuple[list[int], list[int]]:
+        """The numbers of the training and of the test variations."""
+        self.house.load(self.task, 0, self.simplifications)
+        return self.house.get_variations_train(), self.house.get_variations_test()
+
+    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        self.house.load(self.task, int(task["variation"]), self.simplifications)
+        self.house.server.reset()
+        self.score = 0.0
+        return f"{self.house.get_task_description()}\n\n{self._seen('look around')[0]}"
+
+    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        before = self.score
+        observation, over = self._seen(action)
+        return (
+            observation,
+            self.score - before,
+            over or self.score < 0,
+            {"refused": observation == _UNKNOWN, "success": self.score >= 1},
+        )
+
+    def legal_actions(self) -> list[str]:
+        return sorted(set(map(plain_action, self.house.get_valid_action_object_combinations())))
+
+    def close(self) -> None:
+        self.house.close()
+
+    def _seen(self, action: str) -> tuple[str, bool]:
+        # Not `ScienceWorldEnv.step`, which lists all valid actions as well and is many times slower.
+        observation = str(self.house.server.step(action))
+        self.score = round(float(self.house.server.getScore()), 6)
+        return observation, bool(self.house.server.getCompleted())

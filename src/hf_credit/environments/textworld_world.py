@@ -1,0 +1,182 @@
+"""TextWorld: adventures that are made by a program, with rooms, things and a quest."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hf_credit.environments.actions import plain_action, tag
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+
+# What a story file takes as an order to the player's program rather than as a move.
+_ORDERS = frozenset(
+    (
+        *("again", "g", "oops", "o", "undo", "restart", "restore", "save", "quit", "q"),
+        *("script", "unscript", "transcript", "recording", "replay", "verify", "version", "notify"),
+        *("brief", "superbrief", "verbose", "normal", "full", "short", "score", "nouns", "pronouns", "then"),
+    )
+)
+_MOVE = re.compile(r"[a-z0-9 ,'-]{1,200}")
+
+
+def make_games(folder: str | Path, count: int, rooms: int = 2, things: int = 3, quest: int = 2, seed: int = 0) -> None:
+    """Makes games with TextWorld's generator, each a story file and its description in JSON; a few seconds a game.
+
+    Args:
+        folder: where they go.
+        count: how many.
+        rooms, things: how many of them a world has.
+        quest: how many steps its quest takes.
+        seed: of the first; game i is that of `seed + i`.
+    """
+    _textworld()
+    from textworld import GameOptions
+    from textworld.generator import compile_game, make_game
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for place in range(count):
+        options = GameOptions()
+        options.seeds = seed + place
+        options.nb_rooms, options.nb_objects, options.quest_length = rooms, things, quest
+        options.path = str(Path(folder) / f"game-{rooms}-{things}-{quest}-{seed + place}.z8")
+        options.force_recompile = True
+        compile_game(make_game(options), options)
+
+
+class TextWorld(ReplayedEnvironment):
+    """TextWorld's games in a folder, as prose. A task names one of them.
+
+    Outcome: the points scored, as a share of those to be had. Where there are five games or more, every fifth is drawn
+    for held-out tasks and no other. TextWorld's own copy of a story takes longer than some twenty of its steps, so
+    states are restored by playing them again.
+
+    Args:
+        games: a folder with `.z8` files and the `.json` files beside them, as `tw-make` and `make_games` write them.
+        turns: the most actions of an episode.
+        sessions: the most live games.
+
+    Raises:
+        ValueError: there are no games, or the extra `textworld` is missing.
+    """
+
+    name = "textworld"
+    task_columns = ("game",)
+
+    def __init__(self, games: str, turns: int = 50, sessions: int = 64) -> None:
+        super().__init__(sessions)
+        _textworld()
+        if turns < 1:
+            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
+        self.games = str(games)
+        self.turns = turns
+        self.slow_steps = 1  # rules that compute, in a library that knows no threads
+        self._names = tuple(
+            sorted(path.name for path in Path(games).glob("*.z8") if path.with_suffix(".json").exists())
+        )
+        if not self._names:
+            raise ValueError(
+                f"games must be a folder with .z8 files and the .json files beside them, got {self.games!r} without; "
+                "make some with hf_credit.environments.textworld_world.make_games."
+            )
+
+    @property
+    def instructions(self) -> str:
+        return (
+            "You play a text adventure. End your reply with one command, such as "
+            f"{tag('look')}, {tag('go north')}, {tag('take key')} or {tag('open box')}"
+        )
+
+    @property
+    def max_turns(self) -> int:
+        return self.turns
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        held_out = seed >= SEEDS_PER_SPLIT
+        drawn = [name for place, name in enumerate(self._names) if (place % 5 == 4) == held_out]
+        return {"game": stream(seed, self.name, "task").choice(drawn if len(self._names) >= 5 else self._names)}
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
+        if task["game"] not in self._names:
+            raise ValueError(
+                f"a game must be one of those in {self.games!r}, got {task['game']!r}; name one of these."
+            )
+        return super().initial_state(task, seed)
+
+    def open_world(self) -> TextWorldGame:
+        return TextWorldGame(Path(self.games))
+
+    def read_action(self, reply: str) -> str:
+        return plain_action(super().read_action(reply))
+
+    def understands(self, state: ReplayedState, action: str) -> bool:
+        return _MOVE.fullmatch(action) is not None and _ORDERS.isdisjoint(re.findall("[a-z]+", action))
+
+
+class TextWorldGame:
+    """One live game.
+
+    Args:
+        folder: of the story files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.game: Any = None
+        self.name = ""
+        self.state: Any = None
+
+    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        if self.name != task["game"]:
+            self.close()
+            wanted = _textworld().EnvInfos(
+                admissible_commands=True,
+                objective=True,
+                description=True,
+                score=True,
+                max_score=True,
+                won=True,
+                lost=True,
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # that the player of story files does not know their scores: TextWorld does
+                self.game = _textworld().start(str(self.folder / task["game"]), wanted)
+            self.name = task["game"]
+        self.state = self.game.reset()
+        return f"{_prose(self.state.objective)}\n\n{_prose(self.state.description)}"
+
+    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        before = self.state.score or 0
+        self.state, score, done = self.game.step(action)
+        reward = ((score or 0) - before) / max(self.state.max_score or 1, 1)
+        return _prose(self.state.feedback), reward, bool(done), {"success": bool(self.state.won)}
+
+    def legal_actions(self) -> list[str]:
+        return sorted(set(map(plain_action, self.state.admissible_commands)))
+
+    def close(self) -> None:
+        if self.game is not None:
+            self.game.close()
+        self.game, self.name = None, ""
+
+
+def _prose(shown: str) -> str:
+    """What a story file says, without its prompt and its line of status."""
+    text = shown.rpartition("\n>")[0] or shown
+    return re.sub(r"\n{3,}", "\n\n", text.partition("Would you like to RESTART")[0]).strip()
+
+
+def _textworld() -> Any:
+    try:
+        import textworld
+    except ImportError as error:
+        raise ValueError(
+            "TextWorld's games need the package textworld, got none; install hf-credit[textworld]."
+        ) from error
+    return textworld

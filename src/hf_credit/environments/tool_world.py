@@ -1,0 +1,193 @@
+"""Objects whose public methods are tools, as TRL's `environment_factory` makes them, as environments."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
+from hf_credit.environments.tool_calls import has_mark, marked, read_calls, write_call
+from hf_credit.registry import find
+
+_NO_TOOLS = ("reset", "get_reward", "close")
+_ANSWER = "I am done."
+
+
+class ToolEnvironment(ReplayedEnvironment):
+    """An environment of TRL's `environment_factory`, whose states can be replayed.
+
+    Such an object has `reset(**row) -> str | None`, `get_reward() -> float`, and public methods with type hints and a
+    docstring, each of which is a tool. `close()`, where there is one, releases it. Methods may be `async`.
+
+    A reply with one tool call takes it, and its result is shown as a message of the role `tool`; what a tool raises is
+    shown as well, and arguments that do not fit its schema never reach it. A reply without a call is an answer and
+    ends the episode. More calls at once, or one that cannot be read, cost a turn. The outcome is what `get_reward`
+    says; it is asked after each action. What is shown first is the column `prompt` of a row, if it has one, followed
+    by what `reset` returned.
+
+    Args:
+        factory: returns a new object; or its `"module:name"`, which is imported and must be code that you trust.
+        columns: of a task row, all passed to `reset`.
+        turns: the most tool calls and answers of an episode.
+        instructions: shown before the first message, if instructions are shown.
+        sessions: the most live objects.
+
+    Raises:
+        ValueError: `factory` cannot be imported, what it returns lacks `reset`, `get_reward` or tools, or a tool lacks
+            type hints or a docstring.
+    """
+
+    name = "tools"
+    unreadable = "No tool call could be read in the last reply: one call a turn, as JSON."
+
+    def __init__(
+        self,
+        factory: Callable[[], Any] | str,
+        columns: Sequence[str] = ("prompt",),
+        turns: int = 16,
+        instructions: str = "Use the tools. A reply without a tool call is your answer and ends the task.",
+        sessions: int = 64,
+    ) -> None:
+        super().__init__(sessions)
+        if turns < 1:
+            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
+        self.factory = factory
+        self.columns = tuple(columns)
+        self.task_columns = self.columns  # type: ignore[misc]  # each factory has rows of its own
+        self.turns = turns
+        self._instructions = instructions
+        self._make = find("factory", {}, factory) if isinstance(factory, str) else factory
+        self.tools = tuple(_schemas(self._make()))
+        self._validators = {one["function"]["name"]: _validator(one["function"]) for one in self.tools}
+
+    @property
+    def instructions(self) -> str:
+        return self._instructions
+
+    @property
+    def max_turns(self) -> int:
+        return self.turns
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        if not self.columns:
+            return {}
+        raise ValueError(
+            f"tasks of {self.name!r} are rows of a dataset with the columns {', '.join(self.columns)}, got none; pass "
+            "one, with a column seed beside them."
+        )
+
+    def open_world(self) -> ToolWorld:
+        return ToolWorld(self._make(), self._validators)
+
+    def read_action(self, reply: str) -> str:
+        calls = read_calls(reply)
+        if calls is None or len(calls) > 1:
+            return ""
+        return write_call(*calls[0]) if calls else reply.rpartition("</think>")[2].strip()
+
+    def write_action(self, action: str) -> str:
+        return marked(action) if read_calls(action) else action
+
+    def understands(self, state: ReplayedState, action: str) -> bool:
+        return not has_mark(action)
+
+    def answers_as(self, action: str) -> str:
+        return "tool" if read_calls(action) else "user"
+
+    def examples(self, state: ReplayedState) -> Sequence[str]:
+        free = [one["function"] for one in self.tools if not one["function"]["parameters"].get("required")]
+        return (*(write_call(one["name"], {}) for one in free), _ANSWER)
+
+
+class ToolWorld:
+    """One live object with tools.
+
+    Args:
+        tools: the object.
+        validators: of the arguments of each tool, by its name.
+    """
+
+    def __init__(self, tools: Any, validators: Mapping[str, Any]) -> None:
+        self.tools = tools
+        self.validators = validators
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reward = 0.0
+
+    def reset(self, task: Mapping[str, Any], seed: int) -> str:
+        self._reward = 0.0
+        shown = self._awaited(self.tools.reset(**task))
+        return "\n\n".join(text for text in (_prompt(task.get("prompt")), shown) if text)
+
+    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        calls = read_calls(action)
+        shown, refused = self._called(*calls[0]) if calls else ("", False)
+        before, self._reward = self._reward, float(self._awaited(self.tools.get_reward()))
+        return shown, self._reward - before, not calls, {"refused": refused, "success": self._reward > 0}
+
+    def close(self) -> None:
+        if hasattr(self.tools, "close"):
+            self._awaited(self.tools.close())
+        if self._loop is not None:
+            self._loop.close()
+
+    def _called(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        if name not in self.validators:
+            return f"Error: there is no tool {name[:100]!r}; there are {', '.join(self.validators)}.", True
+        problem = next(self.validators[name].iter_errors(arguments), None)
+        if problem is not None:
+            return f"Error: {problem.message[:500]}", True
+        try:
+            return str(self._awaited(getattr(self.tools, name)(**arguments))), False
+        except Exception as error:  # as TRL does: what a tool raises is what it answers
+            return f"Error: {error}", False
+
+    def _awaited(self, result: Any) -> Any:
+        if not isinstance(result, Coroutine):
+            return result
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(result)
+
+
+def _schemas(tools: Any) -> list[dict[str, Any]]:
+    """What a chat template shows of each tool of an object, in TRL's order."""
+    from transformers.utils import get_json_schema  # takes a second, which only those who have tools should wait
+
+    methods = [name for name, _ in inspect.getmembers(type(tools), predicate=inspect.isfunction)]
+    for needed in ("reset", "get_reward"):
+        if needed not in methods:
+            raise ValueError(
+                f"an environment of tools must have the methods reset and get_reward, got a {type(tools).__name__} "
+                f"without {needed}; add it."
+            )
+    public = [name for name in methods if name not in _NO_TOOLS and not name.startswith("_")]
+    if not public:
+        raise ValueError(
+            f"an environment of tools must have a public method, got a {type(tools).__name__} without one; add a tool."
+        )
+    try:
+        return [get_json_schema(getattr(tools, name)) for name in public]
+    except Exception as error:
+        raise ValueError(
+            f"every tool must have type hints and a docstring that describes its arguments, got {error} for a "
+            f"{type(tools).__name__}; add them, or call what is no tool by a name with an underscore."
+        ) from error
+
+
+def _validator(function: Mapping[str, Any]) -> Any:
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError as error:
+        raise ValueError(
+            "environments of tools need the package jsonschema, got none; install hf-credit[tools]."
+        ) from error
+    return Draft202012Validator({**function["parameters"], "additionalProperties": False})
+
+
+def _prompt(prompt: Any) -> str:
+    """The text of a prompt column: text, or the messages of a conversation."""
+    if isinstance(prompt, list):
+        return "\n\n".join(str(message["content"]) for message in prompt)
+    return "" if prompt is None else str(prompt)

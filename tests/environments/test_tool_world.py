@@ -1,0 +1,214 @@
+"""Objects as TRL's `environment_factory` makes them are environments with schemas, replay and their own reward."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from hf_credit.environments import check_env, make
+from hf_credit.environments.tool_calls import marked, write_call
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start
+
+pytest.importorskip("jsonschema")
+
+
+class Shop:
+    """A shop, in TRL's own form."""
+
+    def reset(self, goal: str = "tea", **row: Any) -> str | None:
+        self.goal, self.basket = goal, []
+        return f"You want {goal}."
+
+    def put(self, what: str, count: int = 1) -> str:
+        """Puts something into the basket.
+
+        Args:
+            what: to put.
+            count: how many of it.
+        """
+        if what == "dragon":
+            raise ValueError("no dragons")
+        self.basket += [what] * count
+        return f"In the basket: {', '.join(self.basket)}."
+
+    async def basket_size(self) -> int:
+        """How much is in the basket."""
+        return len(self.basket)
+
+    def get_reward(self) -> float:
+        return float(self.goal in self.basket)
+
+    def _secret(self) -> str:
+        return "not a tool"
+
+
+def shop(**options: Any) -> Any:
+    return make("tools", factory=Shop, columns=("prompt", "goal"), turns=4, **options)
+
+
+def call(name: str, **arguments: Any) -> str:
+    return marked(write_call(name, arguments))
+
+
+def played(environment: Any, *replies: str) -> Any:
+    state = environment.initial_state({"prompt": "Buy it.", "goal": "tea"}, 0)
+    for reply in replies:
+        transition = environment.step(state, environment.read_action(reply))
+        state = transition.state
+    return transition
+
+
+def test_its_public_methods_are_tools_with_schemas():
+    put, size = sorted((one["function"] for one in shop().tools), key=lambda one: one["name"], reverse=True)
+    assert (put["name"], size["name"]) == ("put", "basket_size")
+    assert put["parameters"]["required"] == ["what"]
+    assert put["parameters"]["properties"]["count"]["type"] == "integer"
+
+
+def test_what_is_shown_first_is_the_prompt_and_what_reset_returns():
+    environment = shop()
+    row = {"prompt": [{"role": "user", "content": "Buy it."}], "goal": "tea"}
+    assert environment.observe(environment.initial_state(row, 0)) == "Buy it.\n\nYou want tea."
+
+
+def test_a_call_is_taken_and_the_reward_is_the_objects_own():
+    environment = shop()
+    after = played(environment, call("put", what="tea", count=2))
+    assert (after.observation, after.reward, after.terminated) == ("In the basket: tea, tea.", 1.0, False)
+    assert json.loads(after.info["action"]) == {"name": "put", "arguments": {"what": "tea", "count": 2}}
+    assert environment.metrics(after.state)["success"] == 1.0
+    assert environment.outcome(after.state) == 1.0
+    assert played(environment, call("put", what="tea"), "There is tea.").state.status == "finished"
+
+
+def test_an_async_tool_is_waited_for():
+    assert played(shop(), call("put", what="tea"), call("basket_size")).observation == "1"
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (call("put", what=7), "Error: 7 is not of type 'string'"),
+        (call("put"), "Error: 'what' is a required property"),
+        (
+            call("put", what="tea", colour="red"),
+            "Error: Additional properties are not allowed ('colour' was unexpected)",
+        ),
+        (call("_secret"), "Error: there is no tool '_secret'; there are "),
+        (call("reset"), "Error: there is no tool 'reset'; there are "),
+        (call("__class__"), "Error: there is no tool '__class__'; there are "),
+    ],
+)
+def test_arguments_that_do_not_fit_never_reach_the_object(reply, shown):
+    after = played(shop(), reply)
+    assert after.observation.startswith(shown)
+    assert (after.info["action"], after.state.status) == (None, "active")
+
+
+def test_what_a_tool_raises_is_its_answer():
+    after = played(shop(), call("put", what="dragon"))
+    assert (after.observation, after.state.status) == ("Error: no dragons", "active")
+
+
+@pytest.mark.parametrize("reply", [call("put", what="tea") * 2, "<tool_call>put(tea)</tool_call>"])
+def test_several_calls_or_a_broken_one_cost_a_turn_and_are_said(reply):
+    after = played(shop(), reply)
+    assert after.observation.startswith("No tool call could be read in the last reply: one call a turn, as JSON.")
+    assert (after.info["action"], after.state.actions) == (None, ())
+
+
+def test_a_state_without_a_live_object_is_restored():
+    environment = shop(sessions=1)
+    before = played(environment, call("put", what="milk")).state
+    environment.close()
+    assert environment.step(before, call("put", what="tea")).observation == "In the basket: milk, tea."
+
+
+def test_it_keeps_every_rule():
+    class Asking(type(shop())):
+        def sample_task(self, seed: int) -> dict[str, Any]:
+            return {"prompt": "Buy it.", "goal": "tea"}
+
+    check_env(Asking(Shop, ("prompt", "goal")), range(2))
+
+
+class WithoutReward:
+    def reset(self) -> None: ...
+
+    def look(self) -> str:
+        """Looks."""
+
+
+class WithoutTools:
+    def reset(self) -> None: ...
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+class WithoutDocstring(WithoutTools):
+    def look(self, at):
+        return at
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (WithoutReward, "must have the methods reset and get_reward, got a WithoutReward without get_reward"),
+        (WithoutTools, "must have a public method, got a WithoutTools without one"),
+        (WithoutDocstring, "every tool must have type hints and a docstring"),
+    ],
+)
+def test_objects_that_are_no_environments_of_tools_are_refused(factory, message):
+    with pytest.raises(ValueError, match=message):
+        make("tools", factory=factory)
+
+
+TEMPLATE = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|end|>{% endif %}"
+    "{% for message in messages %}"
+    "{% if message.role == 'tool' %}<|user|>[{{ message.content }}]<|end|>"
+    "{% else %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture
+def taught(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer whose template knows tools."""
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = TEMPLATE
+    return other
+
+
+def test_the_template_shows_the_tools_and_answers_come_from_the_role_tool(taught):
+    chat = Chat(taught)
+    replies = iter([call("put", what="tea"), "Done."])
+
+    def generate(contexts: Any) -> list[Generation]:
+        return [Generation(ids=[*chat.encode(next(replies)), taught.eos_token_id])]
+
+    engine = Engine(EnvironmentInteraction(shop(), instructions=False), chat, generate)
+    (episode,) = engine.run([Start(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
+    assert (episode.ending, episode.outcome) == (Ending.FINISHED, 1.0)
+    contexts = [taught.decode(decision.context_ids) for decision in episode.decisions]
+    assert contexts[0] == "<|system|>basket_size put <|end|><|user|>Buy it.\n\nYou want tea.<|end|><|assistant|>"
+    assert contexts[1] == (
+        f"{contexts[0]}{call('put', what='tea')}<|end|><|user|>[In the basket: tea.]<|end|><|assistant|>"
+    )
+
+
+def test_a_template_that_knows_no_tools_is_refused(chat):
+    with pytest.raises(ValueError, match=r"the chat template must show tools, got one of .* that does not"):
+        Engine(EnvironmentInteraction(shop()), chat, lambda contexts: [])
+
+
+def test_an_engine_of_another_interaction_tells_of_its_tools_alone(taught):
+    engine = Engine(EnvironmentInteraction(shop()), Chat(taught), lambda contexts: [])
+    assert "tools" in engine.chat.template_kwargs
+    other = engine.of(EnvironmentInteraction(make("sudoku", size=4)))
+    assert "tools" not in other.chat.template_kwargs

@@ -1,0 +1,112 @@
+"""Worlds that are not ours are trained on: with replay of alternatives (C3), and by their outcome (VPR's variant)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
+from hf_credit.environments.actions import tag
+from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.rollouts import EnvironmentInteraction, Start
+
+SETTINGS: dict[str, Any] = {
+    "bf16": False,
+    "use_cpu": True,
+    "report_to": "none",
+    "max_steps": 2,
+    "max_completion_length": 12,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "beta": 0.0,
+    "learning_rate": 1e-3,
+    "warmup_steps": 0,
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+}
+
+
+def frozen_lake(folder: Path) -> tuple[Any, list[str]]:
+    pytest.importorskip("gymnasium")
+    moves = ["left", "down", "right", "up"]
+    return make("gymnasium", id="FrozenLake-v1", actions=moves, turns=4, sessions=16), moves
+
+
+def textworld(folder: Path) -> tuple[Any, list[str]]:
+    pytest.importorskip("textworld")
+    from hf_credit.environments.textworld_world import make_games
+
+    make_games(folder, 1, rooms=1, things=1, quest=1, seed=3)
+    environment = make("textworld", games=str(folder), turns=3, sessions=16)
+    return environment, list(environment.legal_actions(environment.initial_state(environment.sample_task(0), 0)))
+
+
+def scienceworld(folder: Path) -> tuple[Any, list[str]]:
+    pytest.importorskip("scienceworld")
+    if shutil.which("java") is None:
+        pytest.skip("ScienceWorld needs Java")
+    return make("scienceworld", turns=2, sessions=2), ["look around", "inventory"]
+
+
+@pytest.fixture(scope="module", params=[frozen_lake, textworld, scienceworld], ids=lambda build: build.__name__)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An Interaction, and a policy that has seen some random play of it."""
+    environment, actions = request.param(tmp_path_factory.mktemp("games"))
+    interaction = EnvironmentInteraction(environment, instructions=False)
+    # Not `interaction.texts`, which asks the world for its legal actions in every state: some take seconds.
+    interaction.texts = lambda episodes: None  # type: ignore[method-assign]
+
+    def script(state: Any, request: Any, draws: Any) -> str:
+        return tag(draws.choice(actions))
+
+    policy = init_scripted_policy(
+        interaction,
+        script,
+        [Start(task={"seed": seed}, seed=seed) for seed in range(4)],
+        tmp_path_factory.mktemp("policy"),
+        MicroConfig(hidden_size=32, layers=2, heads=2, episodes=4, epochs=30, batch_rows=4, learning_rate=8e-3),
+    )
+    yield interaction, policy
+    environment.close()
+
+
+def rows() -> Dataset:
+    return Dataset.from_list([{"seed": seed} for seed in range(4)])
+
+
+@pytest.mark.parametrize("method", ["replay_loo", "outcome_reward"])
+def test_a_policy_is_trained_on_it(world: Any, method: str, tmp_path: Path) -> None:
+    interaction, policy = world
+    build: Callable[..., Any] = ReplayLOOTrainer if method == "replay_loo" else CreditTrainer
+    args: Any
+    if method == "replay_loo":
+        args = ReplayLOOConfig(
+            output_dir=str(tmp_path),
+            instances_per_update=2,
+            per_device_train_batch_size=2,
+            reference_rollouts=1,
+            contexts=2,
+            alternatives=[2],
+            num_replays=2,
+            **SETTINGS,
+        )
+        trainer = build(str(policy), interaction, args, train_dataset=rows())
+    else:
+        args = CreditConfig(
+            output_dir=str(tmp_path), instances_per_update=4, per_device_train_batch_size=4, **SETTINGS
+        )
+        trainer = build(str(policy), interaction, args, method=method, train_dataset=rows())
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "endings/error" in entry]
+    assert [entry["endings/error"] for entry in logged] == [0.0, 0.0]
+    assert [entry["world/diverged"] for entry in logged] == [0.0, 0.0]
+    assert logged[-1]["world/world_steps"] > logged[0]["world/world_steps"] > 0
+    assert logged[-1]["world_actions"] > 0  # the policy has learnt to say what the world can be told
