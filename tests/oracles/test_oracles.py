@@ -8,6 +8,7 @@ import pytest
 
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.oracles import default_oracle, require_fit
+from hf_credit.oracles.hypotheses import HypothesesOracle
 from hf_credit.oracles.mcts import MCTSOracle
 from hf_credit.oracles.minesweeper_posterior import MinesweeperPosteriorOracle
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
@@ -31,6 +32,11 @@ class Judge:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("circuit_decoding", HypothesesOracle),
+        ("guess_numbers", HypothesesOracle),
+        ("movie_recommendation", HypothesesOracle),
+        ("preference_estimation", HypothesesOracle),
+        ("situation_puzzles", HypothesesOracle),
         ("minesweeper", MinesweeperPosteriorOracle),
         ("sudoku", SudokuConstraintsOracle),
         ("tic_tac_toe", MCTSOracle),

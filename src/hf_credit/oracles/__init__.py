@@ -1,4 +1,4 @@
-"""Who knows the right move: search, constraints, posterior."""
+"""Who knows the right move: search, constraints, posterior, hypotheses."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OracleLike = Oracle[Any] | str | Mapping[str, Any]
 """What `resolve` takes: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
+    "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
     "sudoku_constraints": "hf_credit.oracles.sudoku_constraints:SudokuConstraintsOracle",
@@ -33,7 +34,12 @@ ORACLES = {
 
 # Tic-Tac-Toe is small enough for search to prove the value of every move.
 _OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "circuit_decoding": ("hypotheses", {}),
+    "guess_numbers": ("hypotheses", {}),
     "minesweeper": ("minesweeper_posterior", {}),
+    "movie_recommendation": ("hypotheses", {}),
+    "preference_estimation": ("hypotheses", {}),
+    "situation_puzzles": ("hypotheses", {}),
     "sudoku": ("sudoku_constraints", {}),
     "tic_tac_toe": ("mcts", {"simulations": 10_000, "solve": True}),
 }
@@ -95,6 +101,8 @@ def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
     """The paper's kind of oracle for each of its environments, at its best; for any other environment what its own
     method `default_oracle()` gives, `None` where it has none."""
+    if not getattr(environment, "hypotheses_known", True):
+        return None
     if environment.name not in _OWN:
         own = getattr(environment, "default_oracle", None)
         return None if own is None else own()
