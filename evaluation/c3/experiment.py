@@ -63,7 +63,7 @@ class Experiment:
     buckets: BucketPlan = field(default_factory=BucketPlan)
     attempts: int = 10
     floor: float = 1e-4
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = tuple(range(10))
 
     def settings(self) -> dict[str, Any]:
         """What a finished policy depends on beside its arm and its seed, as plain values."""

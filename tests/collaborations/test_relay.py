@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_score, relay_task, relay_tasks
+from hf_credit.collaborations.relay import (
+    relay,
+    relay_chain_task,
+    relay_events,
+    relay_numbers,
+    relay_pairs,
+    relay_player,
+    relay_score,
+    relay_task,
+    relay_tasks,
+)
 
 
 def shown(collaboration, state):
@@ -52,12 +62,45 @@ def test_a_row_is_the_same_in_every_call():
     assert relay_tasks("train", 50).to_list() != relay_tasks("train", 50, start=50).to_list()
 
 
-def success(quality, size, episodes=2000):
-    collaboration, play = relay(size), relay_player(quality, size)
+def test_in_a_chain_each_speaker_sees_its_own_number_and_the_message_before():
+    collaboration = relay(10, speakers=4)
+    state = collaboration.start(relay_chain_task((7, 5, 9, 2)), 0)
+    seen = []
+    for said in ("7", "2", "6", "3"):
+        seen.append((*shown(collaboration, state), collaboration.pending(state)[0].messages[0]["content"]))
+        state = collaboration.advance(state, [said])
+    assert seen == [
+        ("reasoner", "Problem: secret 7\n\nContext:", "tell"),
+        ("speaker2", "Problem: add 5\n\nContext: 7", "speaker2 mod 10"),
+        ("speaker3", "Problem: add 9\n\nContext: 2", "speaker3 mod 10"),
+        ("actor", "Problem: add 2\n\nContext: 6", "answer mod 10"),
+    ]
+    assert collaboration.outcome(state) == 1  # 7 + 5 + 9 + 2 = 23
+
+
+def test_a_chain_of_two_is_the_relay():
+    assert relay_events(2) == ["reasoner", "actor"]
+    assert relay_chain_task((3, 9)) == relay_task(3, 9) == {"problem": "secret 3", "question": "add 9", "answer": "2"}
+    assert relay_numbers("held_out", 4) == tuple(relay_pairs("held_out", 4))
+    assert relay_tasks("train", 20, speakers=2).to_list() == relay_tasks("train", 20).to_list()
+
+
+def test_the_tasks_of_a_chain_are_of_their_split():
+    train, held_out = (set(relay_numbers(split, 3, 4)) for split in ("train", "held_out"))
+    assert len(train) + len(held_out) == len(train | held_out) == 3**4
+    assert (1, 0, 2, 1) in held_out  # 2 + 0 + 2 + 1 = 5
+    assert (1, 0, 2, 2) in train
+    rows = relay(3, 4).tasks("held_out", 30).to_list()
+    assert all(row in [relay_chain_task(numbers, 3) for numbers in held_out] for row in rows)
+    assert [*rows[0]] == ["problem", "question_speaker2", "question_speaker3", "question", "answer"]
+
+
+def success(quality, size, speakers, episodes=2000):
+    collaboration, play = relay(size, speakers), relay_player(quality, size)
     draws = random.Random(0)
     total = 0.0
     for _ in range(episodes):
-        task = relay_task(draws.randrange(size), draws.randrange(size), size)
+        task = relay_chain_task([draws.randrange(size) for _ in range(speakers)], size)
         state = collaboration.start(task, 0)
         while requests := collaboration.pending(state):
             state = collaboration.advance(state, [play(state, request, draws) for request in requests])
@@ -66,20 +109,29 @@ def success(quality, size, episodes=2000):
 
 
 def test_the_best_players_always_succeed():
-    assert success(1.0, 10, episodes=200) == 1
+    assert success(1.0, 10, 2, episodes=200) == success(1.0, 10, 6, episodes=200) == 1
 
 
-@pytest.mark.parametrize(("quality", "size"), [(0.6, 10), (0.3, 4), (0.0, 2)])
-def test_players_of_a_quality_succeed_as_often_as_their_docstring_says(quality, size):
-    right = quality + (1 - quality) / size
-    expected = right**2 + (1 - right) * (1 - quality) / size
-    assert success(quality, size) == pytest.approx(expected, abs=4 * (0.25 / 2000) ** 0.5)
+@pytest.mark.parametrize(("quality", "size", "speakers"), [(0.6, 10, 2), (0.3, 4, 2), (0.0, 2, 2), (0.8, 3, 5)])
+def test_players_of_a_quality_succeed_as_often_as_their_docstring_says(quality, size, speakers):
+    right = 1.0  # what a speaker was told: each keeps it right with its quality or by chance, or mends it by chance
+    for _ in range(speakers):
+        right = right * (quality + (1 - quality) / size) + (1 - right) * (1 - quality) / size
+    assert right == pytest.approx(1 / size + (1 - 1 / size) * quality**speakers)
+    assert success(quality, size, speakers) == pytest.approx(right, abs=4 * (0.25 / 2000) ** 0.5)
 
 
 @pytest.mark.parametrize("size", [1, 0, -3])
 def test_a_size_below_two_is_refused(size):
     for make in (lambda: relay(size), lambda: relay_tasks(size=size), lambda: relay_player(1.0, size)):
         with pytest.raises(ValueError, match=f"size must be at least 2, got {size}; "):
+            make()
+
+
+@pytest.mark.parametrize("speakers", [1, 7])
+def test_a_length_out_of_range_is_refused(speakers):
+    for make in (lambda: relay(4, speakers), lambda: relay_tasks(size=4, speakers=speakers)):
+        with pytest.raises(ValueError, match=f"speakers must be from 2 to 6, got {speakers}; "):
             make()
 
 

@@ -104,7 +104,7 @@ def test_another_task_is_shown_and_sampled_alike_as_far_as_it_can_be() -> None:
 
 
 def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_is_asked_for() -> None:
-    assert TaskSpec(collaboration="relay").complete().options == {"size": 10}
+    assert TaskSpec(collaboration="relay").complete().options == {"size": 10, "speakers": 2}
     named = {"domain": "math", "scorer": "operator:eq"}
     assert TaskSpec.of_name("reasoner_actor", named).complete().options == {**named, "column": "problem"}
     with pytest.raises(ValueError, match="'reasoner_actor' needs the options scorer, got domain; add them"):

@@ -1,13 +1,16 @@
-"""A task that a micro policy learns, in which one speaker's message decides what the other can achieve.
+"""A task that a micro policy learns, in which one speaker's message decides what the others can achieve.
 
-The reasoner alone sees a secret number, the actor alone sees what to add to it. The best score is 1, and what any
-message is worth can be computed (`hf_credit.collaborations.exact_values`).
+The reasoner alone sees a secret number, the actor alone sees what to add to it. In a chain, speakers in between add a
+number of their own, so that what the first says is worth something only as far as all the others play on. The best
+score is 1, and what any message is worth can be computed (`hf_credit.collaborations.exact_values`).
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.collaborations.base import Collaboration, CollaborationState
@@ -22,45 +25,60 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _HELD_OUT_EVERY = 5
+_SPEAKERS = range(2, 7)
 
 
 @remembers_its_call("relay")
-def relay(size: int = 10) -> Collaboration:
-    """The collaboration: the answer is (secret + shift) mod `size`, and the score is 1 if the actor says just that.
+def relay(size: int = 10, speakers: int = 2) -> Collaboration:
+    """The collaboration: the answer is (secret + shifts) mod `size`, and the score is 1 if the actor says just that.
 
-    Both roles see short prompts, so a context is about 20 tokens of a micro policy. Up to a size of 10 a number is one
-    of its tokens, so a reply needs two with its end.
+    The reasoner sees the secret; every other speaker sees its own shift and what the one before it said. The events
+    are `reasoner`, `speaker2`, `speaker3` and so on, and `actor`, each a role of its own. All see short prompts, so a
+    context is about 20 tokens of a micro policy. Up to a size of 10 a number is one of its tokens, so a reply needs
+    two with its end.
 
     Args:
         size: how many numbers there are, at least 2. Task rows must be made for the same size.
+        speakers: how long the chain is, from 2, the reasoner and the actor, to 6. Task rows must be made for as many.
 
     Raises:
-        ValueError: `size` is below 2.
+        ValueError: `size` is below 2, or `speakers` is out of range.
     """
-    return _Relay(size)
+    return _Relay(size, speakers)
 
 
 class _Relay(Collaboration):
     """The relay, with tasks and a player of its own."""
 
-    def __init__(self, size: int) -> None:
-        _refuse_size(size)
+    def __init__(self, size: int, speakers: int) -> None:
+        _refuse(size, speakers)
         self.size = size
+        self.speakers = speakers
+        events = relay_events(speakers)
+        between = {event: f"{event} mod {size}" for event in events[1:-1]}
         super().__init__(
-            roles={"reasoner": "tell", "actor": f"answer mod {size}"},
+            roles={"reasoner": "tell", **between, "actor": f"answer mod {size}"},
             events=[
                 Event("reasoner", role="reasoner", column="problem"),
-                Event("actor", role="actor", after="reasoner", column="question"),
+                *(
+                    Event(event, role=event, after=before, column=_column(event))
+                    for before, event in itertools.pairwise(events)
+                ),
             ],
             final="actor",
             scorer=relay_score,
         )
 
     def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        return relay_tasks(split, size, self.size, start)
+        return relay_tasks(split, size, self.size, start, self.speakers)
 
     def scripted_player(self, quality: float) -> Script:
         return relay_player(quality, self.size)
+
+
+def relay_events(speakers: int = 2) -> list[str]:
+    """The events in the order in which they speak: `reasoner`, `speaker2` to `speaker5` as far as needed, `actor`."""
+    return ["reasoner", *(f"speaker{place}" for place in range(2, speakers)), "actor"]
 
 
 def relay_score(task: Mapping[str, Any], text: str) -> float:
@@ -68,18 +86,21 @@ def relay_score(task: Mapping[str, Any], text: str) -> float:
     return float(text == task["answer"])
 
 
-def relay_tasks(split: Split = "train", rows: int = 1024, size: int = 10, start: int = 0) -> Dataset:
-    """Task rows: the columns `problem` (for the reasoner), `question` (for the actor) and `answer` (for the scorer).
+def relay_tasks(
+    split: Split = "train", rows: int = 1024, size: int = 10, start: int = 0, speakers: int = 2
+) -> Dataset:
+    """Task rows: the columns `problem` (for the reasoner), `question` (for the actor) and `answer` (for the scorer),
+    and `question_speaker2` and so on for those in between.
 
-    A row is a pair (secret, shift), drawn uniformly from the pairs of its split. Held out are the pairs with
-    (2 * secret + shift) mod 5 = 0, about one in five: no training row has one of them, while for sizes of 5 or more
-    each secret and each shift occurs in both splits. A training episode can still show the actor a held-out pair, when
-    the reasoner tells it a wrong number.
+    A row is a secret and a shift for every further speaker, drawn uniformly from those of its split. Held out are
+    those with (2 * secret + sum of the shifts) mod 5 = 0, about one in five: no training row has one of them, while
+    for sizes of 5 or more each secret and each shift occurs in both splits. A training episode can still show the
+    actor what it sees of a held-out task, when it was told a wrong number.
 
     Args:
         split: `"train"` or `"held_out"`.
         rows: how many.
-        size: as in `relay`.
+        size, speakers: as in `relay`.
         start: the first row's index; row `i` of a split is the same in every call.
 
     Raises:
@@ -87,33 +108,57 @@ def relay_tasks(split: Split = "train", rows: int = 1024, size: int = 10, start:
     """
     from datasets import Dataset  # takes a second, which only those who want a data set should wait
 
-    _refuse_size(size)
+    _refuse(size, speakers)
     if rows < 1:
         raise ValueError(f"rows must be at least 1, got {rows}; ask for one task or more.")
-    pairs = relay_pairs(split, size)
-    drawn = [stream(task_seed(split, index), "relay").choice(pairs) for index in range(start, start + rows)]
-    return Dataset.from_list([relay_task(secret, shift, size) for secret, shift in drawn])
+    possible = relay_numbers(split, size, speakers)
+    drawn = [stream(task_seed(split, index), "relay").choice(possible) for index in range(start, start + rows)]
+    return Dataset.from_list([relay_chain_task(numbers, size) for numbers in drawn])
 
 
 def relay_pairs(split: Split, size: int = 10) -> list[tuple[int, int]]:
-    """Every (secret, shift) of a split, each number in [0, `size`)."""
+    """Every (secret, shift) of a split, each number in [0, `size`): `relay_numbers` of two speakers."""
+    return [(secret, shift) for secret, shift in relay_numbers(split, size)]
+
+
+@lru_cache(maxsize=4)
+def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[tuple[int, ...]]:
+    """Every (secret, shift of the second speaker, ..., shift of the actor) of a split, each number in [0, `size`).
+
+    There are `size ** speakers` in both splits together: of ten numbers and six speakers a million.
+    """
+    _refuse(size, speakers)
     task_seed(split, 0)  # refuses what is no split
     held_out = split == "held_out"
-    pairs = [(secret, shift) for secret in range(size) for shift in range(size)]
-    return [pair for pair in pairs if ((2 * pair[0] + pair[1]) % _HELD_OUT_EVERY == 0) == held_out]
+    return tuple(
+        numbers
+        for numbers in itertools.product(range(size), repeat=speakers)
+        if ((numbers[0] + sum(numbers)) % _HELD_OUT_EVERY == 0) == held_out
+    )
 
 
 def relay_task(secret: int, shift: int, size: int = 10) -> dict[str, str]:
     """The task row of a pair."""
-    return {"problem": f"secret {secret}", "question": f"add {shift}", "answer": str((secret + shift) % size)}
+    return relay_chain_task((secret, shift), size)
+
+
+def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
+    """The task row of a secret and the shifts of all further speakers, in their order."""
+    secret, *shifts = numbers
+    questions = zip(relay_events(len(numbers))[1:], shifts, strict=True)
+    return {
+        "problem": f"secret {secret}",
+        **{_column(event): f"add {shift}" for event, shift in questions},
+        "answer": str(sum(numbers) % size),
+    }
 
 
 def relay_player(quality: float, size: int = 10) -> Callable[[CollaborationState, Request, random.Random], str]:
-    """A player of both roles, to warm a policy up on.
+    """A player of all roles, to warm a policy up on.
 
-    The reasoner tells the secret with probability `quality`, the actor answers what follows from the number that it
-    was told with probability `quality`; otherwise each says a uniformly drawn number. With n numbers each is right
-    with probability r = quality + (1 - quality) / n, and the success rate is r^2 + (1 - r) * (1 - quality) / n.
+    The reasoner tells the secret with probability `quality`, each other speaker what follows from the number that it
+    was told with probability `quality`; otherwise each says a uniformly drawn number. Of n numbers and k speakers the
+    success rate is 1/n + (1 - 1/n) * quality^k.
 
     Args:
         quality: in [0, 1].
@@ -122,25 +167,33 @@ def relay_player(quality: float, size: int = 10) -> Callable[[CollaborationState
     Raises:
         ValueError: `quality` is outside [0, 1], or `size` is below 2.
     """
-    _refuse_size(size)
+    _refuse(size)
     if not 0 <= quality <= 1:
         raise ValueError(f"quality must be in [0, 1], got {quality}; 1 always plays right.")
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         if draws.random() >= quality:
             return str(draws.randrange(size))
-        if request.event == "reasoner":
-            return _number(state.row["problem"])
-        ((_, told),) = state.transcript
-        return str((int(told) + int(_number(state.row["question"]))) % size)
+        own = _number(state.row[_column(request.event)])
+        if not state.transcript:
+            return own
+        _, told = state.transcript[-1]
+        return str((int(told) + int(own)) % size)
 
     return play
+
+
+def _column(event: str) -> str:
+    """Of the task row, what an event shows."""
+    return {"reasoner": "problem", "actor": "question"}.get(event, f"question_{event}")
 
 
 def _number(text: str) -> str:
     return text.rpartition(" ")[2]
 
 
-def _refuse_size(size: int) -> None:
+def _refuse(size: int, speakers: int = 2) -> None:
     if size < 2:
         raise ValueError(f"size must be at least 2, got {size}; take 10, say.")
+    if speakers not in _SPEAKERS:
+        raise ValueError(f"speakers must be from {_SPEAKERS[0]} to {_SPEAKERS[-1]}, got {speakers}; take 2, say.")
