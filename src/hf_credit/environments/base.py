@@ -136,6 +136,10 @@ class Environment(ABC, Generic[S]):
         environment is `forgiving`. An action after the end changes nothing.
         """
 
+    def answer_prompt(self, state: S) -> str | None:
+        """What asks for the final answer in `state`, before its time; `None` in a world without final answers."""
+        return None
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """The task reward of an episode that ended in `state`, wherever it was stopped."""

@@ -269,7 +269,17 @@ class Engine(Generic[S]):
             inherited=walk.inherited,
             ways=math.prod(walk.fanout),
             scored=walk.asked,
+            next_context=self._next_context(walk) if ending == Ending.CUT else None,
         )
+
+    def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
+        """What a walk that was cut would have been given next: of several roles at once, the first."""
+        for request in self.interaction.beyond(walk.state):
+            (context,) = self.chat.contexts([(request.messages, walk.threads.get(request.event))])
+            if isinstance(context, Exception):
+                raise context
+            return context
+        return None
 
     def _round(self, live: list[_Walk[S]]) -> None:
         """Every live walk makes one step."""
@@ -340,8 +350,8 @@ class Engine(Generic[S]):
                 walk.shared.leave(walk.state, walk.requests)
                 walk.shared = None
             state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
-            reward = float(self.interaction.reward(state))
-            walk.decisions.extend(replace(decision, reward=reward) for decision in step)
+            reward, trained = float(self.interaction.reward(state)), self.interaction.trained(state)
+            walk.decisions.extend(replace(decision, reward=reward, trained=trained) for decision in step)
             walk.state = state
             walk.steps += 1
             walk.fanout = walk.fanout[1:]

@@ -69,6 +69,11 @@ class Interaction(ABC, Generic[S]):
         """What it is called in messages."""
         return name_of(self) or type(self).__name__
 
+    @property
+    def evaluated(self) -> Interaction[Any]:
+        """What an evaluation plays: itself, unless it is changed for training only."""
+        return self
+
     def spec(self) -> dict[str, Any]:
         """Plain values, as JSON has them, from which `hf_credit.tasks.TaskSpec` builds it again.
 
@@ -184,9 +189,27 @@ class Interaction(ABC, Generic[S]):
         """What the step that led to `state` paid."""
         return 0.0
 
+    def trained(self, state: S) -> bool:
+        """Whether the replies of the step that led to `state` may be trained on; without, they get no credit."""
+        return True
+
     def ending(self, state: S) -> Ending:
         """How a walk that is over in `state` ended."""
         return Ending.FINISHED
+
+    def beyond(self, state: S) -> tuple[Request, ...]:
+        """What a walk that was cut in `state` (`Ending.CUT`) would have been asked for next, where that is worth
+        something to a critic."""
+        return ()
+
+    @property
+    def asks_for_answers(self) -> bool:
+        """Whether `answer_prompt` has anything to say."""
+        return type(self).answer_prompt is not Interaction.answer_prompt
+
+    def answer_prompt(self, state: S) -> str | None:
+        """What asks for the final answer in `state`, before its time; `None` where the task has no such thing."""
+        return None
 
     def metrics(self, state: S) -> Mapping[str, float]:
         """What is reported of a walk that ended in `state`."""
@@ -334,6 +357,13 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def reward(self, state: EnvironmentTurn) -> float:
         return state.reward
+
+    @property
+    def asks_for_answers(self) -> bool:
+        return type(self.environment).answer_prompt is not Environment.answer_prompt
+
+    def answer_prompt(self, state: EnvironmentTurn) -> str | None:
+        return self.environment.answer_prompt(state.world)
 
     def ending(self, state: EnvironmentTurn) -> Ending:
         match state.world.status:

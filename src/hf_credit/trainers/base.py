@@ -63,7 +63,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         eval_dataset: task rows of the evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
-        evaluation_interaction: what evaluation plays; `interaction` if `None`.
+        evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
 
     Raises:
         ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
@@ -99,7 +99,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        self.evaluation_interaction = interaction if evaluation_interaction is None else evaluation_interaction
+        self.evaluation_interaction = evaluation_interaction or interaction.evaluated
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         wait_for_server(args)
         super().__init__(
