@@ -9,7 +9,7 @@ from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_fa
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
-from hf_credit.rollouts.rows import Row, decision_rows
+from hf_credit.rollouts.rows import Row, decision_rows, sequence_mean
 from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedTurn, first_cut
@@ -51,5 +51,6 @@ __all__ = [
     "make_rule",
     "refuse_total_failure",
     "replay_from",
+    "sequence_mean",
     "verify",
 ]

@@ -56,12 +56,14 @@ class Interaction(ABC, Generic[S]):
         roles: who speaks, where it is known beforehand.
         max_replies: how many replies an episode has at most, where it is known.
         seeded: whether a task row must have a seed of its own, in the column `seed`.
+        history: `"current"` where a context holds the present only, not what was said before.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
     """
 
     roles: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
+    history: str = "append"
     enumerable: bool = False
 
     @property

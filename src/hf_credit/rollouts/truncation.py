@@ -201,13 +201,13 @@ class Truncated(Interaction[TruncatedTurn[S]]):
             raise ValueError(f"cut must be one of {', '.join(CUTS)}, got {cut!r}; pick one.")
         if not isinstance(rule, Rule):
             raise ValueError(
-                f"a rule must be a hf_credit.rollouts.Rule, got a {type(rule).__name__}; derive yours from it, or make "
-                "one with hf_credit.rollouts.make_rule."
+                f"a rule must be a hf_credit.rollouts.Rule, got a {type(rule).__name__}; derive yours from it, or "
+                "make one with hf_credit.rollouts.make_rule."
             )
         if cut == "soft" and not inner.asks_for_answers:
             raise ValueError(
-                f"a soft cut asks for the answer, got {inner.name!r}, which has no answer_prompt; give it one, or take "
-                "a hard cut."
+                f"a soft cut asks for the answer, got {inner.name!r}, which has no answer_prompt; give it one, or "
+                "take a hard cut."
             )
         self.inner = inner
         self.rule = rule.bound_to(inner)
@@ -307,6 +307,10 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     @property
     def seeded(self) -> bool:  # type: ignore[override]
         return self.inner.seeded
+
+    @property
+    def history(self) -> str:  # type: ignore[override]
+        return self.inner.history
 
     def spec(self) -> dict[str, Any]:
         return self.inner.spec()
