@@ -60,7 +60,7 @@ def test_options_reach_the_class() -> None:
 
 
 def test_an_unknown_environment_is_refused_in_one_sentence() -> None:
-    known = "minesweeper, sudoku, tic_tac_toe, or 'module:object'"
+    known = f"{', '.join(sorted(ENVIRONMENTS))}, or 'module:object'"
     message = rf"environment must be one of {known}, got 'chess'; pick one of these\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         hf_credit.make("chess")

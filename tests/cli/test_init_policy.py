@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from hf_credit.cli.init_policy import MICRO_REPLY_TOKENS, init_policy
 from hf_credit.environments import ENVIRONMENTS, make
-from hf_credit.environments.actions import tag
 from hf_credit.policies.micro import MicroConfig, build_tokenizer
 from hf_credit.tasks.spec import TaskSpec
 
@@ -63,5 +62,8 @@ def test_every_action_of_every_game_fits_a_reply() -> None:
         environment = make(name)
         tokenizer = build_tokenizer(environment, episodes=2)
         state = environment.initial_state(environment.sample_task(0), 0)
-        longest = max(len(tokenizer(tag(action))["input_ids"]) for action in environment.legal_actions(state))
+        longest = max(
+            len(tokenizer(environment.write_action(action))["input_ids"])
+            for action in environment.legal_actions(state)
+        )
         assert longest + 1 <= MICRO_REPLY_TOKENS

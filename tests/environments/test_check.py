@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 import hf_credit
-from hf_credit.environments import ENVIRONMENTS, check_env
+from hf_credit.environments import ENVIRONMENTS, Environment, State, Transition, check_env
 from hf_credit.environments.actions import CLOSE, OPEN, last_action, plain_action
 from hf_credit.environments.sudoku import Sudoku, SudokuState
 
@@ -24,7 +24,7 @@ FEW = range(6)
 
 
 def small(environment_type):
-    return environment_type(size=4, blanks=4)
+    return environment_type(size=4, blanks=4) if issubclass(environment_type, Sudoku) else environment_type()
 
 
 @pytest.mark.parametrize(
@@ -420,6 +420,166 @@ class ShowsAnotherTagEachTime(Sudoku):
 @breaks("max_turns must be a whole number of at least 1")
 class HasNoTurns(Sudoku):
     max_turns = 0
+
+
+class Forgiving(Sudoku):
+    """Refuses what is illegal, and the game goes on."""
+
+    forgiving = True
+
+    def step(self, state, action):
+        transition = super().step(state, action)
+        if state.status == "active" and transition.state.status == "invalid":
+            return replace(
+                transition, state=state, observation=self.observe(state), terminated=False, info={"action": None}
+            )
+        return transition
+
+
+FORGIVES = "a forgiving environment must answer an unreadable or illegal reply, with no action in info, and go on"
+
+
+@breaks(FORGIVES)
+class ForgivesInWordsOnly(Sudoku):
+    forgiving = True
+
+
+@breaks(FORGIVES)
+class TakesWhatItRefuses(Forgiving):
+    def step(self, state, action):
+        return replace(super().step(state, action), info={"action": plain_action(action)})
+
+
+@breaks("info['action'] must be the action as read")
+class ForgivesALegalAction(Forgiving):
+    def step(self, state, action):
+        return super().step(state, "" if plain_action(action).endswith(" 1") else action)
+
+
+@breaks("the same task, seed and actions must give the same episode")
+class ForgivesAtRandom(Forgiving):
+    world = random.Random(0)
+
+    def step(self, state, action):
+        transition = super().step(state, action)
+        refused = state.status == "active" and transition.info["action"] is None
+        return replace(transition, reward=self.world.random()) if refused else transition
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiddleState(State):
+    asked: int = 0
+
+
+class Riddle(Environment[RiddleState]):
+    """Any reply is an action, as it is spelled; the right one wins, and the fourth is the last."""
+
+    name = "riddle"
+    state_type = RiddleState
+    task_columns = ()
+    open_actions = True
+    instructions = "What has keys and opens no lock?"
+    max_turns = 4
+
+    def sample_task(self, seed):
+        return {}
+
+    def initial_state(self, task, seed):
+        return RiddleState(seed=seed)
+
+    def observe(self, state):
+        return f"Asked {state.asked} times, {state.status}."
+
+    def legal_actions(self, state):
+        return ("A Piano", "a map", "Was it <here>?") if state.status == "active" else ()
+
+    def read_action(self, reply):
+        return reply.strip()
+
+    def write_action(self, action):
+        return f"{action}\n"
+
+    def step(self, state, action):
+        read = self.read_action(action)
+        if state.status == "active":
+            asked = state.asked + 1
+            over = "invalid" if not read else "finished" if read == "A Piano" or asked == 4 else "active"
+            won = float(over == "finished" and read == "A Piano")
+            state = replace(state, asked=100 if won else asked, status=over)
+            reward = won
+        else:
+            reward = 0.0
+        return Transition(
+            state=state,
+            observation=self.observe(state),
+            reward=reward,
+            terminated=state.status != "active",
+            info={"action": read or None},
+        )
+
+    def outcome(self, state):
+        return float(state.asked == 100)
+
+    def metrics(self, state):
+        return {"success": self.outcome(state)}
+
+
+@breaks("an unreadable or illegal reply must end the episode as invalid")
+class RiddleWithClosedActions(Riddle):
+    open_actions = False
+
+
+@breaks("an unreadable or illegal reply must end the episode as invalid: '' led to")
+class RiddleThatTakesSilence(Riddle):
+    def read_action(self, reply):
+        return super().read_action(reply) or "..."
+
+
+READS = "read_action must find in any text a string, and what write_action wrote"
+
+
+@breaks(READS)
+class RiddleThatReadsInLowerCase(Riddle):
+    def read_action(self, reply):
+        return super().read_action(reply).lower()
+
+    def legal_actions(self, state):
+        return ("a map", "A PIANO") if state.status == "active" else ()
+
+
+@breaks(READS)
+class RiddleThatDoesNotReadSurrogates(Riddle):
+    def read_action(self, reply):
+        return super().read_action(reply).encode().decode()
+
+
+@breaks(READS)
+class RiddleThatReadsNothing(Riddle):
+    def read_action(self, reply):
+        return super().read_action(reply) or None
+
+
+@breaks("legal_actions must be a tuple of different plain actions")
+class RiddleWithAnEmptyAction(Riddle):
+    def legal_actions(self, state):
+        return ("", *super().legal_actions(state)) if state.status == "active" else ()
+
+
+@breaks("an action must count the same plain, tagged")
+class RiddleThatMindsTheForm(Riddle):
+    def step(self, state, action):
+        transition = super().step(state, action)
+        return replace(transition, reward=transition.reward + 0.1 * action.endswith("\n"))
+
+
+@breaks("open_actions must be True or False")
+class RiddleThatIsPartlyOpen(Riddle):
+    open_actions = 0.5
+
+
+@pytest.mark.parametrize("environment", [small(Forgiving), Riddle()], ids=repr)
+def test_forgiving_and_open_environments_keep_every_rule(environment):
+    check_env(environment, FEW)
 
 
 @pytest.mark.parametrize(("environment_type", "rule"), BROKEN)

@@ -8,6 +8,7 @@ import pytest
 
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.oracles import default_oracle, require_fit
+from hf_credit.oracles.hypotheses import HypothesesOracle
 from hf_credit.oracles.mcts import MCTSOracle
 from hf_credit.oracles.minesweeper_posterior import MinesweeperPosteriorOracle
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
@@ -31,6 +32,7 @@ class Judge:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("guess_numbers", HypothesesOracle),
         ("minesweeper", MinesweeperPosteriorOracle),
         ("sudoku", SudokuConstraintsOracle),
         ("tic_tac_toe", MCTSOracle),

@@ -11,6 +11,7 @@ from hf_credit.registry import described, find, names, refuse_options, remember
 __all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
 
 ENVIRONMENTS = {
+    "guess_numbers": "hf_credit.environments.guess_numbers:GuessNumbers",
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",
     "sudoku": "hf_credit.environments.sudoku:Sudoku",
     "tic_tac_toe": "hf_credit.environments.tic_tac_toe:TicTacToe",

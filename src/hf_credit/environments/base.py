@@ -99,7 +99,7 @@ class Environment(ABC, Generic[S]):
     @property
     @abstractmethod
     def max_turns(self) -> int:
-        """The most actions an episode can need; a rollout that goes on past it is cut."""
+        """The most actions an episode can need, refused ones included; a rollout that goes on past it is cut."""
 
     @abstractmethod
     def sample_task(self, seed: int) -> dict[str, Any]:

@@ -39,6 +39,8 @@ _BAD_REPLIES = (
 
 _RAISES = "step must not raise, whatever the reply"
 _REFUSES = "an unreadable or illegal reply must end the episode as invalid"
+_FORGIVES = "a forgiving environment must answer an unreadable or illegal reply, with no action in info, and go on"
+_READS = "read_action must find in any text a string, and what write_action wrote"
 _LEGAL = "a legal action must be accepted"
 _FORMS = "an action must count the same plain, tagged, in upper case and after other text"
 _SAME = "the same task, seed and actions must give the same episode, from any of its states on"
@@ -52,6 +54,10 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
     Tasks and states must follow from their seeds alone, be plain values and survive JSON; an episode must replay
     from any of its states, where a new seed changes what is ahead alone; legal actions, and they alone, must be
     accepted, in every form; no reply may raise; rewards must sum to the outcome; playing must not change the object.
+
+    With `open_actions` other actions than `legal_actions` may be accepted. A `forgiving` environment is sent some bad
+    replies within its episodes, which it must answer; each counts as a turn. One with a `read_action` of its own
+    decides itself which forms of an action count as the same, besides what its `write_action` writes.
 
     Args:
         environment: what to check; it is not changed, unless by its own fault.
@@ -107,12 +113,22 @@ def _constant_problems(environment: Environment[Any]) -> Iterator[Problem]:
     columns = environment.task_columns
     if not (isinstance(columns, tuple) and all(isinstance(name, str) for name in columns)) or "seed" in columns:
         yield "task_columns must be a tuple of strings without 'seed'", repr(columns)
-    if not (isinstance(environment.instructions, str) and OPEN in environment.instructions):
+    for flag in ("open_actions", "forgiving", "self_contained"):
+        if type(getattr(environment, flag)) is not bool:
+            yield f"{flag} must be True or False", repr(getattr(environment, flag))
+    if not (isinstance(environment.instructions, str) and environment.instructions):
+        yield "instructions must be a string that is not empty", repr(environment.instructions)
+    elif _reads_tags(environment) and OPEN not in environment.instructions:
         yield "instructions must be a string that shows an <action> tag", repr(environment.instructions)
     if environment.instructions != environment.instructions:
         yield "instructions must be the same each time", "two calls differ"
     if not (type(environment.max_turns) is int and environment.max_turns >= 1):
         yield "max_turns must be a whole number of at least 1", repr(environment.max_turns)
+
+
+def _reads_tags(environment: Environment[Any]) -> bool:
+    """Whether actions are read as the library reads them: in tags, without regard to case."""
+    return type(environment).read_action is Environment.read_action
 
 
 def _kind(value: Any) -> str:
@@ -175,7 +191,8 @@ def _episode_problems(environment: Environment[Any], seed: int) -> Iterator[Prob
             return
         known.update(dict.fromkeys(legal))
         yield from _action_problems(environment, state, legal, list(known), rng, every=state is start)
-        action = rng.choice(legal)
+        refused = environment.forgiving and rng.random() < 0.25
+        action = rng.choice(("", *_refused(environment, legal, list(known), rng)) if refused else legal)
         transition = environment.step(state, action)
         yield from _transition_problems(environment, transition)
         steps.append((state, action, transition))
@@ -185,7 +202,7 @@ def _episode_problems(environment: Environment[Any], seed: int) -> Iterator[Prob
         yield from _end_problems(environment, state, [step[2].reward for step in steps], list(known))
     for turn in sorted({0, len(steps) // 2}) if steps else ():
         earned = [transition.reward for _, _, transition in steps[:turn]]
-        yield from _refusal_problems(environment, steps[turn][0], earned, list(known))
+        yield from _refusal_problems(environment, steps[turn][0], earned, list(known), first=turn == 0)
     yield from _replay_problems(environment, given, seed, steps)
     yield from reseed_problems(environment, [*(before for before, _, _ in steps), state])
 
@@ -250,8 +267,13 @@ def _action_problems(
     rng: random.Random,
     every: bool,
 ) -> Iterator[Problem]:
-    if type(legal) is not tuple or len(set(legal)) != len(legal) or any(plain_action(text) != text for text in legal):
+    tags = _reads_tags(environment)
+    spelt = (
+        type(legal) is tuple and all(type(text) is str and text for text in legal) and len(set(legal)) == len(legal)
+    )
+    if not spelt or (tags and any(plain_action(text) != text for text in legal)):
         yield "legal_actions must be a tuple of different plain actions", repr(legal)
+        return
     tried = legal if every else rng.sample(legal, min(3, len(legal)))
     for action in tried:
         plain = environment.step(state, action)
@@ -259,16 +281,42 @@ def _action_problems(
             yield _LEGAL, f"{action!r} in {state!r}"
         if plain.info.get("action") != action:
             yield "info['action'] must be the action as read", f"{plain.info!r} for {action!r}"
+        read = environment.read_action(environment.write_action(action))
+        if read != action:
+            yield _READS, f"{environment.write_action(action)!r}, written for {action!r}, was read as {read!r}"
     action = rng.choice(tried)
-    plain, last = environment.step(state, action), tag(action)
-    for reply in (last, last.upper(), f"<think>{tag('?')}\n</think> so\n{last} it is", f"  {action.upper()}\n"):
+    plain, last = environment.step(state, action), environment.write_action(action)
+    forms = (last.upper(), f"<think>{tag('?')}\n</think> so\n{last} it is", f"  {action.upper()}\n") if tags else ()
+    for reply in (last, *forms):
         if environment.step(state, reply) != plain:
             yield _FORMS, f"{reply!r} and {action!r} differ in {state!r}"
+    for other in _refused(environment, legal, known, rng, near=action):
+        transition = environment.step(state, other)
+        if not _is_refusal(environment, transition):
+            rule = _FORGIVES if environment.forgiving else _REFUSES
+            yield rule, f"{other!r} is not among the legal actions but was accepted in {state!r}"
+
+
+def _refused(
+    environment: Environment[Any],
+    legal: tuple[str, ...],
+    known: list[str],
+    rng: random.Random,
+    near: str | None = None,
+) -> list[str]:
+    """Actions that must be refused where these are legal: some of other states, and spellings like a legal one."""
+    if environment.open_actions:
+        return []
     allowed = set(legal)
-    refused = [other for other in known if other not in allowed]
-    for other in [*rng.sample(refused, min(3, len(refused))), *_near_misses(action)]:
-        if other not in allowed and environment.step(state, other).state.status != "invalid":
-            yield _REFUSES, f"{other!r} is not among the legal actions but was accepted in {state!r}"
+    elsewhere = [other for other in known if other not in allowed]
+    misses = _near_misses(rng.choice(legal) if near is None else near)
+    return [*rng.sample(elsewhere, min(3, len(elsewhere))), *(other for other in misses if other not in allowed)]
+
+
+def _is_refusal(environment: Environment[Any], transition: Transition[Any]) -> bool:
+    if environment.forgiving:
+        return transition.info.get("action") is None
+    return bool(transition.state.status == "invalid")
 
 
 def _near_misses(action: str) -> list[str]:
@@ -297,18 +345,35 @@ def _try_step(environment: Environment[Any], state: State, reply: str) -> tuple[
 
 
 def _refusal_problems(
-    environment: Environment[Any], state: State, earned: list[float], known: list[str]
+    environment: Environment[Any], state: State, earned: list[float], known: list[str], first: bool
 ) -> Iterator[Problem]:
     transition = None
     for reply in _BAD_REPLIES:
         transition, raised = _try_step(environment, state, reply)
         yield from raised
-        if transition is not None and transition.state.status != "invalid":
-            yield _REFUSES, f"{_shown(reply)} led to {transition.state!r}"
-    if transition is not None and transition.state.status == "invalid":
+        yield from _reading_problems(environment, reply)
+        if transition is None:
+            continue
+        # Any other text may be an action where actions are open.
+        if (not environment.open_actions or not reply.strip()) and not _is_refusal(environment, transition):
+            yield (_FORGIVES if environment.forgiving else _REFUSES), f"{_shown(reply)} led to {transition.state!r}"
+        if environment.forgiving and first and transition.state.status == "invalid":
+            yield _FORGIVES, f"{_shown(reply)} led to {transition.state!r}"
+    if transition is not None:
         yield from _transition_problems(environment, transition)
         yield from _state_problems(environment, transition.state)
-        yield from _end_problems(environment, transition.state, [*earned, transition.reward], known)
+        if transition.state.status != "active":
+            yield from _end_problems(environment, transition.state, [*earned, transition.reward], known)
+
+
+def _reading_problems(environment: Environment[Any], reply: str) -> Iterator[Problem]:
+    try:
+        read = environment.read_action(reply)
+    except Exception as error:
+        yield _READS, f"{error!r} on {_shown(reply)}"
+        return
+    if type(read) is not str:
+        yield _READS, f"{read!r} in {_shown(reply)}"
 
 
 def _end_problems(
@@ -317,7 +382,7 @@ def _end_problems(
     outcome = environment.outcome(state)
     if not math.isclose(sum(rewards), outcome, abs_tol=1e-9):
         yield _REWARDS, f"{rewards} and {outcome} in {state!r}"
-    for reply in (known[0], tag(known[-1]), "", "<action>\x00</action>"):
+    for reply in (known[0], environment.write_action(known[-1]), "", "<action>\x00</action>"):
         after, raised = _try_step(environment, state, reply)
         yield from raised
         if after is None:

@@ -35,7 +35,8 @@ def reseed_problems(environment: Environment[Any], states: Sequence[State]) -> I
     """Where a new seed changes the past, in up to eight states of an episode, with three seeds in each.
 
     Compared are the observation, the legal actions, the outcome and the metrics; and, as the sight of what has
-    happened until then, all that an unreadable reply leads to, since it ends the episode without a random draw.
+    happened until then, all that an unreadable reply leads to, since it ends the episode without a random draw; not so
+    where the environment is forgiving, and the world goes on.
 
     Args:
         environment: that they are of.
@@ -55,12 +56,17 @@ def reseed_problems(environment: Environment[Any], states: Sequence[State]) -> I
 
 
 def _seen(environment: Environment[Any], state: State) -> dict[str, Any]:
-    refused = environment.step(state, "")
-    return {
+    seen: dict[str, Any] = {
         "observe": environment.observe(state),
         "legal_actions": environment.legal_actions(state),
         "outcome": environment.outcome(state),
         "metrics": environment.metrics(state),
+    }
+    if environment.forgiving:
+        return seen
+    refused = environment.step(state, "")
+    return {
+        **seen,
         "what an unreadable reply leads to": (
             refused.observation,
             refused.reward,

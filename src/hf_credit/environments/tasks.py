@@ -31,6 +31,15 @@ def task_seed(split: Split, index: int) -> int:
     return _FIRST_SEED[split] + index
 
 
+def split_of(seed: int) -> tuple[Split, int]:
+    """The split that a seed is of, and its index there, as `task_seed` takes them; seeds repeat after 2^32.
+
+    An environment whose tasks are a fixed list draws from it by this, so that held-out tasks stay apart.
+    """
+    half, index = divmod(seed % (2 * SEEDS_PER_SPLIT), SEEDS_PER_SPLIT)
+    return ("held_out" if half else "train"), index
+
+
 def tasks(
     environment: Environment[Any], split: Split = "train", size: int = 1024, start: int = 0, lazy: bool = False
 ) -> Dataset:

@@ -1,4 +1,4 @@
-"""Who knows the right move: search, constraints, posterior."""
+"""Who knows the right move: search, constraints, posterior, hypotheses."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OracleLike = Oracle[Any] | str | Mapping[str, Any]
 """What `resolve` takes: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
+    "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
     "sudoku_constraints": "hf_credit.oracles.sudoku_constraints:SudokuConstraintsOracle",
@@ -33,6 +34,7 @@ ORACLES = {
 
 # Tic-Tac-Toe is small enough for search to prove the value of every move.
 _OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "guess_numbers": ("hypotheses", {}),
     "minesweeper": ("minesweeper_posterior", {}),
     "sudoku": ("sudoku_constraints", {}),
     "tic_tac_toe": ("mcts", {"simulations": 10_000, "solve": True}),

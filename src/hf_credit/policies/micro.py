@@ -28,8 +28,8 @@ from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Row, S
 from hf_credit.rollouts.batches import pad_rows
 from hf_credit.rollouts.scripts import Script, oracle_player, random_texts
 
-# A tag, a word with its number (C1), or one other character, each with the blank before it.
-_UNIT = r"</?action>| ?[A-Za-z]+[0-9]*| ?[^\sA-Za-z]|\s"
+# A tag, a word with its number (C1), a number, or one other character, each with the blank before it.
+_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
 _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
 

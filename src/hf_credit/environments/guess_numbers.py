@@ -1,0 +1,240 @@
+"""GuessNumbers: find a number of different digits from how close guesses come (paper T3, Appendix C.1, Figure 8)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+from typing import Any, Literal
+
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import split_of
+
+SUBGROUPS = (
+    (3, 4, 0, 3),
+    (3, 4, 2, 0),
+    (3, 4, 1, 2),
+    (3, 5, 1, 2),
+    (3, 5, 0, 3),
+    (3, 5, 1, 0),
+    (3, 5, 2, 0),
+    (4, 4, 0, 4),
+    (4, 5, 3, 0),
+)
+"""The sub-groups of the paper's set: digits, symbols, and the feedback on the first guess."""
+
+PAIRS, TRAIN_PAIRS = 1908, 1526
+"""Table 5: rows of the set, and those to train on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessNumbersState(QueryState):
+    """The guesses so far are the queries.
+
+    Attributes:
+        digits: of the number.
+        symbols: how many there are to choose from: 1 to `symbols`, and all ten with 0 where it is 10.
+        secret: the number, its digits all different.
+        first_guess: made for the agent before it begins; empty if none was.
+    """
+
+    digits: int
+    symbols: int
+    secret: str
+    first_guess: str = ""
+
+
+def alphabet(symbols: int) -> str:
+    """The digits that a number may have."""
+    return "0123456789" if symbols == 10 else "123456789"[:symbols]
+
+
+def feedback(guess: str, secret: str) -> tuple[int, int]:
+    """How many digits of a guess are in the right place, and how many more of the secret it has elsewhere.
+
+    The digits in common are counted with multiplicity: sum over digits of min(times in guess, times in secret).
+
+    Args:
+        guess: digits, repeated ones allowed.
+        secret: as many digits.
+    """
+    right = sum(map(str.__eq__, guess, secret))
+    return right, sum(min(guess.count(digit), secret.count(digit)) for digit in set(guess)) - right
+
+
+class GuessNumbers(QueryEnvironment[GuessNumbersState]):
+    """A number of different digits is to be found by guessing. Reward 1 for answering it, else 0.
+
+    Every guess is told how many of its digits are in the right place and how many are elsewhere in the number. Digits
+    of a guess may repeat. A right guess earns nothing: it must be answered.
+
+    The paper's set is all pairs of a first guess and a secret in nine sub-groups of digits, symbols and feedback on
+    the first guess: 1,908, shuffled once, 1,526 to train on and 382 held out.
+
+    Args:
+        source: `"t3"` for the paper's set, `"ar_bench"` for four of ten digits without a first guess, as in AR-Bench.
+        digits: 3 or 4 for those of the paper's set with as many digits, `None` for all.
+        turns, wording: as in `QueryEnvironment`.
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    name = "guess_numbers"
+    state_type = GuessNumbersState
+    task_columns = ("digits", "symbols", "secret", "first_guess")
+
+    def __init__(
+        self,
+        source: Literal["t3", "ar_bench"] = "t3",
+        digits: int | None = None,
+        turns: int = 10,
+        wording: Literal["paper", "brief"] = "paper",
+    ) -> None:
+        super().__init__(turns, wording)
+        if source not in ("t3", "ar_bench"):
+            raise ValueError(f"source must be 't3' or 'ar_bench', got {source!r}; pick one.")
+        if digits not in ((None, 3, 4) if source == "t3" else (None, 4)):
+            raise ValueError(f"digits must be 3 or 4, and 4 in AR-Bench, got {digits!r}; leave it out for all tasks.")
+        self.source = source
+        self.digits = digits
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A row of the set; from AR-Bench's rule a drawn secret."""
+        if self.source == "ar_bench":
+            secret = "".join(stream(seed, self.name, "secret").sample(alphabet(10), 4))
+            return {"digits": 4, "symbols": 10, "secret": secret, "first_guess": ""}
+        split, index = split_of(seed)
+        rows = _rows_of(split, self.digits)
+        return dict(zip(self.task_columns, rows[index % len(rows)], strict=True))
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> GuessNumbersState:
+        """The state of a task row, before the agent's first guess.
+
+        Raises:
+            ValueError: the secret repeats a digit, a number is not of the row's digits, or the first guess does not
+                belong to a sub-group of the set.
+        """
+        symbols = whole_number("symbols", task["symbols"], 2, 10)
+        digits = whole_number("digits", task["digits"], 1, symbols)
+        secret, first = task["secret"], task["first_guess"]
+        if not self._is_number(secret, digits, symbols) or len(set(secret)) < digits:
+            raise ValueError(
+                f"a secret must be {digits} different digits out of {alphabet(symbols)}, got {secret!r}; correct it."
+            )
+        if first and not self._is_number(first, digits, symbols):
+            raise ValueError(
+                f"a first guess must be {digits} digits out of {alphabet(symbols)}, got {first!r}; correct it."
+            )
+        group = (digits, symbols, *feedback(first, secret)) if first else ()
+        if first == secret or (self.source == "t3" and group not in SUBGROUPS):
+            raise ValueError(
+                "digits, symbols and the feedback on the first guess must be one of the paper's sub-groups, "
+                f"got {group} for the guess {first!r} of {secret!r}; take a row of sample_task, or source='ar_bench'."
+            )
+        return GuessNumbersState(
+            seed=seed, left=self.turns, digits=digits, symbols=symbols, secret=secret, first_guess=first
+        )
+
+    def legal_actions(self, state: GuessNumbersState) -> tuple[str, ...]:
+        """Every number as a guess, then as an answer."""
+        return _numbers(state.digits, state.symbols) if state.status == "active" else ()
+
+    def _rules(self) -> str:
+        return (
+            "Find the secret number, whose digits all differ. A guess such as <interact>123</interact> is told how "
+            "many of its digits are in the right place (A) and how many are elsewhere in the number (B). Answer with "
+            "<answer>123</answer>."
+        )
+
+    def _opening(self, state: GuessNumbersState) -> str:
+        if self.wording == "brief":
+            symbols = alphabet(state.symbols)
+            first = f"\n{state.first_guess} {_brief(state.first_guess, state)}" if state.first_guess else ""
+            return f"{state.digits} digits from {symbols[0]} to {symbols[-1]}{first}"
+        symbols = alphabet(state.symbols)
+        prompt = _PROMPT.format(digits=state.digits, least=symbols[0], most=symbols[-1])
+        if not state.first_guess:
+            return f"{prompt}\nGame start. Now it is your turn:"
+        return f"{prompt}\n{_FIRST.format(guess=state.first_guess)}\n{_told(state.first_guess, state)}"
+
+    def _feedback(self, state: GuessNumbersState) -> str:
+        guess = state.queries[-1]
+        return _brief(guess, state) if self.wording == "brief" else _told(guess, state)
+
+    def _asked(self, state: GuessNumbersState, content: str) -> GuessNumbersState | None:
+        if not self._is_number(content, state.digits, state.symbols):
+            return None
+        return replace(state, queries=(*state.queries, content))
+
+    def _read_answer(self, state: GuessNumbersState, content: str) -> str | None:
+        return content if self._is_number(content, state.digits, state.symbols) else None
+
+    def _worth(self, state: GuessNumbersState, answer: str) -> float:
+        return float(answer == state.secret)
+
+    @staticmethod
+    def _is_number(text: Any, digits: int, symbols: int) -> bool:
+        return isinstance(text, str) and len(text) == digits and set(text) <= set(alphabet(symbols))
+
+
+@functools.cache
+def rows() -> tuple[tuple[int, int, str, str], ...]:
+    """The paper's set, shuffled: digits, symbols, secret, first guess. The first 1,526 are to train on."""
+    found = [
+        (digits, symbols, secret, first)
+        for digits, symbols, right, elsewhere in SUBGROUPS
+        for first, secret in product(map("".join, permutations(alphabet(symbols), digits)), repeat=2)
+        if feedback(first, secret) == (right, elsewhere)
+    ]
+    assert len(found) == PAIRS
+    stream(0, GuessNumbers.name, "set").shuffle(found)
+    return tuple(found)
+
+
+@functools.cache
+def _rows_of(split: str, digits: int | None) -> tuple[tuple[int, int, str, str], ...]:
+    part = rows()[:TRAIN_PAIRS] if split == "train" else rows()[TRAIN_PAIRS:]
+    return tuple(row for row in part if digits in (None, row[0]))
+
+
+@functools.cache
+def _numbers(digits: int, symbols: int) -> tuple[str, ...]:
+    numbers = ["".join(number) for number in product(alphabet(symbols), repeat=digits)]
+    return tuple(f"{verb} {number}" for verb in (INTERACT, ANSWER) for number in numbers)
+
+
+def _brief(guess: str, state: GuessNumbersState) -> str:
+    right, elsewhere = feedback(guess, state.secret)
+    return f"A{right} B{elsewhere}"
+
+
+def _told(guess: str, state: GuessNumbersState) -> str:
+    right, elsewhere = feedback(guess, state.secret)
+    return (
+        f"The feedback of your latest guess: {right} digits are present in the answer and in the correct positions, "
+        f"{elsewhere} digits are present in the answer but in the different positions.\nNow it is your turn:"
+    )
+
+
+# Figure 8. The paper lost its line breaks; these are ours.
+_PROMPT = """\
+Let's play a number guessing game. The rules are as follows:
+I have a secret {digits}-digit number in mind, composed of digits from {least} to {most}, with no repeated digits. \
+You will take turns guessing the number, using feedback after each guess to progressively narrow down the \
+possibilities.
+For each turn, you will:
+- Review all previous guesses and feedback.
+- Think through your reasoning process inside <think> and </think>. The reasoning should show how your belief about \
+the secret number evolves based on the accumulated evidence.
+- Make a strategic guess inside <interact> and </interact>, based on your current belief.
+- Receive feedback of your latest guess describing: how many digits are present in the answer and in the correct \
+positions, and how many digits are present in the answer but in the different positions.
+- Repeat the process until you are confident in the answer.
+If you believe you have confidently found the correct number, present your answer inside <answer> and </answer>."""
+_FIRST = """\
+Game start. Now it is your turn:
+<think>No prior knowledge. Start with a random guess that covers diverse digits to gather information.</think>
+<interact>{guess}</interact>"""

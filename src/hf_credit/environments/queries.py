@@ -1,0 +1,190 @@
+"""Worlds that are asked before they are answered: the active reasoning of paper T3 (Appendix C.1).
+
+A reply acts by its first `<interact>...</interact>`, a query, or `<answer>...</answer>`, which ends the episode.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from hf_credit.environments.base import Environment, State, Transition
+
+INTERACT, ANSWER = "interact", "answer"
+
+_ACT = re.compile(r"<(interact|answer)>((?:(?!</?(?:interact|answer)>).)*)</\1>", re.DOTALL)
+
+FORMAT = (
+    "A reply queries with <interact>...</interact> or answers with <answer>...</answer>; the first of these counts, "
+    "an answer ends the game, and a reply with neither loses."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryState(State):
+    """Where a game of queries stands.
+
+    Attributes:
+        left: how many replies are left, the answer included.
+        queries: the contents of the queries so far.
+        answer: the content of the answer, `None` before it.
+    """
+
+    left: int
+    queries: tuple[str, ...] = ()
+    answer: str | None = None
+
+
+S = TypeVar("S", bound=QueryState)
+
+
+def first_act(reply: str) -> str:
+    """The plain action of a reply, `interact CONTENT` or `answer CONTENT`; empty where it takes none.
+
+    What counts is the first of the two tags that is closed with no tag of these in between. Case is kept, white space
+    is collapsed.
+    """
+    found = _ACT.search(reply)
+    return " ".join((found[1], *found[2].split())) if found else ""
+
+
+def parse(action: str) -> tuple[str, str] | None:
+    """The verb, `"interact"` or `"answer"`, and the content of a plain action or of a reply; `None` of other text."""
+    verb, _, content = (first_act(action) or " ".join(action.split())).partition(" ")
+    return (verb, content) if verb in (INTERACT, ANSWER) else None
+
+
+class QueryEnvironment(Environment[S]):
+    """What the environments of paper T3 have in common. Reward: what the answer is worth, 0 without one.
+
+    An episode ends with the answer, with the last of `turns` replies, or with one that cannot be read, which is
+    invalid. The first observation holds all that depends on the task, later ones hold the feedback alone, so an agent
+    needs the whole conversation.
+
+    Args:
+        turns: replies of an episode, the answer included.
+        wording: `"paper"` shows the prompts of the paper (Figures 6 to 11) in the first observation, and as
+            instructions one sentence on the format; `"brief"` shows short ones, for policies that know the game.
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    self_contained = False
+
+    def __init__(self, turns: int, wording: Literal["paper", "brief"]) -> None:
+        if type(turns) is not int or turns < 1:
+            raise ValueError(f"turns must be a whole number of at least 1, got {turns!r}; raise it.")
+        if wording not in ("paper", "brief"):
+            raise ValueError(f"wording must be 'paper' or 'brief', got {wording!r}; pick one.")
+        self.turns = turns
+        self.wording = wording
+
+    @property
+    def instructions(self) -> str:
+        """The format of an action, and in brief wording the rules."""
+        return FORMAT if self.wording == "paper" else f"{self._rules()} {FORMAT}"
+
+    @property
+    def max_turns(self) -> int:
+        """The option `turns`."""
+        return self.turns
+
+    def read_action(self, reply: str) -> str:
+        """The plain action of a reply: `interact CONTENT` or `answer CONTENT`, case kept."""
+        return first_act(reply)
+
+    def write_action(self, action: str) -> str:
+        verb, _, content = action.partition(" ")
+        return f"<{verb}>{content}</{verb}>"
+
+    def observe(self, state: S) -> str:
+        """The task before any query, and after one the feedback on it alone."""
+        if state.status == "invalid":
+            return "That is no valid query or answer."
+        if state.status == "finished":
+            return "The game is over."
+        return self._feedback(state) if state.queries else self._opening(state)
+
+    def answer_prompt(self, state: S) -> str:
+        """What asks for the answer at once; `hurried(state)` is the state that goes with it."""
+        return "Now give your final answer inside <answer> and </answer>."
+
+    def hurried(self, state: S) -> S:
+        """`state` with one reply left, to be asked for the answer: a query then ends the episode."""
+        return replace(state, left=1)
+
+    def step(self, state: S, action: str) -> Transition[S]:
+        if state.status != "active":
+            return Transition(
+                state=state, observation=self.observe(state), reward=0.0, terminated=True, info={"action": None}
+            )
+        act = parse(action)
+        after = None if act is None else self._after(state, *act)
+        info = {"action": None if act is None or after is None else f"{act[0]} {act[1]}".rstrip()}
+        following = replace(state, status="invalid") if after is None else after
+        return Transition(
+            state=following,
+            observation=self.observe(following),
+            reward=self.outcome(following),
+            terminated=following.status != "active",
+            info=info,
+        )
+
+    def outcome(self, state: S) -> float:
+        """What the answer is worth, 0 without one."""
+        return 0.0 if state.answer is None else self._worth(state, state.answer)
+
+    def metrics(self, state: S) -> dict[str, float]:
+        """`success`: whether the answer is right; `answered`: whether there is one; `queries`: their number."""
+        return {
+            "success": float(self.outcome(state) == 1),
+            "answered": float(state.answer is not None),
+            "queries": float(len(state.queries)),
+        }
+
+    def _after(self, state: S, verb: str, content: str) -> S | None:
+        """The state after an action, `None` if it cannot be read."""
+        left = state.left - 1
+        if verb == ANSWER:
+            answer = self._read_answer(state, content)
+            return None if answer is None else replace(state, left=left, answer=answer, status="finished")
+        asked = self._asked(state, content)
+        return None if asked is None else replace(asked, left=left, status="active" if left else "finished")
+
+    @abstractmethod
+    def _rules(self) -> str:
+        """The rules in brief."""
+
+    @abstractmethod
+    def _opening(self, state: S) -> str:
+        """The first observation."""
+
+    @abstractmethod
+    def _feedback(self, state: S) -> str:
+        """What the last query is answered."""
+
+    @abstractmethod
+    def _asked(self, state: S, content: str) -> S | None:
+        """The state with one more query, `None` if it cannot be read."""
+
+    @abstractmethod
+    def _read_answer(self, state: S, content: str) -> str | None:
+        """An answer in its normal form, `None` if it cannot be read."""
+
+    @abstractmethod
+    def _worth(self, state: S, answer: str) -> float:
+        """The reward of an answer, in [0, 1]."""
+
+
+def whole_number(name: str, value: Any, least: int, most: int) -> int:
+    """`value`, if it is a whole number in a range.
+
+    Raises:
+        ValueError: it is not, in one sentence.
+    """
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}; correct it.")
+    return value
