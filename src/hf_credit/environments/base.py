@@ -140,6 +140,10 @@ class Environment(ABC, Generic[S]):
         """What asks for the final answer in `state`, before its time; `None` in a world without final answers."""
         return None
 
+    def hurried(self, state: S) -> S:
+        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        return state
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """The task reward of an episode that ended in `state`, wherever it was stopped."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from hf_credit.environments.randomness import stream
+from hf_credit.oracles import hypotheses
 from hf_credit.registry import build
+from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.truncation import Rule, Step
 
 RULES = {
     "metric": "hf_credit.rollouts.cut_rules:MetricRule",
+    "outside": "hf_credit.rollouts.cut_rules:OutsideRule",
     "random": "hf_credit.rollouts.cut_rules:RandomRule",
+    "shrink": "hf_credit.rollouts.cut_rules:ShrinkRule",
 }
 """Those of this library, as for `make_rule`."""
 
@@ -75,3 +79,59 @@ class MetricRule(Rule):
         if before is None or after is None:
             return None
         return before - after if self.falling else after - before
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TaskRule(Rule):
+    """A rule that reads the states of some environments.
+
+    Class attributes:
+        tasks: their classes, as `"module:class"`.
+    """
+
+    tasks: ClassVar[tuple[str, ...]]
+
+    def bound_to(self, interaction: Interaction[Any]) -> Self:
+        environment = getattr(interaction, "environment", None)
+        own = {f"{one.__module__}:{one.__qualname__}" for one in type(environment).__mro__}
+        if not own & set(self.tasks):
+            known = ", ".join(one.rpartition(":")[2] for one in self.tasks)
+            raise ValueError(
+                f"the rule {self.name!r} is for {known}, got {interaction.name!r}; take another, such as 'metric' or "
+                "'random'."
+            )
+        return self
+
+
+_GUESSES = "hf_credit.environments.guess_numbers:GuessNumbers"
+_CIRCUITS = "hf_credit.environments.circuit_decoding:CircuitDecoding"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideRule(_TaskRule):
+    """Stalled is a guess that the feedback before it rules out (paper T3, section 3.1, on GuessNumbers).
+
+    The paper takes that for a guess which leaves as many hypotheses as there were, and it is not: many such guesses
+    leave fewer, and a right guess made again leaves as many and is possible. `shrink` counts them.
+    """
+
+    name: ClassVar[str] = "outside"
+    tasks: ClassVar[tuple[str, ...]] = (_GUESSES,)
+
+    def progress(self, step: Step[Any]) -> float:
+        return float(hypotheses.contains(step.world_before, step.world_after.queries[-1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShrinkRule(_TaskRule):
+    """Progress is how many hypotheses a step rules out (paper T3, section 3.1, on CircuitDecoding).
+
+    The public code counts stalls that are not in a row too: `consecutive=False`.
+    """
+
+    name: ClassVar[str] = "shrink"
+    tasks: ClassVar[tuple[str, ...]] = (_CIRCUITS, _GUESSES)
+    window: int = 3
+
+    def progress(self, step: Step[Any]) -> float:
+        return float(hypotheses.size(step.world_before) - hypotheses.size(step.world_after))

@@ -213,6 +213,10 @@ class Interaction(ABC, Generic[S]):
         """What asks for the final answer in `state`, before its time; `None` where the task has no such thing."""
         return None
 
+    def hurried(self, state: S) -> S:
+        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        return state
+
     def metrics(self, state: S) -> Mapping[str, float]:
         """What is reported of a walk that ended in `state`."""
         return {}
@@ -366,6 +370,9 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def answer_prompt(self, state: EnvironmentTurn) -> str | None:
         return self.environment.answer_prompt(state.world)
+
+    def hurried(self, state: EnvironmentTurn) -> EnvironmentTurn:
+        return dataclasses.replace(state, world=self.environment.hurried(state.world))
 
     def ending(self, state: EnvironmentTurn) -> Ending:
         match state.world.status:

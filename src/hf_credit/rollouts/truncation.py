@@ -248,12 +248,13 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         )
         made = self.rule.progress(step)
         progress = (*state.progress, made)
+        cuts = self.rule.cuts(progress)
         return dataclasses.replace(
             state,
-            inner=after,
+            inner=self.inner.hurried(after) if cuts and self.cut == "soft" else after,
             turns=turns,
             progress=progress,
-            cut=turns if self.rule.cuts(progress) else None,
+            cut=turns if cuts else None,
             stalled=self.rule.stalls(made),
         )
 
