@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
-from hf_credit.methods import Method, make
+from hf_credit.collectors import Collected
+from hf_credit.methods import DecisionCredit, Method, make
+from hf_credit.oracles import hypotheses
 from hf_credit.registry import importing_from_here
-from hf_credit.rollouts import Interaction, Rule, Truncated, make_rule
+from hf_credit.rollouts import Episode, Interaction, Rule, Truncated, make_rule
 from hf_credit.rollouts.truncation import CUTS
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
@@ -39,7 +42,7 @@ class TruncatedPPOConfig(CreditConfig):
         algorithm: `"ppo"`, `"grpo"` or `"gspo"`. It sets `beta`, `epsilon`, `epsilon_high` and `group_size` where
             these are left out, and the ratio of `importance_sampling_level`.
         truncation: the rule that cuts, as for `hf_credit.rollouts.make_rule`: one of `hf_credit.rollouts.RULES`, or
-            `"module:factory"`. `None` trains without: the plain algorithm over many turns.
+            `"module:factory"`. `None` (on a command line `none`) trains without: the plain algorithm over many turns.
         truncation_options: its options, a mapping.
         window, min_progress: of the rule, in place of its own.
         cut: `"hard"`, `"soft"` or `"mask"`, and
@@ -94,6 +97,7 @@ class TruncatedPPOConfig(CreditConfig):
             )
         self.importance_sampling_level = level
         super().__post_init__()
+        self.truncation = None if self.truncation == "none" else self.truncation  # a command line has no null
         self.truncation_options = self._options()
         if self.truncation is None:
             self._refuse_what_only_a_rule_has()
@@ -208,3 +212,24 @@ class TruncatedPPOTrainer(CreditTrainer):
         args = args or TruncatedPPOConfig()
         arguments.require(interaction, args, TruncatedPPOConfig)
         super().__init__(model, args.truncated(interaction), args, train_dataset, method=args.method(), **kwargs)
+
+    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
+        if self.model.training:
+            sizes = self.ranks.gather(hypotheses_left(self.interaction, collected.episodes))
+            if sizes:
+                self.log_metric("beliefs/hypotheses", sum(sizes) / len(sizes))
+        return super().credit(collected)
+
+
+def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) -> list[int]:
+    """How many hypotheses were possible before the last reply of each episode, in tasks where that is known.
+
+    Args:
+        interaction: that was played.
+        episodes: those without a reply are passed over.
+    """
+    try:
+        worlds = [interaction.action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
+        return [hypotheses.size(world) for world in worlds]
+    except ValueError:  # no environment, or one whose hypotheses nobody counts
+        return []
