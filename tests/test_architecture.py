@@ -20,7 +20,7 @@ SHARED = {"_version", "redaction", "registry", "untrusted"}
 # A room may import itself and these, and what they may. A new room starts here, with its reason in the design.
 _DIRECTLY: dict[str, set[str]] = {
     "credit": set(),
-    "environments": set(),
+    "environments": {"verifiers"},
     "verifiers": set(),
     "data": set(),
     "oracles": {"environments"},

@@ -13,7 +13,17 @@ from hf_credit.environments import ENVIRONMENTS, Environment, State, Transition,
 from hf_credit.environments.actions import CLOSE, OPEN, last_action, plain_action
 from hf_credit.environments.sudoku import Sudoku, SudokuState
 
+MICRO_PREFERENCES = {"attributes": 3, "levels": 4, "movies": 4, "wording": "brief"}
 OPTIONS = {
+    "circuit_decoding": [
+        {},
+        {"inputs": 2, "candidates": 6, "fixed": True, "wording": "brief"},
+        {"distinct": True, "reward": "share", "circuits": 3, "candidates": 5},
+    ],
+    "guess_numbers": [{}, {"digits": 3, "turns": 6, "wording": "brief"}],
+    "movie_recommendation": [{}, {**MICRO_PREFERENCES, "unseen": 3}],
+    "preference_estimation": [{}, MICRO_PREFERENCES, {"sampling": "min_max"}, {"sampling": "max", "movies": 3}],
+    "situation_puzzles": [{}, {"slots": 5, "values": 3, "reward": "character", "wording": "brief"}],
     "minesweeper": [{}, {"rows": 3, "columns": 4, "mines": 2}],
     "sudoku": [{}, {"size": 4}, {"size": 6, "blanks": 5}],
     "tic_tac_toe": [{}],

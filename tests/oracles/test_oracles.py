@@ -32,7 +32,11 @@ class Judge:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("circuit_decoding", HypothesesOracle),
         ("guess_numbers", HypothesesOracle),
+        ("movie_recommendation", HypothesesOracle),
+        ("preference_estimation", HypothesesOracle),
+        ("situation_puzzles", HypothesesOracle),
         ("minesweeper", MinesweeperPosteriorOracle),
         ("sudoku", SudokuConstraintsOracle),
         ("tic_tac_toe", MCTSOracle),

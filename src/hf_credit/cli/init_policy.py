@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import TaskSpec
 
-# An action of any of the games is at most eight tokens of a micro policy, its end included; a relay's message is two.
-MICRO_REPLY_TOKENS = 12
+# An action of a board game is at most eight tokens of a micro policy, its end included, a relay's message is two; one
+# that guesses eight weights and asks for two movies is twenty-nine.
+MICRO_REPLY_TOKENS = 32
 
 
 def init_policy(

@@ -11,8 +11,12 @@ from hf_credit.registry import described, find, names, refuse_options, remember
 __all__ = ["ENVIRONMENTS", "Environment", "State", "Transition", "check_env", "known", "make", "spec"]
 
 ENVIRONMENTS = {
+    "circuit_decoding": "hf_credit.environments.circuit_decoding:CircuitDecoding",
     "guess_numbers": "hf_credit.environments.guess_numbers:GuessNumbers",
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",
+    "movie_recommendation": "hf_credit.environments.movie_recommendation:MovieRecommendation",
+    "preference_estimation": "hf_credit.environments.preference_estimation:PreferenceEstimation",
+    "situation_puzzles": "hf_credit.environments.situation_puzzles:SituationPuzzles",
     "sudoku": "hf_credit.environments.sudoku:Sudoku",
     "tic_tac_toe": "hf_credit.environments.tic_tac_toe:TicTacToe",
 }

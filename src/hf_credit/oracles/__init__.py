@@ -34,8 +34,12 @@ ORACLES = {
 
 # Tic-Tac-Toe is small enough for search to prove the value of every move.
 _OWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "circuit_decoding": ("hypotheses", {}),
     "guess_numbers": ("hypotheses", {}),
     "minesweeper": ("minesweeper_posterior", {}),
+    "movie_recommendation": ("hypotheses", {}),
+    "preference_estimation": ("hypotheses", {}),
+    "situation_puzzles": ("hypotheses", {}),
     "sudoku": ("sudoku_constraints", {}),
     "tic_tac_toe": ("mcts", {"simulations": 10_000, "solve": True}),
 }
@@ -97,6 +101,8 @@ def spec(oracle: Oracle[Any]) -> tuple[str, dict[str, Any]]:
 def default_oracle(environment: Environment[Any]) -> Oracle[Any] | None:
     """The paper's kind of oracle for each of its environments, at its best; for any other environment what its own
     method `default_oracle()` gives, `None` where it has none."""
+    if not getattr(environment, "hypotheses_known", True):
+        return None
     if environment.name not in _OWN:
         own = getattr(environment, "default_oracle", None)
         return None if own is None else own()

@@ -33,6 +33,11 @@ def contains(state: GuessNumbersState, hypothesis: Any) -> bool:
     return place is not None and bool(_mask(state)[place])
 
 
+def normal(state: GuessNumbersState, verb: str, content: str) -> str:
+    """The spelling of an action that `good_actions` has: its only one."""
+    return f"{verb} {content}"
+
+
 def good_actions(state: GuessNumbersState) -> frozenset[str]:
     """To guess a number that is still possible, and to answer it where it is the only one or the last reply is due."""
     possible = members(state)

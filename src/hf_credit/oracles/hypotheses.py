@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from hf_credit.environments.circuit_decoding import CircuitDecodingState
 from hf_credit.environments.guess_numbers import GuessNumbersState
-from hf_credit.environments.queries import QueryEnvironment, QueryState, first_act
-from hf_credit.oracles import guess_numbers_space
+from hf_credit.environments.preference_estimation import PreferenceState
+from hf_credit.environments.queries import QueryEnvironment, QueryState, parse
+from hf_credit.environments.situation_puzzles import SituationPuzzlesState
+from hf_credit.oracles import circuit_decoding_space, guess_numbers_space, preference_space, situation_puzzles_space
 from hf_credit.oracles.base import ValidSetOracle
 
 
@@ -26,11 +29,19 @@ class Space(Protocol):
     def contains(self, state: Any, hypothesis: Any) -> bool:
         """Whether one is among them."""
 
+    def normal(self, state: Any, verb: str, content: str) -> str:
+        """An action in the spelling that `good_actions` has."""
+
     def good_actions(self, state: Any) -> frozenset[str]:
         """What somebody would do who knows H: see `HypothesesOracle`."""
 
 
-_SPACES: dict[type[QueryState], Any] = {GuessNumbersState: guess_numbers_space}
+_SPACES: dict[type[QueryState], Any] = {
+    CircuitDecodingState: circuit_decoding_space,
+    GuessNumbersState: guess_numbers_space,
+    PreferenceState: preference_space,
+    SituationPuzzlesState: situation_puzzles_space,
+}
 
 
 def space_of(state: QueryState) -> Space:
@@ -91,5 +102,6 @@ class HypothesesOracle(ValidSetOracle[QueryState]):
         return space_of(state).good_actions(state) if state.status == "active" else frozenset()
 
     def score(self, state: QueryState, action: str) -> float:
-        """1.0 if `action`, plain or as a reply, is in `valid_actions(state)`, else 0.0."""
-        return float((first_act(action) or action) in self.valid_actions(state))
+        """1.0 if `action`, plain or as a reply, is in `valid_actions(state)` in any spelling, else 0.0."""
+        act = parse(action)
+        return float(act is not None and space_of(state).normal(state, *act) in self.valid_actions(state))

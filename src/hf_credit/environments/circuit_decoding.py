@@ -1,0 +1,256 @@
+"""CircuitDecoding: find which of the candidate formulas the hidden circuits are (paper T3, Appendix C.1, Figure 6)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+from hf_credit.environments.formulas import MAX_INPUTS, draw_formulas, truth_table
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import split_of
+
+TASKS = {"train": 1000, "held_out": 300}
+"""Table 5: rows of the set."""
+
+MAX_ANSWERS = 100_000
+"""Answers that there may be, candidates ** circuits: all are legal actions."""
+
+LABELS = "ABCDEFGHIJ"
+_QUERY = re.compile(r"([A-J])(?:\(\s*([01](?:\s*,\s*[01])*)\s*\)|([01]+))")
+_ANSWER = re.compile(r"[1-9][0-9]{0,5}(?:\s*,\s*[1-9][0-9]{0,5})*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitDecodingState(QueryState):
+    """A query is kept as the circuit's label and its inputs, `A101`; an answer as `13, 6`.
+
+    Attributes:
+        inputs: of each circuit.
+        candidates: formulas; they count from 1.
+        hidden: for each circuit, which candidate it is.
+        distinct: whether it is known that the hidden circuits all differ.
+        brief: whether queries are shown as `A101`, and not as `A(1, 0, 1)`; both are read.
+    """
+
+    inputs: int
+    candidates: tuple[str, ...]
+    hidden: tuple[int, ...]
+    distinct: bool = False
+    brief: bool = False
+
+
+class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
+    """Hidden circuits are to be told apart by their outputs. Reward 1 if all are identified, else 0.
+
+    A query names one circuit and its inputs, `A(1, 0, 1)` or in brief wording `A101`, and is told the output. The
+    answer names the candidate that each circuit is, `13, 6`. What counts is that truth tables agree.
+
+    The paper's set has 1,000 tasks to train on and 300 held out; ours are drawn.
+
+    Args:
+        circuits: hidden ones, 1 to 10.
+        candidates: formulas to choose from, at least 2; none constant, no two with the same truth table.
+        inputs: of each circuit, 1 to 4.
+        distinct: whether hidden circuits all differ, which players may count on; else they are drawn independently.
+        fixed: whether all tasks have the same candidates, which brief wording then leaves out.
+        reward: `"exact"` for all circuits right, or `"share"` for the share of them, as in the authors' code.
+        turns, wording: as in `QueryEnvironment`.
+
+    Raises:
+        ValueError: an option is outside its range, or there are too few different formulas.
+    """
+
+    name = "circuit_decoding"
+    state_type = CircuitDecodingState
+    task_columns = ("inputs", "candidates", "hidden")
+
+    def __init__(
+        self,
+        circuits: int = 2,
+        candidates: int = 10,
+        inputs: int = 3,
+        distinct: bool = False,
+        fixed: bool = False,
+        reward: Literal["exact", "share"] = "exact",
+        turns: int = 10,
+        wording: Literal["paper", "brief"] = "paper",
+    ) -> None:
+        super().__init__(turns, wording)
+        self.inputs = whole_number("inputs", inputs, 1, MAX_INPUTS)
+        self.circuits = whole_number("circuits", circuits, 1, len(LABELS))
+        different = 2 ** (2**inputs) - 2
+        if type(candidates) is not int or not max(2, circuits if distinct else 2) <= candidates <= different:
+            raise ValueError(
+                f"candidates must be from 2 to the {different} formulas of {inputs} inputs that differ and are not "
+                f"constant, and as many as distinct circuits, got {candidates!r}; change it, or take more inputs."
+            )
+        if candidates**circuits > MAX_ANSWERS:
+            raise ValueError(
+                f"candidates ** circuits must be at most {MAX_ANSWERS}, got {candidates} ** {circuits}; lower one."
+            )
+        if reward not in ("exact", "share"):
+            raise ValueError(f"reward must be 'exact' or 'share', got {reward!r}; pick one.")
+        self.candidates = candidates
+        self.distinct = distinct
+        self.fixed = fixed
+        self.reward = reward
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A task of the split's rows."""
+        split, index = split_of(seed)
+        rng = stream(index % TASKS[split], self.name, split, self.inputs, self.candidates, self.circuits)
+        formulas = stream(0, self.name, "fixed", self.inputs, self.candidates) if self.fixed else rng
+        drawn = draw_formulas(self.candidates, self.inputs, formulas)
+        numbers = range(1, self.candidates + 1)
+        hidden = rng.sample(numbers, self.circuits) if self.distinct else rng.choices(numbers, k=self.circuits)
+        return {"inputs": self.inputs, "candidates": drawn, "hidden": hidden}
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> CircuitDecodingState:
+        """The state of a task row, before any query.
+
+        Raises:
+            ValueError: a formula cannot be read or is constant, two agree, or a hidden circuit is no candidate.
+        """
+        inputs = whole_number("inputs", task["inputs"], 1, MAX_INPUTS)
+        candidates, hidden = tuple(task["candidates"]), tuple(task["hidden"])
+        found = {truth_table(formula, inputs) for formula in candidates} - {0, 2 ** (2**inputs) - 1}
+        if len(found) < len(candidates):
+            raise ValueError(
+                "the candidates must have different truth tables, none of them constant, got "
+                f"{len(found)} such tables of {len(candidates)} formulas; correct them."
+            )
+        if not 1 <= len(hidden) <= len(LABELS) or len(candidates) ** len(hidden) > MAX_ANSWERS:
+            raise ValueError(
+                f"there must be 1 to {len(LABELS)} hidden circuits and at most {MAX_ANSWERS} answers, got "
+                f"{len(hidden)} circuits of {len(candidates)} candidates; use fewer."
+            )
+        for number in hidden:
+            whole_number("a hidden circuit", number, 1, len(candidates))
+        if self.distinct and len(set(hidden)) < len(hidden):
+            raise ValueError(f"hidden circuits must differ with distinct=True, got {hidden}; correct them.")
+        return CircuitDecodingState(
+            seed=seed,
+            left=self.turns,
+            inputs=inputs,
+            candidates=candidates,
+            hidden=hidden,
+            distinct=self.distinct,
+            brief=self.wording == "brief",
+        )
+
+    def legal_actions(self, state: CircuitDecodingState) -> tuple[str, ...]:
+        """Every query, then every answer."""
+        if state.status != "active":
+            return ()
+        return _actions(len(state.hidden), len(state.candidates), state.inputs, state.brief)
+
+    def _rules(self) -> str:
+        return (
+            "Find which candidate each hidden circuit is. <interact>A101</interact> asks for the output of circuit A "
+            "on the inputs x0=1, x1=0, x2=1. <answer>13, 6</answer> says that A is candidate 13 and B is candidate 6."
+        )
+
+    def _opening(self, state: CircuitDecodingState) -> str:
+        listed = "\n".join(f"{number}: {formula}" for number, formula in enumerate(state.candidates, start=1))
+        labels = ", ".join(LABELS[: len(state.hidden)])
+        if self.wording == "brief":
+            head = f"circuits {labels} inputs {state.inputs} candidates {len(state.candidates)}"
+            return head if self.fixed else f"{head}\n{listed}"
+        return _PROMPT.format(
+            circuits=len(state.hidden),
+            labels=labels,
+            inputs=state.inputs,
+            candidates=len(state.candidates),
+            listed=listed,
+        )
+
+    def _feedback(self, state: CircuitDecodingState) -> str:
+        query = state.queries[-1]
+        told = str(output(state, query))
+        return f"{query} {told}" if self.wording == "brief" else told
+
+    def _asked(self, state: CircuitDecodingState, content: str) -> CircuitDecodingState | None:
+        query = read_query(state, content)
+        return None if query is None else replace(state, queries=(*state.queries, query))
+
+    def _read_answer(self, state: CircuitDecodingState, content: str) -> str | None:
+        if not _ANSWER.fullmatch(content):
+            return None
+        numbers = [int(number) for number in content.split(",")]
+        if len(numbers) != len(state.hidden) or max(numbers) > len(state.candidates):
+            return None
+        return ", ".join(map(str, numbers))
+
+    def _worth(self, state: CircuitDecodingState, answer: str) -> float:
+        right = sum(map(int.__eq__, map(int, answer.split(",")), state.hidden))  # tables of candidates all differ
+        return right / len(state.hidden) if self.reward == "share" else float(right == len(state.hidden))
+
+
+def read_query(state: CircuitDecodingState, content: str) -> str | None:
+    """A query in the form in which states keep it, `A101`; `None` if it is none."""
+    found = _QUERY.fullmatch(content)
+    if found is None:
+        return None
+    label, bits = found[1], re.sub(r"[\s,]", "", found[2] or found[3])
+    return f"{label}{bits}" if LABELS.index(label) < len(state.hidden) and len(bits) == state.inputs else None
+
+
+def written(query: str, brief: bool) -> str:
+    """A query that states keep, as players write it: `A101` or `A(1, 0, 1)`."""
+    return query if brief else f"{query[0]}({', '.join(query[1:])})"
+
+
+def output(state: CircuitDecodingState, query: str) -> int:
+    """The output that a query, as the state keeps it, is told."""
+    hidden = state.hidden[LABELS.index(query[0])]
+    return bit(tables(state.candidates, state.inputs)[hidden - 1], query[1:])
+
+
+def bit(table: int, inputs: str) -> int:
+    """The output in a truth table for inputs such as `101`."""
+    return table >> 2 ** len(inputs) - 1 - int(inputs, 2) & 1
+
+
+@functools.lru_cache(maxsize=2**12)
+def tables(candidates: tuple[str, ...], inputs: int) -> tuple[int, ...]:
+    """The truth table of each candidate."""
+    return tuple(truth_table(formula, inputs) for formula in candidates)
+
+
+@functools.lru_cache(maxsize=16)
+def _actions(circuits: int, candidates: int, inputs: int, brief: bool) -> tuple[str, ...]:
+    rows = list(map("".join, product("01", repeat=inputs)))
+    queries = (f"{INTERACT} {written(label + row, brief)}" for label in LABELS[:circuits] for row in rows)
+    answers = product(map(str, range(1, candidates + 1)), repeat=circuits)
+    return (*queries, *(f"{ANSWER} {', '.join(numbers)}" for numbers in answers))
+
+
+# Figure 6. The paper lost its line breaks; these are ours.
+_PROMPT = """\
+Welcome to the Circuit Deduction Challenge!
+## The Setup:
+- There are {circuits} circuits, labeled {labels}.
+- Each circuit accepts {inputs} binary inputs (0 or 1) and produces a single binary output (0 or 1).
+- Each circuit is drawn from a fixed candidate list of {candidates} possible logical structures, each associated with \
+an index:
+{listed}
+## Your Goal:
+Identify which circuits from the candidate list correspond exactly to circuits {labels}.
+## How to Play:
+You can interact with me for several turns to determine the true underlying circuits:
+1. At each turn, query one circuit with any binary input of your choice.
+2. Use the specified format for your query. For example, to query circuit A with inputs x0=1, x1=0, x2=1, ask: \
+<interact>A(1, 0, 1)</interact>.
+3. You must make only one query at each turn. I will return the binary output for that circuit on the given input.
+4. Ask strategic queries that maximize information gain. Your goal is to minimize the number of turns by leveraging \
+the feedback at each step to narrow down the candidate possibilities.
+## Final Submission:
+Once you are confident, submit your final answer by providing the indices of the identified circuits from the \
+candidate list inside <answer> and </answer>. For example, if A corresponds to candidate 13 and B corresponds to 6, \
+your answer must be: <answer>13, 6</answer>.
+Please start with your first query."""

@@ -1,0 +1,133 @@
+"""MovieRecommendation: learn preferences, then recommend an unseen movie (paper T3, Appendix C.1, Figure 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from hf_credit.environments.preference_estimation import (
+    TASKS,
+    PreferenceEstimation,
+    PreferenceState,
+    listing,
+    read_movies,
+    worth,
+)
+from hf_credit.environments.queries import ANSWER, whole_number
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import split_of
+
+
+class MovieRecommendation(PreferenceEstimation):
+    """Preferences are asked for as in PreferenceEstimation; the last turn is for recommending one of unseen movies.
+
+    These are shown with the last turn alone, so an earlier answer is invalid. Reward 1 for naming, exactly, the one
+    that is worth most to the user, else 0.
+
+    Args:
+        unseen: movies to recommend one of, at least 2.
+        attributes, movies, levels, sampling, turns, wording: as in PreferenceEstimation.
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    name = "movie_recommendation"
+    task_columns = ("levels", "weights", "names", "scores", "unseen_names", "unseen_scores")
+
+    def __init__(
+        self,
+        attributes: int = 8,
+        movies: int = 10,
+        levels: int = 10,
+        sampling: Literal["uniform", "min_max", "max"] = "uniform",
+        unseen: int = 10,
+        turns: int = 5,
+        wording: Literal["paper", "brief"] = "paper",
+    ) -> None:
+        super().__init__(attributes, movies, levels, sampling, turns, wording)
+        self.unseen = whole_number("unseen", unseen, 2, 26)
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A task of the split's rows. Where two unseen movies share the first place, they are drawn anew."""
+        task = super().sample_task(seed)
+        split, index = split_of(seed)
+        rng = stream(index % TASKS[split], self.name, split, "unseen", self.attributes, self.levels, self.unseen)
+        while True:
+            scores = [[rng.randint(0, self.levels) for _ in range(self.attributes)] for _ in range(self.unseen)]
+            values = sorted(worth(task["weights"], one) for one in scores)
+            if values[-1] > values[-2]:
+                break
+        return {**task, "unseen_names": [f"Film{place + 1}" for place in range(self.unseen)], "unseen_scores": scores}
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> PreferenceState:
+        """The state of a task row, before any query.
+
+        Raises:
+            ValueError: as in PreferenceEstimation, two movies share a name, or two unseen ones the first place.
+        """
+        known = super().initial_state(task, seed)
+        names, scores = read_movies(task["unseen_names"], task["unseen_scores"], known.levels, len(known.weights))
+        if shared := sorted({*names} & {*known.names}):
+            raise ValueError(f"movies must have different names, got {shared} seen and unseen; rename them.")
+        values = sorted(worth(known.weights, one) for one in scores)
+        if values[-1] == values[-2]:
+            raise ValueError("one unseen movie must be worth more than the others, got a tie; change a score.")
+        return replace(known, unseen_names=names, unseen_scores=scores)
+
+    def observe(self, state: PreferenceState) -> str:
+        """As in PreferenceEstimation, and with the last turn the unseen movies."""
+        seen = super().observe(state)
+        if state.status != "active" or state.left > 1:
+            return seen
+        return f"{seen}\n{self.answer_prompt(state)}"
+
+    def answer_prompt(self, state: PreferenceState) -> str:
+        brief = self.wording == "brief"
+        listed = "\n".join(listing(state.unseen_names, state.unseen_scores, state.levels, brief))
+        return f"Recommend:\n{listed}" if brief else _LAST.format(listed=listed)
+
+    def _example_answers(self, state: PreferenceState) -> tuple[str, ...]:
+        return tuple(f"{ANSWER} {name}" for name in state.unseen_names) if state.left == 1 else ()
+
+    def _rules(self) -> str:
+        return (
+            "Find how much a user cares for each attribute of movies: weights from 0 to 1. A movie is worth the sum "
+            "of its scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over "
+            "Movie2?</interact> guesses the weights and asks, and is told Yes, No or Equal. With the last turn unseen "
+            "movies are shown: <answer>Film1</answer> recommends the one that is worth most. No earlier answer counts."
+        )
+
+    def _opening(self, state: PreferenceState) -> str:
+        if self.wording == "brief":
+            return super()._opening(state)
+        return f"{super()._opening(state).split('## Final Stage:')[0]}Please Start with your first <interact> block."
+
+    def _read_answer(self, state: PreferenceState, content: str) -> str | None:
+        return content if state.left == 1 and content in state.unseen_names else None
+
+    def _worth(self, state: PreferenceState, answer: str) -> float:
+        values = [worth(state.weights, one) for one in state.unseen_scores]
+        return float(state.unseen_names[values.index(max(values))] == answer)
+
+
+# Figure 11. The paper lost its line breaks; these are ours.
+_LAST = """\
+Final Turn: Now you have reached the last turn. Instead of asking a new question, use your most recent preference \
+guess to score the following unseen movies and recommend the best one.
+{listed}
+Here is an example of how to proceed:
+Preference vector (guess): 0.2,0.7,0.5
+Example Unseen movies:
+Movie_A: [0.6,1.0,0.8]
+Movie_B: [1.2,0.3,0.4]
+Movie_C: [0.5,0.8,0.9]
+Scoring:
+Movie_A = 0.2*0.6 + 0.7*1.0 + 0.5*0.8 = 1.22
+Movie_B = 0.2*1.2 + 0.7*0.3 + 0.5*0.4 = 0.65
+Movie_C = 0.2*0.5 + 0.7*0.8 + 0.5*0.9 = 1.11
+Best = Movie_A
+<answer>Movie_A</answer>
+Your goal: Now do the same with your own latest preference vector and the given unseen movies. After scoring, return \
+the final answer enclosed within <answer> and </answer>. The answer must be exactly one of the unseen movie names."""

@@ -1,0 +1,307 @@
+"""PreferenceEstimation: find how a user weighs the attributes of movies (paper T3, Appendix C.1, Figure 10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import permutations
+from typing import Any, Literal
+
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import split_of
+from hf_credit.verifiers.vectors import cosine_exceeds
+
+TASKS = {"train": 700, "held_out": 300}
+"""Table 5: rows of the set."""
+
+THRESHOLD = Fraction(88, 100)
+"""The cosine above which an answer is right; of the authors' code, where (cosine + 1) / 2 is to exceed 0.94."""
+
+SCALE = 10**6
+"""Guesses and answers are read as whole numbers of millionths."""
+
+MAX_LEVELS, MAX_ATTRIBUTES, MAX_MOVIES = 100, 16, 100
+
+_DECIMAL = re.compile(r"(?:0|1)(?:\.[0-9]{1,6})?|\.[0-9]{1,6}")
+_GUESS = re.compile(r"Guess: ?(.*?) ?Question: ?(.*)")
+
+Vector = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceState(QueryState):
+    """A query is kept as it was read: a guess of the weights and a question for two movies.
+
+    Attributes:
+        levels: weights and scores are whole numbers of 1/levels, from 0 to levels.
+        weights: of the attributes, hidden.
+        names: of the reference movies.
+        scores: of each reference movie on each attribute.
+        asked: of each query the two movies, by their places.
+        guesses: of each query the guess, in millionths.
+        unseen_names: the movies to recommend one of (MovieRecommendation alone).
+        unseen_scores: theirs.
+    """
+
+    levels: int
+    weights: Vector
+    names: tuple[str, ...]
+    scores: tuple[Vector, ...]
+    asked: tuple[tuple[int, int], ...] = ()
+    guesses: tuple[Vector, ...] = ()
+    unseen_names: tuple[str, ...] = ()
+    unseen_scores: tuple[Vector, ...] = ()
+
+
+class PreferenceEstimation(QueryEnvironment[PreferenceState]):
+    """The weights of a user's preferences are to be found by asking which of two movies is preferred.
+
+    A movie is worth the sum of its scores on the attributes, each times the attribute's weight. Each query holds a
+    guess of the weights and a question, and is answered Yes, No or Equal, exactly. The answer, the weights, is right,
+    and earns 1, if its cosine with the hidden ones is greater than 0.88.
+
+    The paper's set has 700 tasks to train on and 300 held out; ours are drawn.
+
+    Args:
+        attributes: of a movie, at least 2; 8 in the authors' code.
+        movies: for reference, at least 2.
+        levels: weights and scores are multiples of 1/levels in [0, 1]: a divisor of 100 from 2 on, 10 for tenths.
+        sampling: which of ten times as many drawn movies are for reference, by their worth to the user: `"uniform"`
+            takes evenly, `"min_max"` from both ends, `"max"` from the top. The paper says no more than these names.
+        turns, wording: as in `QueryEnvironment`.
+
+    Raises:
+        ValueError: an option is outside its range.
+    """
+
+    name = "preference_estimation"
+    state_type = PreferenceState
+    task_columns: tuple[str, ...] = ("levels", "weights", "names", "scores")
+    open_actions = True
+
+    def __init__(
+        self,
+        attributes: int = 8,
+        movies: int = 10,
+        levels: int = 10,
+        sampling: Literal["uniform", "min_max", "max"] = "uniform",
+        turns: int = 10,
+        wording: Literal["paper", "brief"] = "paper",
+    ) -> None:
+        super().__init__(turns, wording)
+        self.attributes = whole_number("attributes", attributes, 2, MAX_ATTRIBUTES)
+        self.movies = whole_number("movies", movies, 2, MAX_MOVIES)
+        self.levels = whole_number("levels", levels, 2, MAX_LEVELS)
+        if 100 % levels:
+            raise ValueError(
+                f"levels must divide 100, so that weights are short decimals, got {levels}; take 4 or 10."
+            )
+        if sampling not in ("uniform", "min_max", "max"):
+            raise ValueError(f"sampling must be 'uniform', 'min_max' or 'max', got {sampling!r}; pick one.")
+        self.sampling = sampling
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A task of the split's rows: weights that are not all 0, and reference movies."""
+        split, index = split_of(seed)
+        rng = stream(index % TASKS[split], self.name, split, self.attributes, self.movies, self.levels, self.sampling)
+
+        def vector() -> list[int]:
+            return [rng.randint(0, self.levels) for _ in range(self.attributes)]
+
+        weights = vector()
+        while not any(weights):
+            weights = vector()
+        drawn = sorted((vector() for _ in range(10 * self.movies)), key=lambda scores: worth(weights, scores))
+        match self.sampling:
+            case "uniform":
+                taken = drawn[5::10]
+            case "min_max":
+                taken = [*drawn[: self.movies // 2], *drawn[self.movies // 2 - self.movies :]]
+            case _:
+                taken = drawn[-self.movies :]
+        rng.shuffle(taken)
+        names = [f"Movie{number}" for number in range(1, self.movies + 1)]
+        return {"levels": self.levels, "weights": weights, "names": names, "scores": taken}
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> PreferenceState:
+        """The state of a task row, before any query.
+
+        Raises:
+            ValueError: weights are all 0, a number is out of range, numbers are missing, or two movies share a name.
+        """
+        levels = whole_number("levels", task["levels"], 2, MAX_LEVELS)
+        weights = read_vector("weights", task["weights"], levels)
+        if not any(weights):
+            raise ValueError(f"weights must not all be 0, got {list(weights)}; raise one.")
+        names, scores = read_movies(task["names"], task["scores"], levels, len(weights))
+        return PreferenceState(seed=seed, left=self.turns, levels=levels, weights=weights, names=names, scores=scores)
+
+    def legal_actions(self, state: PreferenceState) -> tuple[str, ...]:
+        """Some of the actions: every question, with guesses that take turns; and as many answers."""
+        if state.status != "active":
+            return ()
+        guesses = _examples(len(state.weights), state.levels)
+        pairs = permutations(state.names, 2)
+        queries = (query(guesses[place % len(guesses)], *pair) for place, pair in enumerate(pairs))
+        return (*(f"{INTERACT} {text}" for text in queries), *self._example_answers(state))
+
+    def _example_answers(self, state: PreferenceState) -> tuple[str, ...]:
+        return tuple(f"{ANSWER} {guess}" for guess in _examples(len(state.weights), state.levels))
+
+    def _rules(self) -> str:
+        return (
+            "Find how much a user cares for each attribute of movies: weights from 0 to 1. A movie is worth the sum "
+            "of its scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over "
+            "Movie2?</interact> guesses the weights and asks, and is told Yes, No or Equal. <answer>0.5,1,0</answer> "
+            "says what the weights are."
+        )
+
+    def _opening(self, state: PreferenceState) -> str:
+        listed = "\n".join(listing(state.names, state.scores, state.levels, brief=self.wording == "brief"))
+        if self.wording == "brief":
+            return listed
+        return _PROMPT.format(
+            count=len(state.weights),
+            movies=len(state.names),
+            listed=listed,
+            terms=f"w1*attr1 + … + w{len(state.weights)}*attr{len(state.weights)}",
+            asked=",".join(f"w{place}" for place in range(1, len(state.weights) + 1)),
+        )
+
+    def _feedback(self, state: PreferenceState) -> str:
+        first, second = state.asked[-1]
+        told = ("Equal", "Yes", "No")[preference(state.weights, state.scores[first], state.scores[second])]
+        return f"{state.names[first]} {state.names[second]} {told}" if self.wording == "brief" else told
+
+    def _asked(self, state: PreferenceState, content: str) -> PreferenceState | None:
+        found = _GUESS.fullmatch(content)
+        guess = read_decimals(found[1], len(state.weights)) if found else None
+        pair = _pair(found[2], state.names) if found else None
+        if guess is None or pair is None:
+            return None
+        return replace(
+            state,
+            queries=(*state.queries, content),
+            asked=(*state.asked, pair),
+            guesses=(*state.guesses, guess),
+        )
+
+    def _read_answer(self, state: PreferenceState, content: str) -> str | None:
+        return None if read_decimals(content, len(state.weights)) is None else content
+
+    def _worth(self, state: PreferenceState, answer: str) -> float:
+        guess = read_decimals(answer, len(state.weights))
+        return float(guess is not None and cosine_exceeds(guess, state.weights, THRESHOLD))
+
+
+def worth(weights: Sequence[int], scores: Sequence[int]) -> int:
+    """What a movie is worth to a user: sum_i w_i s_i, in units of 1/levels^2."""
+    return sum(map(int.__mul__, weights, scores))
+
+
+def preference(weights: Sequence[int], first: Sequence[int], second: Sequence[int]) -> int:
+    """1 if the first movie is worth more, -1 if the second is, 0 if both are worth the same."""
+    difference = worth(weights, first) - worth(weights, second)
+    return (difference > 0) - (difference < 0)
+
+
+def query(guess: str, first: str, second: str) -> str:
+    """The content of a query."""
+    return f"Guess: {guess} Question: Would you prefer {first} over {second}?"
+
+
+def decimals(vector: Sequence[int], levels: int) -> str:
+    """A vector of multiples of 1/levels as it is written: `0.5,1,0`."""
+    return ",".join(f"{value / levels:g}" for value in vector)
+
+
+def read_decimals(text: str, count: int) -> Vector | None:
+    """The numbers in [0, 1] of a text such as `0.5,1,0`, in millionths; `None` if not exactly `count`."""
+    words = [word.strip(" ") for word in text.split(",", count)]
+    if len(words) != count or not all(_DECIMAL.fullmatch(word) for word in words):
+        return None
+    values = tuple(int(Fraction(word) * SCALE) for word in words)
+    return values if max(values) <= SCALE else None
+
+
+def listing(names: Sequence[str], scores: Sequence[Vector], levels: int, brief: bool) -> list[str]:
+    """A line for each movie."""
+    shape = "{} {}" if brief else "{}: [{}]"
+    return [shape.format(name, decimals(one, levels)) for name, one in zip(names, scores, strict=True)]
+
+
+def read_vector(what: str, values: Any, levels: int, count: int | None = None) -> Vector:
+    """A tuple of whole numbers from 0 to levels.
+
+    Raises:
+        ValueError: they are not that, or not as many as they should be.
+    """
+    vector = tuple(whole_number(f"each of the {what}", value, 0, levels) for value in values)
+    if not 2 <= len(vector) <= MAX_ATTRIBUTES or count not in (None, len(vector)):
+        raise ValueError(f"{what} must be {count or 'at least 2'} numbers, got {len(vector)}; correct them.")
+    return vector
+
+
+def read_movies(names: Any, scores: Any, levels: int, count: int) -> tuple[tuple[str, ...], tuple[Vector, ...]]:
+    """The names and the scores of movies.
+
+    Raises:
+        ValueError: two share a name, a name is no plain text, or scores are missing or out of range.
+    """
+    called = tuple(names)
+    read = tuple(read_vector("scores", values, levels, count) for values in scores)
+    if not 2 <= len(called) == len(read) <= MAX_MOVIES:
+        raise ValueError(
+            f"there must be scores for 2 to {MAX_MOVIES} movies, got {len(read)} for {len(called)} names."
+        )
+    for name in called:
+        if not isinstance(name, str) or " ".join(name.split()) != name or not name or set(name) & set("<>"):
+            raise ValueError(f"a movie's name must be text on one line without '<' and '>', got {name!r}; correct it.")
+    if len(set(called)) < len(called):
+        raise ValueError(f"movies must have different names, got {list(called)}; rename one.")
+    return called, read
+
+
+def _pair(question: str, names: Sequence[str]) -> tuple[int, int] | None:
+    """The places of the two movies that a question names; names may hold the word `over`."""
+    for place, name in enumerate(names):
+        rest = question.removeprefix(f"Would you prefer {name} over ")
+        if rest != question and rest.endswith("?") and rest[:-1] in names:
+            return place, list(names).index(rest[:-1])
+    return None
+
+
+def _examples(count: int, levels: int) -> list[str]:
+    """Vectors in which each level comes in each place."""
+    return [
+        decimals([(first + place) % (levels + 1) for place in range(count)], levels) for first in range(levels + 1)
+    ]
+
+
+# Figure 10. The paper lost its line breaks; these are ours.
+_PROMPT = """\
+You are a movie recommendation agent. Your goal is to infer the hidden user preference vector (w1,…,w{count}) through \
+interaction.
+## Setup:
+- You are given {movies} movies with scores on {count} attributes (indexed 1…{count}):
+{listed}
+- User satisfaction = {terms}, where each wi in [0,1]. The user always answers consistently.
+## Interaction Rules (per round):
+1. Reflect on all past feedback and reason about how it changes your estimate of the preference vector.
+- Think about which attributes gained or lost importance.
+- Adjust your estimate strategically.
+2. Output both your updated guess and a new pairwise query in the exact format:
+<interact>
+Guess: w1,w2,…
+Question: Would you prefer option_1 over option_2?
+</interact>
+- Guess must be comma-separated numbers in [0,1].
+- option_1 and option_2 must be movie names only.
+The user replies with one of: "Yes" (prefer option_1), "No" (prefer option_2), or "Equal".
+## Final Stage:
+Once you are confident about the user preference after several turns, output your final preference vector as:
+<answer>{asked}</answer>
+Please Start with your first <interact> block."""

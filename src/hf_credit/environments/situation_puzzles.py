@@ -1,0 +1,258 @@
+"""SituationPuzzles: find what happened by asking yes-or-no questions (paper T3, Appendix C.1, Figure 7)."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.environments.randomness import stream
+from hf_credit.environments.tasks import split_of
+from hf_credit.registry import find
+from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Judge
+from hf_credit.verifiers.text_overlap import token_f1
+
+TASKS = {"train": 400, "held_out": 100}
+"""Table 5: rows of the set."""
+
+SLOTS = (
+    ("sailor", "nurse", "baker", "pilot", "teacher", "clown"),
+    ("harbour", "theatre", "garden", "tunnel", "museum", "station"),
+    ("storm", "theft", "bet", "mistake", "joke", "promise"),
+    ("dawn", "noon", "dusk", "midnight", "sunset", "morning"),
+    ("lamp", "rope", "letter", "mirror", "ladder", "radio"),
+)
+"""What a generated story is made of: who, where, the cause, when, with what."""
+
+_ASKED = (
+    "Was it the {}?",
+    "Did it happen at the {}?",
+    "Was a {} the cause?",
+    "Did it happen at {}?",
+    "Did a {} matter?",
+)
+_NAMED = ("who", "where", "the cause", "when", "with what")
+_DECOYS = ("Was anybody angry?", "Was it cold?", "Had it happened before?", "Was money lost?", "Did somebody see it?")
+_DECOYS_BRIEF = ("angry?", "cold?", "before?", "money?", "seen?")
+
+MAX_TEXT = 20_000
+"""Characters of a surface, a bottom or a question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SituationPuzzlesState(QueryState):
+    """A query is a question; an answer is the story as told.
+
+    Attributes:
+        surface: what is shown of the story.
+        bottom: what happened.
+        questions: those whose verdicts are known.
+        verdicts: theirs, Yes, No or Unknown.
+        slots: of a generated story the words that each part may be; one question for each, in the same order.
+        replies: what the judge said to each query.
+    """
+
+    surface: str
+    bottom: str
+    questions: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    slots: tuple[tuple[str, ...], ...] = ()
+    replies: tuple[str, ...] = ()
+
+
+class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
+    """A story is to be found out from its puzzling surface. Reward: F1 of the answer's words with the true story's.
+
+    The judge answers a question with Yes, No or Unknown, or says that it is none. Stories are generated, unless a file
+    of puzzles is named: of a few parts, each a word, and the true story is these words. Then a table of facts is the
+    judge. For the paper's puzzles a judge model is wanted: the collaboration `judged_puzzles`.
+
+    White space within what the agent says is collapsed, in stories too. Case and punctuation count.
+
+    Args:
+        path: a JSON file with a list of puzzles, each with the texts `surface` and `bottom`, as AR-Bench has them. The
+            first four fifths are to train on, the others held out: 400 and 100 of its 500.
+        slots: parts of a generated story, 1 to 5.
+        values: words that a part may be, 2 to 6.
+        judge: a function `(surface, bottom, question) -> verdict`, or the `"package.module:function"` of one, which
+            must be code that you trust; `None` for the row's table of facts.
+        reward: `"word"` or `"character"`: the paper names both and not which.
+        turns, wording: as in `QueryEnvironment`.
+
+    Raises:
+        ValueError: an option is outside its range, or the file does not hold puzzles.
+    """
+
+    name = "situation_puzzles"
+    state_type = SituationPuzzlesState
+    task_columns = ("surface", "bottom", "questions", "verdicts", "slots")
+    open_actions = True
+
+    def __init__(
+        self,
+        path: str | None = None,
+        slots: int = 3,
+        values: int = 6,
+        judge: Judge | str | None = None,
+        reward: Literal["word", "character"] = "word",
+        turns: int = 15,
+        wording: Literal["paper", "brief"] = "paper",
+    ) -> None:
+        super().__init__(turns, wording)
+        self.path = path
+        self.slots = whole_number("slots", slots, 1, len(SLOTS))
+        self.values = whole_number("values", values, 2, len(SLOTS[0]))
+        self.judge = judge
+        if reward not in ("word", "character"):
+            raise ValueError(f"reward must be 'word' or 'character', got {reward!r}; pick one.")
+        self.reward = reward
+        self._judge = cast(Judge, find("judge", {}, judge)) if isinstance(judge, str) else judge
+        self._puzzles = () if path is None else read_puzzles(path)
+
+    @property
+    def hypotheses_known(self) -> bool:
+        """Whether its stories are made of known parts, so that what is possible can be listed."""
+        return self.path is None
+
+    def sample_task(self, seed: int) -> dict[str, Any]:
+        """A puzzle of the file, or a generated one of the split's rows."""
+        split, index = split_of(seed)
+        if self._puzzles:
+            cut = len(self._puzzles) * 4 // 5
+            part = self._puzzles[:cut] if split == "train" else self._puzzles[cut:]
+            surface, bottom = part[index % len(part)]
+            return {"surface": surface, "bottom": bottom, "questions": [], "verdicts": [], "slots": []}
+        rng = stream(index % TASKS[split], self.name, split, self.slots, self.values)
+        slots = [list(words[: self.values]) for words in SLOTS[: self.slots]]
+        truth = [rng.choice(words) for words in slots]
+        asked = ["{}?"] * self.slots if self.wording == "brief" else _ASKED
+        return {
+            "surface": f"Something odd happened. Find out {', '.join(_NAMED[: self.slots])}: one word each, in order.",
+            "bottom": " ".join(truth),
+            "questions": [asked[slot].format(word) for slot, words in enumerate(slots) for word in words],
+            "verdicts": [YES if word == truth[slot] else NO for slot, words in enumerate(slots) for word in words],
+            "slots": slots,
+        }
+
+    def initial_state(self, task: Mapping[str, Any], seed: int) -> SituationPuzzlesState:
+        """The state of a task row, before any question.
+
+        Raises:
+            ValueError: surface or bottom is no text, or the table of facts is not whole.
+        """
+        surface, bottom = _text("surface", task["surface"]), _text("bottom", task["bottom"])
+        questions, verdicts = tuple(task["questions"]), tuple(task["verdicts"])
+        slots = tuple(tuple(words) for words in task["slots"])
+        if len(questions) != len(verdicts) or (slots and sum(map(len, slots)) != len(questions)):
+            raise ValueError(
+                "a table of facts must have a verdict for each question, and a question for each word of the slots, "
+                f"got {len(questions)} questions, {len(verdicts)} verdicts and {sum(map(len, slots))} words; mend it."
+            )
+        FactJudge(dict(zip(questions, verdicts, strict=True)))
+        return SituationPuzzlesState(
+            seed=seed,
+            left=self.turns,
+            surface=surface,
+            bottom=bottom,
+            questions=questions,
+            verdicts=verdicts,
+            slots=slots,
+        )
+
+    def legal_actions(self, state: SituationPuzzlesState) -> tuple[str, ...]:
+        """Some of the actions: the known questions, some that nothing is known of, and as many answers as words."""
+        if state.status != "active":
+            return ()
+        decoys = _DECOYS_BRIEF if self.wording == "brief" else _DECOYS
+        rows = range(max(map(len, state.slots), default=1))
+        told = [" ".join(words[row % len(words)] for words in state.slots) or "Nobody knows." for row in rows]
+        asked = dict.fromkeys((*state.questions, *decoys))
+        return (*(f"{INTERACT} {text}" for text in asked), *(f"{ANSWER} {text}" for text in told))
+
+    def told(self, state: SituationPuzzlesState, question: str, verdict: str) -> SituationPuzzlesState:
+        """The state in which the judge has said something to a question; what is no verdict is Unknown."""
+        verdict = verdict if verdict in VERDICTS else UNKNOWN
+        return replace(state, queries=(*state.queries, question), replies=(*state.replies, verdict))
+
+    def metrics(self, state: SituationPuzzlesState) -> dict[str, float]:
+        """As in `QueryEnvironment`, success meaning an F1 of words of 1; with F1 of words and of characters, and the
+        share of queries that were told nothing."""
+        answer = state.answer or ""
+        words, characters = (token_f1(answer, state.bottom, level) for level in ("word", "character"))
+        blank = sum(reply not in (YES, NO) for reply in state.replies) / max(len(state.replies), 1)
+        common = {**super().metrics(state), "success": float(words == 1)}
+        return {**common, "f1_word": words, "f1_character": characters, "unknown": blank}
+
+    def _rules(self) -> str:
+        return (
+            "Find out what happened by yes-or-no questions such as <interact>Was it cold?</interact>, each answered "
+            "Yes, No or Unknown. Tell it with <answer>...</answer>."
+        )
+
+    def _opening(self, state: SituationPuzzlesState) -> str:
+        return state.surface if self.wording == "brief" else _PROMPT.replace("{puzzle}", state.surface)
+
+    def _feedback(self, state: SituationPuzzlesState) -> str:
+        if self.wording == "brief":
+            return f"{state.queries[-1]} {state.replies[-1]}"
+        return state.replies[-1]
+
+    def _asked(self, state: SituationPuzzlesState, content: str) -> SituationPuzzlesState | None:
+        if not self.is_question(content):
+            return None
+        judge = self._judge or FactJudge(dict(zip(state.questions, state.verdicts, strict=True)))
+        return self.told(state, content, judge(state.surface, state.bottom, content))
+
+    @staticmethod
+    def is_question(content: str) -> bool:
+        """Whether something is put to the judge: any text that is not empty and not endless."""
+        return 0 < len(content) <= MAX_TEXT
+
+    def _read_answer(self, state: SituationPuzzlesState, content: str) -> str | None:
+        return content
+
+    def _worth(self, state: SituationPuzzlesState, answer: str) -> float:
+        return token_f1(answer, state.bottom, self.reward)
+
+
+@functools.lru_cache(maxsize=8)
+def read_puzzles(path: str) -> tuple[tuple[str, str], ...]:
+    """The surfaces and bottoms of a file as AR-Bench has it: a JSON list of objects with these texts.
+
+    Raises:
+        ValueError: the file cannot be read or does not hold at least five puzzles.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        puzzles = tuple((_text("surface", one["surface"]), _text("bottom", one["bottom"])) for one in found)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"a file of puzzles must be a JSON list of objects with the texts surface and bottom, got {path!r} "
+            f"({type(error).__name__}); name another one."
+        ) from None
+    if len(puzzles) < 5:
+        raise ValueError(f"a file must hold at least 5 puzzles, got {len(puzzles)} in {path!r}; name another one.")
+    return puzzles
+
+
+def _text(what: str, text: Any) -> str:
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT:
+        raise ValueError(f"a {what} must be text of 1 to {MAX_TEXT} characters, got {repr(text)[:60]}; correct it.")
+    return " ".join(text.split())
+
+
+# Figure 7. The paper lost its line breaks; these are ours.
+_PROMPT = """\
+Let's play a situation puzzle game. I'll give you a puzzle. You can interact with me for several turns during the \
+question phase to reach the final answer. For each turn, you will:
+- Review all previous questions and feedback.
+- Ask me a yes-or-no question inside <interact> and </interact>.
+- I will answer your latest question with "Yes", "No", or "Unknown".
+- Repeat the process until you are confident in the answer.
+If you believe you have confidently determined the correct solution, present your answer inside <answer> and </answer>.
+Now, here's the puzzle:
+Puzzle: {puzzle}"""
