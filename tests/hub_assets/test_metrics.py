@@ -53,6 +53,7 @@ def close(found: Any, expected: Any) -> bool:
 
 def test_there_are_metrics() -> None:
     assert NAMES == [
+        "answer_f1",
         "belief_potential",
         "context_variance",
         "credit_fidelity",
