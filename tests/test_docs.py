@@ -21,7 +21,7 @@ from trl import ModelConfig
 from typer.main import get_command
 
 import hf_credit
-from hf_credit import ReplayLOOConfig, VerifiableProcessConfig, make, methods, oracles
+from hf_credit import ReplayLOOConfig, TruncatedPPOConfig, VerifiableProcessConfig, make, methods, oracles
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
@@ -299,7 +299,12 @@ def default_of(expression: str, config: VerifiableProcessConfig | ReplayLOOConfi
 
 
 @pytest.mark.parametrize(
-    ("heading", "kind"), [("setting", VerifiableProcessConfig), ("setting of C3", ReplayLOOConfig)]
+    ("heading", "kind"),
+    [
+        ("setting", VerifiableProcessConfig),
+        ("setting of C3", ReplayLOOConfig),
+        ("setting of T3", TruncatedPPOConfig),
+    ],
 )
 def test_the_papers_defaults_are_those_of_the_code(tmp_path: Path, heading: str, kind: Any) -> None:
     config = kind(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")

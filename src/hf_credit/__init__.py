@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hf_credit.trainers.config import CreditConfig
     from hf_credit.trainers.credit import CreditTrainer
     from hf_credit.trainers.replay_loo import ReplayLOOConfig, ReplayLOOTrainer
+    from hf_credit.trainers.truncated_ppo import TruncatedPPOConfig, TruncatedPPOTrainer
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
@@ -23,6 +24,8 @@ _HOMES = {
     "make": "hf_credit.environments",
     "ReplayLOOConfig": "hf_credit.trainers.replay_loo",
     "ReplayLOOTrainer": "hf_credit.trainers.replay_loo",
+    "TruncatedPPOConfig": "hf_credit.trainers.truncated_ppo",
+    "TruncatedPPOTrainer": "hf_credit.trainers.truncated_ppo",
     "VerifiableProcessConfig": "hf_credit.trainers.verifiable_process",
     "VerifiableProcessTrainer": "hf_credit.trainers.verifiable_process",
 }
@@ -32,6 +35,8 @@ __all__ = [
     "CreditTrainer",
     "ReplayLOOConfig",
     "ReplayLOOTrainer",
+    "TruncatedPPOConfig",
+    "TruncatedPPOTrainer",
     "VerifiableProcessConfig",
     "VerifiableProcessTrainer",
     "__version__",

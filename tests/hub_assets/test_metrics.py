@@ -52,7 +52,15 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_there_are_metrics() -> None:
-    assert NAMES == ["context_variance", "credit_fidelity", "influence", "pass_at_k"]
+    assert NAMES == [
+        "answer_f1",
+        "belief_potential",
+        "context_variance",
+        "credit_fidelity",
+        "cut_quality",
+        "influence",
+        "pass_at_k",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,6 +106,13 @@ def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) 
         ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite, got nan"),
         ("context_variance", {"predictions": [[1, math.inf]]}, "finite, got inf"),
         ("influence", {"predictions": [[["a"], ["b"]]], "alpha": 0}, "alpha > 0"),
+        (
+            "belief_potential",
+            {"predictions": [["a"]], "references": [{"truth": "b", "possible": ["a"]}]},
+            "the truth must be among what is possible, got 'b'",
+        ),
+        ("cut_quality", {"predictions": [[True]], "references": [[0.1, 0.2]]}, "got 1 and 2; give one of each"),
+        ("cut_quality", {"predictions": [[True]], "references": [[math.nan]]}, "finite, got nan"),
         ("pass_at_k", {"predictions": [[1.0]], "k": [2]}, "got k = 2, 1 samples"),
     ],
 )

@@ -40,10 +40,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "carl": {"initial": 2, "forks": 3},
     "gigpo": {"group_size": 3},
     "grpo": {"group_size": 3, "scale": "batch"},
+    "gspo": {"group_size": 3, "scale": "batch"},
     "magrpo": {"group_size": 3},
     "mappo": {"group_size": 2},
     "mc_process_reward": {"rollouts": 2},
     "mt_grpo": {"group_size": 3, "turn_scores": "verdict"},
+    "ppo": {"group_size": 2, "whiten": True},
     "reinforce_plus_plus": {"group_size": 2, "group_mean": True, "gamma": 0.9},
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
     "rloo": {"group_size": 3},
@@ -53,6 +55,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 # An oracle's verdict on a decision stands, whatever became of the episode afterwards.
 CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
+# Settings of the trainer that a method is nothing without.
+SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"importance_sampling_level": "sequence", "aggregation": "sequence"}}
 
 EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
 
@@ -63,8 +67,8 @@ class Uneven(EnvironmentInteraction):
     The reply `boom` breaks it.
     """
 
-    def __init__(self, max_turns: int = 3) -> None:
-        super().__init__(make("sudoku", size=4, blanks=4), "current", instructions=False, max_turns=max_turns)
+    def __init__(self, max_turns: int = 3, history: str = "current") -> None:
+        super().__init__(make("sudoku", size=4, blanks=4), history, instructions=False, max_turns=max_turns)
 
     def advance(self, state: Any, replies: Sequence[str]) -> Any:
         if replies[0] == "boom":
@@ -299,7 +303,7 @@ class KeepGradients(TrainerCallback):
 
 
 @pytest.fixture
-def trained(micro_policy: Path, tmp_path: Path) -> Callable[..., Any]:
+def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Trains with a method; the trainer, with its gradients in `kept`."""
 
     def train(name: str, resume_from: Path | None = None, **changed: Any) -> Any:
@@ -320,11 +324,14 @@ def trained(micro_policy: Path, tmp_path: Path) -> Callable[..., Any]:
             "save_strategy": "no",
             "logging_steps": 1,
             "disable_tqdm": True,
+            **SETTINGS.get(name, {}),
         }
+        grows = values.get("importance_sampling_level") == "sequence"
+        policy: Path = request.getfixturevalue("micro_policy_append") if grows else micro_policy
         keep = KeepGradients()
         trainer: Any = CreditTrainer(
-            str(micro_policy),
-            Uneven(max_turns=2),
+            str(policy),
+            Uneven(max_turns=2, history="append" if grows else "current"),
             CreditConfig(**{**values, **changed}),
             Dataset.from_list([{"seed": seed} for seed in range(8)]),
             method=methods.make(name, **OPTIONS.get(name, {})),

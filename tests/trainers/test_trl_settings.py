@@ -18,7 +18,6 @@ from hf_credit.trainers.config import CreditConfig
 # Each with a value that is refused.
 REFUSED: dict[str, Any] = {
     "loss_type": "grpo",
-    "importance_sampling_level": "sequence",
     "off_policy_mask_threshold": 0.5,
     "top_entropy_quantile": 0.2,
     "router_aux_loss_coef": 0.001,
@@ -64,6 +63,8 @@ WITH_ANOTHER = {
     "ref_model_mixup_alpha", "ref_model_sync_steps", "activation_checkpointing", "activation_checkpointing_kwargs",
     "gradient_checkpointing_kwargs", "max_completion_length",
 }  # fmt: skip
+# Of episodes that are one row each; tests/trainers/test_truncated_ppo.py varies it.
+OF_WHOLE_EPISODES = {"importance_sampling_level"}
 # They are the layout.
 LAYOUT = {"per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"}
 # Numbers are drawn, or are less exact, in each forward pass: no two passes are comparable to the last digit.
@@ -127,7 +128,7 @@ LOGGED = ("loss", "entropy", "kl", "policy_loss", "entropy_coef", "cispo_clip_ra
 
 
 def test_every_setting_of_trl_is_known() -> None:
-    groups = [set(REFUSED), set(VARIED), WITH_ANOTHER, LAYOUT, INEXACT, VLLM, NOT_THE_LOSS]
+    groups = [set(REFUSED), set(VARIED), WITH_ANOTHER, OF_WHOLE_EPISODES, LAYOUT, INEXACT, VLLM, NOT_THE_LOSS]
     known = set.union(*groups)
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     assert fields - known == set(), "new settings of TRL: find out what they do to the loss, and list them"

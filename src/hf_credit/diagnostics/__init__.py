@@ -3,6 +3,7 @@
 They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
 """
 
+from hf_credit.diagnostics.beliefs import BeliefPotential, CutQuality, belief_potential, cut_quality
 from hf_credit.diagnostics.fidelity import (
     Fidelity,
     FidelityStatus,
@@ -22,13 +23,17 @@ from hf_credit.diagnostics.taxonomy import Failure, failure_category
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
 
 __all__ = [
+    "BeliefPotential",
     "ContextVariance",
+    "CutQuality",
     "Failure",
     "Fidelity",
     "FidelityStatus",
     "Influence",
+    "belief_potential",
     "context_variance",
     "credit_fidelity",
+    "cut_quality",
     "failure_category",
     "fidelity_interval",
     "influence",

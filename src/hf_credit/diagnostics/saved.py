@@ -131,7 +131,13 @@ def load_subject(
         trained=trained,
         critics={
             critic: SavedCritic(
-                model, network, tokenizer, critic, model=setup.critic_model, max_tokens=room, device=device
+                model,
+                network,
+                tokenizer,
+                critic,
+                model=setup.critic_model,
+                max_tokens=None if room is None else room + sampling.max_new_tokens,
+                device=device,
             )
             for critic in ("critic", *(trained.critics if trained else ()))
             if has_critic(model, critic)

@@ -144,6 +144,14 @@ class Environment(ABC, Generic[S]):
         environment is `forgiving`. An action after the end changes nothing.
         """
 
+    def answer_prompt(self, state: S) -> str | None:
+        """What asks for the final answer in `state`, before its time; `None` in a world without final answers."""
+        return None
+
+    def hurried(self, state: S) -> S:
+        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        return state
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """The task reward of an episode that ended in `state`, wherever it was stopped."""

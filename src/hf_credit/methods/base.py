@@ -84,6 +84,8 @@ class Method:
         evaluation: which episodes an evaluation plays.
         refresh_frozen_every: after so many updates the frozen copy of the policy is made anew, before episodes are
             collected: with 1 it is the policy itself. `None`: there is none.
+        sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
+            where `importance_sampling_level` is `"sequence"`.
         options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
         paper: title, `id` on arXiv and citation, for the model card, where there is a paper.
     """
@@ -95,6 +97,7 @@ class Method:
     memory: Any = None
     evaluation: Collector = field(default_factory=Single)
     refresh_frozen_every: int | None = None
+    sequence_ratio: bool = False
     options: Mapping[str, Any] | None = None
     paper: Mapping[str, str] = field(default_factory=dict)
 

@@ -2,18 +2,21 @@
 
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
+from hf_credit.rollouts.cut_rules import RULES, make_rule
 from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
-from hf_credit.rollouts.rows import Row, decision_rows
+from hf_credit.rollouts.rows import Row, decision_rows, sequence_mean
 from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
+from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedTurn, first_cut
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
+    "RULES",
     "Alternative",
     "Chat",
     "ContextCollisionError",
@@ -33,14 +36,21 @@ __all__ = [
     "Reading",
     "Request",
     "Row",
+    "Rule",
     "Runner",
     "SeededGenerateFn",
     "Start",
+    "Step",
+    "Truncated",
+    "TruncatedTurn",
     "Verdict",
     "alternatives",
     "context_key",
     "decision_rows",
+    "first_cut",
+    "make_rule",
     "refuse_total_failure",
     "replay_from",
+    "sequence_mean",
     "verify",
 ]

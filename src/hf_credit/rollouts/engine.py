@@ -270,7 +270,17 @@ class Engine(Generic[S]):
             inherited=walk.inherited,
             ways=math.prod(walk.fanout),
             scored=walk.asked,
+            next_context=self._next_context(walk) if ending == Ending.CUT else None,
         )
+
+    def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
+        """What a walk that was cut would have been given next: of several roles at once, the first."""
+        for request in self.interaction.beyond(walk.state):
+            (context,) = self.chat.contexts([(request.messages, walk.threads.get(request.event))])
+            if isinstance(context, Exception):
+                raise context
+            return context
+        return None
 
     def _round(self, live: list[_Walk[S]]) -> None:
         """Every live walk makes one step."""
@@ -345,8 +355,9 @@ class Engine(Generic[S]):
                 walk.shared = None
             if isinstance(result, Exception):
                 raise result
-            reward = float(self.interaction.reward(result))
-            walk.decisions.extend(replace(decision, reward=reward) if reward else decision for decision in step)
+            reward, trained = float(self.interaction.reward(result)), self.interaction.trained(result)
+            changed = bool(reward) or not trained
+            walk.decisions.extend(replace(one, reward=reward, trained=trained) if changed else one for one in step)
             walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]

@@ -16,6 +16,8 @@ class Ending(StrEnum):
     """The rules of the task ended it."""
     TRUNCATED = "truncated"
     """The next context would not have fitted the model, or credit assignment cut the rest off."""
+    CUT = "cut"
+    """A rule of truncation stopped it in training (`hf_credit.rollouts.Truncated`)."""
     TURN_LIMIT = "turn_limit"
     """It was still going after the most turns allowed."""
     INVALID_ACTION = "invalid_action"
@@ -51,6 +53,7 @@ class Decision:
         event: the type of the event that the decision was; the role itself if left out.
         reward: what the Interaction paid for the step that this reply was part of.
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
+        trained: whether it may be trained on; if not, it gets no credit.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
     """
@@ -64,6 +67,7 @@ class Decision:
     event: str = ""
     reward: float = 0.0
     verdict: Verdict | None = None
+    trained: bool = True
     id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +91,7 @@ class Episode:
             same ids there, were made once, and count once.
         ways: how many of its start's ways it stands for: 1, or more where it ended before they parted.
         scored: whether the Interaction was asked for the outcome; if not, the outcome is NaN, or 0 after an error.
+        next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
     """
 
     decisions: tuple[Decision, ...]
@@ -100,6 +105,7 @@ class Episode:
     inherited: int = 0
     ways: int = 1
     scored: bool = True
+    next_context: tuple[int, ...] | None = None
 
     @property
     def own_decisions(self) -> tuple[Decision, ...]:

@@ -58,6 +58,7 @@ class Interaction(ABC, Generic[S]):
         roles: who speaks, where it is known beforehand.
         max_replies: how many replies an episode has at most, where it is known.
         seeded: whether a task row must have a seed of its own, in the column `seed`.
+        history: `"current"` where a context holds the present only, not what was said before.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
         tools: that the chat template shows to whoever speaks: JSON schemas of functions.
     """
@@ -65,6 +66,7 @@ class Interaction(ABC, Generic[S]):
     roles: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
+    history: str = "append"
     enumerable: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
 
@@ -72,6 +74,11 @@ class Interaction(ABC, Generic[S]):
     def name(self) -> str:
         """What it is called in messages."""
         return name_of(self) or type(self).__name__
+
+    @property
+    def evaluated(self) -> Interaction[Any]:
+        """What an evaluation plays: itself, unless it is changed for training only."""
+        return self
 
     def spec(self) -> dict[str, Any]:
         """Plain values, as JSON has them, from which `hf_credit.tasks.TaskSpec` builds it again.
@@ -200,9 +207,31 @@ class Interaction(ABC, Generic[S]):
         """What the step that led to `state` paid."""
         return 0.0
 
+    def trained(self, state: S) -> bool:
+        """Whether the replies of the step that led to `state` may be trained on; without, they get no credit."""
+        return True
+
     def ending(self, state: S) -> Ending:
         """How a walk that is over in `state` ended."""
         return Ending.FINISHED
+
+    def beyond(self, state: S) -> tuple[Request, ...]:
+        """What a walk that was cut in `state` (`Ending.CUT`) would have been asked for next, where that is worth
+        something to a critic."""
+        return ()
+
+    @property
+    def asks_for_answers(self) -> bool:
+        """Whether `answer_prompt` has anything to say."""
+        return type(self).answer_prompt is not Interaction.answer_prompt
+
+    def answer_prompt(self, state: S) -> str | None:
+        """What asks for the final answer in `state`, before its time; `None` where the task has no such thing."""
+        return None
+
+    def hurried(self, state: S) -> S:
+        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        return state
 
     def metrics(self, state: S) -> Mapping[str, float]:
         """What is reported of a walk that ended in `state`."""
@@ -376,6 +405,16 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def reward(self, state: EnvironmentTurn) -> float:
         return state.reward
+
+    @property
+    def asks_for_answers(self) -> bool:
+        return type(self.environment).answer_prompt is not Environment.answer_prompt
+
+    def answer_prompt(self, state: EnvironmentTurn) -> str | None:
+        return self.environment.answer_prompt(state.world)
+
+    def hurried(self, state: EnvironmentTurn) -> EnvironmentTurn:
+        return dataclasses.replace(state, world=self.environment.hurried(state.world))
 
     def ending(self, state: EnvironmentTurn) -> Ending:
         match state.world.status:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hf_credit.rollouts.episode import Decision
 
@@ -54,6 +54,24 @@ def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | Se
             open_rows[decision.event] = row
         row.append(decision, advantage)
     return [row.close() for row in rows if any(row.loss_mask)]
+
+
+def sequence_mean(rows: Sequence[Row], tokens: float, sequences: float) -> list[Row]:
+    """The rows of one episode, such that a mean over all tokens is the mean over episodes of their means over tokens.
+
+        A'[t] = A[t] tokens / (n sequences),   n the tokens of this episode
+
+    Only what is linear in advantages is averaged so; a penalty beside them stays a mean over tokens.
+
+    Args:
+        rows: of the episode.
+        tokens: in the loss of the update, over all processes.
+        sequences: episodes with tokens in it, over all processes.
+    """
+    own = sum(sum(row.loss_mask) for row in rows)
+    return [
+        replace(row, advantages=tuple(value * tokens / (own * sequences) for value in row.advantages)) for row in rows
+    ]
 
 
 class _OpenRow:

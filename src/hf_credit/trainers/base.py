@@ -23,7 +23,17 @@ from hf_credit.collectors import Collected
 from hf_credit.credit import sampling_ratio
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, room_beside, room_for_context
-from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
+from hf_credit.rollouts import (
+    Chat,
+    Engine,
+    Episode,
+    Generation,
+    Interaction,
+    Ledger,
+    Row,
+    decision_rows,
+    sequence_mean,
+)
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
@@ -40,6 +50,7 @@ from hf_credit.trainers.metrics import (
 )
 from hf_credit.trainers.ranks import SynchronizedSampler
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
@@ -63,7 +74,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         eval_dataset: task rows of the evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
-        evaluation_interaction: what evaluation plays; `interaction` if `None`.
+        evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
 
     Raises:
         ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
@@ -96,10 +107,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         evaluation_interaction: Interaction[Any] | None = None,
     ) -> None:
         arguments.require(interaction, args, CreditConfig)
+        require_one_row(interaction, args)
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        self.evaluation_interaction = interaction if evaluation_interaction is None else evaluation_interaction
+        self.evaluation_interaction = evaluation_interaction or interaction.evaluated
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         wait_for_server(args)
         super().__init__(
@@ -178,12 +190,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
-            rows = [
-                row
-                for episode, credits in zip(episodes, advantages, strict=True)
-                for row in decision_rows(episode.decisions, credits)
-            ]
-            batch = self._lay_out(rows)
+            pairs = zip(episodes, advantages, strict=True)
+            batch = self._lay_out(self._averaged([decision_rows(one.decisions, credits) for one, credits in pairs]))
         self._log_episodes(episodes, advantages)
         self._log_conversations(episodes, advantages)
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
@@ -271,6 +279,16 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         # One completion for each context: vLLM's server would answer a group from its first context alone.
         ids, logprobs = self._generate_single_turn([list(context) for context in contexts], None, {}, 1)
         return generations(ids, logprobs)
+
+    def _averaged(self, rows_of: list[list[Row]]) -> list[Row]:
+        """The rows of episodes in one list, weighed as `aggregation` says."""
+        if self.args.importance_sampling_level == "sequence":
+            refuse_several_rows(rows_of)
+        if self.args.aggregation == "sequence":
+            tokens = [sum(sum(row.loss_mask) for row in rows) for rows in rows_of]
+            told = self.ranks.gather([count for count in tokens if count])
+            rows_of = [sequence_mean(rows, sum(told), len(told)) for rows in rows_of]
+        return [row for rows in rows_of for row in rows]
 
     def _lay_out(self, rows: list[Row]) -> dict[str, Tensor]:
         """The rows as a batch, with rows that carry no loss where slices and processes need them."""

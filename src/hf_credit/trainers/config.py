@@ -42,6 +42,10 @@ class CreditConfig(GRPOConfig):
         rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
             takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
+        aggregation: how the loss weighs tokens: `"token"`, all tokens of an update alike; or `"sequence"`, all
+            episodes alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
+        importance_sampling_level: as in TRL. With `"sequence"` the ratio is that of all replies of an episode, so an
+            episode must be one row: one role, whose contexts grow by appending.
         critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own
             beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
             started from.
@@ -82,6 +86,9 @@ class CreditConfig(GRPOConfig):
     resume_with_changed: list[str] | None = field(
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
+    )
+    aggregation: str = field(
+        default="token", metadata={"help": "token: all tokens weigh alike; sequence: all episodes do."}
     )
     critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
@@ -194,11 +201,9 @@ class CreditConfig(GRPOConfig):
                 f"loss_type must be one of {', '.join(_TOKEN_MEAN_LOSSES)}, got {self.loss_type!r}, which depends on "
                 "how decisions are laid out in rows; leave the default."
             )
-        if self.importance_sampling_level != "token":
-            raise ValueError(
-                f"importance_sampling_level must be 'token', got {self.importance_sampling_level!r}, which would mix "
-                "the ratios of a row's decisions; leave the default."
-            )
+        for name in ("importance_sampling_level", "aggregation"):
+            if getattr(self, name) not in ("token", "sequence"):
+                raise ValueError(f"{name} must be 'token' or 'sequence', got {getattr(self, name)!r}; pick one.")
         if self.off_policy_mask_threshold is not None:
             raise ValueError(
                 "off_policy_mask_threshold must be None, got "

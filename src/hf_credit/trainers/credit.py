@@ -20,7 +20,7 @@ from hf_credit.critics.critic import Critic
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
-from hf_credit.rollouts import Decision, Interaction, Row
+from hf_credit.rollouts import Decision, Episode, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
@@ -85,6 +85,11 @@ class CreditTrainer(RoleAdapterTrainer):
         arguments.require(interaction, args, CreditConfig)
         self.method = (methods.make(method) if isinstance(method, str) else method).bound_to(interaction)
         self.memory = self.method.memory
+        if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
+            raise ValueError(
+                f"the method {self.method.name!r} compares policies by whole episodes, got importance_sampling_level="
+                f"{args.importance_sampling_level!r}; set it to 'sequence', or take 'grpo'."
+            )
         if self.method.paper and type(self) is CreditTrainer:
             self._paper = dict(self.method.paper)
         super().__init__(model, interaction, args, train_dataset, **kwargs)
@@ -118,6 +123,7 @@ class CreditTrainer(RoleAdapterTrainer):
         if not self.model.training:
             return [[None] * len(episode.decisions) for episode in collected.episodes]
         credit = self.method.estimator(collected, self.runner, self.memory)
+        credit = dataclasses.replace(credit, decisions=trainable(collected.episodes, credit.decisions))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
@@ -180,7 +186,8 @@ class CreditTrainer(RoleAdapterTrainer):
             self.args.critic_config(),
             self.args.model_init_kwargs,
         )
-        return ReadingCritic(critic, self.room_for_context())
+        room = self.room_for_context()
+        return ReadingCritic(critic, None if room is None else room + self.args.max_completion_length)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
@@ -250,6 +257,14 @@ class CreditTrainer(RoleAdapterTrainer):
             return
         folder.mkdir(parents=True, exist_ok=True)
         spec.save(folder)
+
+
+def trainable(episodes: Sequence[Episode], credits: Sequence[Sequence[DecisionCredit]]) -> list[list[DecisionCredit]]:
+    """The credit of decisions, `None` for those that may not be trained on."""
+    return [
+        [value if decision.trained else None for decision, value in zip(episode.decisions, values, strict=True)]
+        for episode, values in zip(episodes, credits, strict=True)
+    ]
 
 
 def to_plain(memory: Any) -> Any:

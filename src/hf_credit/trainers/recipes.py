@@ -34,6 +34,10 @@ PRESETS = {
         "hf_credit.trainers.replay_loo:ReplayLOOConfig",
         "hf_credit.trainers.replay_loo:ReplayLOOTrainer",
     ),
+    "truncated_ppo": Preset(
+        "hf_credit.trainers.truncated_ppo:TruncatedPPOConfig",
+        "hf_credit.trainers.truncated_ppo:TruncatedPPOTrainer",
+    ),
     "verifiable_process": Preset(
         "hf_credit.trainers.verifiable_process:VerifiableProcessConfig",
         "hf_credit.trainers.verifiable_process:VerifiableProcessTrainer",
@@ -202,8 +206,9 @@ def read_job(arguments: Sequence[str]) -> Job:
     chosen.add_argument("--method")
     first, _ = chosen.parse_known_args(arguments)
     method = first.method or _method_of(first.config) or GameArguments.method
-    with importing_from_here():
-        methods.find(method)
+    if method not in PRESETS:
+        with importing_from_here():
+            methods.find(method)
     config = load_named(PRESETS.get(method, _ANY).config)
     parts: Any = (GameArguments, config, ModelConfig)
     parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")

@@ -1,0 +1,24 @@
+"""GSPO: the credit of GRPO, under a loss that compares policies by whole episodes."""
+
+from __future__ import annotations
+
+from hf_credit.collectors import Group
+from hf_credit.methods.base import Method
+from hf_credit.methods.grpo import GroupScore
+
+PAPER = {
+    "title": "Group Sequence Policy Optimization",
+    "id": "2507.18071",
+    "citation": "Group Sequence Policy Optimization. arXiv:2507.18071",
+}
+
+
+def gspo(group_size: int = 8, scale: str = "group", eps: float = 1e-6) -> Method:
+    """The method. The ratio of an episode is the trainer's: `importance_sampling_level="sequence"`.
+
+    Args:
+        group_size: episodes of each task row.
+        scale, eps: as in `hf_credit.methods.grpo.GroupScore`.
+    """
+    estimator = GroupScore(scale=scale, eps=eps)
+    return Method(name="gspo", collector=Group(size=group_size), estimator=estimator, sequence_ratio=True, paper=PAPER)

@@ -1,0 +1,179 @@
+"""PPO over many turns: generalized advantages of every token, by a critic that reads what the policy reads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from hf_credit.collectors import Collected, Collector, Group, Single
+from hf_credit.credit import generalized_advantages, whitened
+from hf_credit.critics.readings import Places, own_readings
+from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, everywhere, place, sound
+from hf_credit.methods.turns import matrix, paid
+from hf_credit.rollouts import Episode
+from hf_credit.rollouts.runner import Reading, Runner
+
+PAPER = {
+    "title": "Proximal Policy Optimization Algorithms",
+    "id": "1707.06347",
+    "citation": "Proximal Policy Optimization Algorithms. arXiv:1707.06347",
+}
+
+LEVELS = ("token", "decision")
+"""What an action of the advantage estimator is."""
+
+CUT_VALUES = ("zero", "bootstrap")
+"""What an episode is worth beyond the point where it was cut: nothing, or what the critic says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenAdvantages:
+    """`generalized_advantages` over the tokens of an episode's replies, one after another through all its turns.
+
+    What stands between the replies is skipped, and nothing decays over it. Each step's reward is paid with its last
+    token, and what the outcome adds to all of them with the last token of the episode; what is paid for replies that
+    may not be trained on goes to the last token before them that may. The critic learns the advantages plus what it
+    said. Episodes that failed get no credit.
+
+    Args:
+        gamma: discount from one action to the next, in [0, 1].
+        lam: decay of the trace, in [0, 1].
+        level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
+        whiten: whether advantages are brought to mean 0 and variance 1 over the tokens of all processes.
+        cut_value: of an episode that was cut (`Ending.CUT`), the value behind its last action: `"zero"`, or
+            `"bootstrap"`, which asks the critic about the context that would have come next. The latter alone is the
+            estimator of paper T3, Corollary 1.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    gamma: float = 1.0
+    lam: float = 1.0
+    level: str = "token"
+    whiten: bool = False
+    cut_value: str = "zero"
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is 1.")
+        if self.level not in LEVELS:
+            raise ValueError(f"gae_level must be one of {', '.join(LEVELS)}, got {self.level!r}; pick one.")
+        if self.cut_value not in CUT_VALUES:
+            raise ValueError(f"cut_value must be one of {', '.join(CUT_VALUES)}, got {self.cut_value!r}; pick one.")
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        episodes = [collected.episodes[row] for row in sound(collected)]
+        read = [own_readings(one, self.level == "token", self.cut_value == "bootstrap") for one in episodes]
+        told = iter(runner.values([reading for readings, _ in read for reading in readings]))
+        said = [[next(told) for _ in readings] for readings, _ in read]
+        walks = [
+            _walk(one, places, values, self.gamma)
+            for one, (_, places), values in zip(episodes, read, said, strict=True)
+        ]
+        advantages = _advantages(walks, self.gamma, self.lam)
+        lesson = _lesson(read, said, advantages)
+        if self.whiten:
+            advantages = _whitened(walks, advantages, runner)
+        given: dict[str, DecisionCredit] = {}
+        for episode, walk, own in zip(episodes, walks, advantages, strict=True):
+            for number, found in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
+                credits = tuple(credit for _, credit in found)
+                given[episode.decisions[number].id] = credits if self.level == "token" else credits[0]
+        return Credit(decisions=place(collected, given), lessons=[lesson])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walk:
+    """The actions of an episode that may be trained on, in their order; the lists have one length.
+
+    Attributes:
+        owners: which decision each belongs to.
+        values: before each.
+        rewards: paid with each.
+        tokens: how many tokens each stands for.
+    """
+
+    owners: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
+def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gamma: float) -> _Walk:
+    walk = _Walk()
+    number = 0
+    for step, reward in zip(episode.steps, paid(episode), strict=True):
+        for decision in step:
+            at = places.of_decisions[number]
+            walk.owners.extend([number] * len(at))
+            walk.values.extend(said[reading][index] for reading, index in at)
+            walk.rewards.extend([0.0] * len(at))
+            walk.tokens.extend([len(decision.action_ids) // max(len(at), 1)] * len(at))
+            number += 1
+        if walk.rewards:  # what is paid before the first action is nobody's
+            walk.rewards[-1] += reward
+    if places.beyond is not None and walk.rewards:
+        reading, index = places.beyond
+        walk.rewards[-1] += gamma * said[reading][index]
+    return walk
+
+
+def _advantages(walks: Sequence[_Walk], gamma: float, lam: float) -> list[list[float]]:
+    values, mask = matrix([walk.values for walk in walks])
+    rewards, _ = matrix([walk.rewards for walk in walks])
+    found = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
+    return [own[: len(walk.values)] for own, walk in zip(found, walks, strict=True)]
+
+
+def _whitened(walks: Sequence[_Walk], advantages: Sequence[Sequence[float]], runner: Runner) -> list[list[float]]:
+    pairs = [pair for walk, own in zip(walks, advantages, strict=True) for pair in zip(own, walk.tokens, strict=True)]
+    told, own_part = everywhere(pairs, runner)
+    everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
+    rest = iter(whitened(everyone[:, 0], everyone[:, 1])[own_part].tolist())
+    return [[next(rest) for _ in own] for own in advantages]
+
+
+def _lesson(
+    read: Sequence[tuple[Sequence[Reading], Places]],
+    said: Sequence[Sequence[Sequence[float]]],
+    advantages: Sequence[Sequence[float]],
+) -> Lesson:
+    """What the critic should have said before each action: the advantage plus what it did say."""
+    readings: list[Reading] = []
+    targets: list[tuple[float, ...]] = []
+    values: list[tuple[float, ...]] = []
+    for (own, places), told, credits in zip(read, said, advantages, strict=True):
+        wanted: list[dict[int, float]] = [{} for _ in own]
+        for (reading, index), credit in zip(itertools.chain(*places.of_decisions), credits, strict=True):
+            wanted[reading][index] = credit + told[reading][index]
+        for reading_, known, target in zip(own, told, wanted, strict=True):
+            if target:  # of the context after a cut nothing is learned
+                readings.append(Reading(ids=reading_.ids, at=tuple(reading_.at[index] for index in target)))
+                targets.append(tuple(target.values()))
+                values.append(tuple(known[index] for index in target))
+    return Lesson(readings=readings, targets=targets, values=values)
+
+
+def ppo(
+    group_size: int = 1,
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    gae_level: str = "token",
+    whiten: bool = False,
+    cut_value: str = "zero",
+) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row; they are not compared with each other.
+        gamma, lam, whiten, cut_value: as in `TokenAdvantages`.
+        gae_level: its `level`.
+    """
+    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
+    estimator = TokenAdvantages(gamma=gamma, lam=lam, level=gae_level, whiten=whiten, cut_value=cut_value)
+    return Method(name="ppo", collector=collector, estimator=estimator, critics=("critic",), paper=PAPER)

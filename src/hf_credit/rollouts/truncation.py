@@ -1,0 +1,361 @@
+"""Truncation: an Interaction that stops, asks for the answer or stops teaching where a rule says so (paper T3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from hf_credit.environments import State
+from hf_credit.environments.randomness import derive
+from hf_credit.environments.tasks import Split
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts.episode import Ending
+from hf_credit.rollouts.interaction import Interaction, Message, Request
+from hf_credit.rollouts.scripts import Script
+
+if TYPE_CHECKING:
+    import random
+
+    from datasets import Dataset
+
+S = TypeVar("S")
+
+CUTS = ("hard", "soft", "mask")
+"""What becomes of an episode that is cut: it stops; it is asked for its answer; or it goes on, and its later replies
+carry no loss."""
+
+
+def first_cut(
+    progress: Sequence[float | None], window: int, min_progress: float, consecutive: bool = True
+) -> int | None:
+    """The first step at which a rule of truncation cuts (paper T3, Def. 2).
+
+        min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
+
+    Args:
+        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which is no
+            stall.
+        window: how many steps must stall, at least 1.
+        min_progress: what a step must reach not to stall.
+        consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
+            circuits.
+
+    Returns:
+        In [1, len(progress)], or `None` where no step cuts.
+
+    Raises:
+        ValueError: `window` is below 1, or a number is NaN.
+    """
+    _refuse_window(window, min_progress)
+    stalls = 0
+    for step, value in enumerate(progress, start=1):
+        if value is not None and math.isnan(value):
+            raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
+        stalled = value is not None and value < min_progress
+        stalls = stalls + 1 if stalled else stalls * (not consecutive)
+        if stalled and stalls >= window:
+            return step
+    return None
+
+
+def _refuse_window(window: int, min_progress: float) -> None:
+    if window < 1:
+        raise ValueError(f"the window of a rule must be at least 1 step, got {window}; raise it.")
+    if math.isnan(min_progress):
+        raise ValueError("min_progress must be a number, got NaN; say what a step must reach.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Generic[S]):
+    """One step of a walk, as a rule sees it.
+
+    Attributes:
+        interaction: what is played, uncut.
+        before: its state before the step.
+        replies: to what was pending there.
+        after: its state after the step.
+        turn: which step of the walk it is, counted from 1.
+        seed: of the walk, for what a rule draws.
+    """
+
+    interaction: Interaction[S]
+    before: S
+    replies: tuple[str, ...]
+    after: S
+    turn: int
+    seed: int
+
+    @property
+    def action(self) -> str:
+        """The plain action that was taken, of an environment."""
+        return self.interaction.action_of(self.before, self.replies[0])[1]
+
+    @property
+    def world_before(self) -> Any:
+        """The environment's state before the step."""
+        return self.interaction.action_of(self.before, "")[0]
+
+    @property
+    def world_after(self) -> Any:
+        """The environment's state after the step."""
+        return self.interaction.action_of(self.after, "")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """When to cut: where too many steps made too little progress (paper T3, Def. 2).
+
+    A rule of one's own is a frozen dataclass that says what the progress of a step is. It is a value: what it draws
+    comes from the step's seed and turn.
+
+    Args:
+        window, min_progress, consecutive: as for `first_cut`.
+
+    Class attributes:
+        name: by which it is logged; its class if empty.
+
+    Raises:
+        ValueError: `window` is below 1, or `min_progress` is NaN.
+    """
+
+    name: ClassVar[str] = ""
+    window: int = 1
+    min_progress: float = 1.0
+    consecutive: bool = True
+
+    def __post_init__(self) -> None:
+        _refuse_window(self.window, self.min_progress)
+
+    @abstractmethod
+    def progress(self, step: Step[Any]) -> float | None:
+        """How far a step came; `None` where nothing can be said, which is no stall.
+
+        It is asked of steps after which the walk goes on: no answer, no invalid reply.
+        """
+
+    def bound_to(self, interaction: Interaction[Any]) -> Self:
+        """The rule for one Interaction.
+
+        Raises:
+            ValueError: it is a rule of another task.
+        """
+        return self
+
+    def stalls(self, progress: float | None) -> bool:
+        """Whether a step of this progress stalled."""
+        return progress is not None and progress < self.min_progress
+
+    def cuts(self, progress: Sequence[float | None]) -> bool:
+        """Whether to cut after the last of these steps, none before having been cut."""
+        return first_cut(progress, self.window, self.min_progress, self.consecutive) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedTurn(Generic[S]):
+    """The state of a `Truncated`.
+
+    Attributes:
+        inner: of what is truncated.
+        seed: for what the rule draws.
+        turns: how many steps were made.
+        progress: of each step that the rule was asked about.
+        cut: the step after which it was cut, counted from 1.
+        stalled: whether the last step stalled.
+    """
+
+    inner: S
+    seed: int
+    turns: int = 0
+    progress: tuple[float | None, ...] = ()
+    cut: int | None = None
+    stalled: bool = False
+
+
+class Truncated(Interaction[TruncatedTurn[S]]):
+    """An Interaction that is cut where a rule says so. For training: an evaluation plays what is within.
+
+    Nothing is cut by an answer or an invalid reply, nor where the walk is over anyway. All else is the inner
+    Interaction's, whose `spec` it gives, as what is trained on it is evaluated uncut.
+
+    Beside the inner metrics it reports `cut/ratio` and `cut/<rule>` (0 or 1), and of an episode that was cut
+    `cut/turn`, the step.
+
+    Args:
+        inner: what is played.
+        rule: when to cut.
+        cut: `"hard"` stops; the outcome is that of the state. `"soft"` asks for the answer at once: one reply more,
+            and one that is no answer earns 0. `"mask"` goes on to the end, and the outcome counts, while replies
+            after the cut carry no loss, which keeps what the tail costs apart from what it teaches.
+        train_stalled: whether replies that stalled are trained on, before a cut or without one.
+
+    Raises:
+        ValueError: `cut` is unknown, the rule is of another task, or a soft cut has no way to ask for the answer.
+    """
+
+    def __init__(self, inner: Interaction[S], rule: Rule, cut: str = "hard", train_stalled: bool = True) -> None:
+        if cut not in CUTS:
+            raise ValueError(f"cut must be one of {', '.join(CUTS)}, got {cut!r}; pick one.")
+        if not isinstance(rule, Rule):
+            raise ValueError(
+                f"a rule must be a hf_credit.rollouts.Rule, got a {type(rule).__name__}; derive yours from it, or "
+                "make one with hf_credit.rollouts.make_rule."
+            )
+        if cut == "soft" and not inner.asks_for_answers:
+            raise ValueError(
+                f"a soft cut asks for the answer, got {inner.name!r}, which has no answer_prompt; give it one, or "
+                "take a hard cut."
+            )
+        self.inner = inner
+        self.rule = rule.bound_to(inner)
+        self.cut = cut
+        self.train_stalled = train_stalled
+        self._logged = f"cut/{rule.name or type(rule).__name__}"
+
+    # What the cut changes -----------------------------------------------------------------------------------------
+
+    def start(self, task: Mapping[str, Any], seed: int) -> TruncatedTurn[S]:
+        return TruncatedTurn(inner=self.inner.start(task, seed), seed=derive(seed, "cut"))
+
+    def pending(self, state: TruncatedTurn[S]) -> tuple[Request, ...]:
+        if state.cut is None or self.cut == "mask":
+            return self.inner.pending(state.inner)
+        if self.cut == "hard" or state.turns > state.cut:
+            return ()
+        prompt = self.inner.answer_prompt(state.inner) or ""
+        return tuple(
+            dataclasses.replace(request, messages=_asking(request.messages, prompt))
+            for request in self.inner.pending(state.inner)
+        )
+
+    def advance(self, state: TruncatedTurn[S], replies: Sequence[str]) -> TruncatedTurn[S]:
+        return self._judged(state, replies, self.inner.advance(state.inner, replies))
+
+    def _judged(self, state: TruncatedTurn[S], replies: Sequence[str], after: S) -> TruncatedTurn[S]:
+        turns = state.turns + 1
+        if state.cut is not None or not self.inner.pending(after):
+            return dataclasses.replace(state, inner=after, turns=turns, stalled=False)
+        step = Step(
+            interaction=self.inner,
+            before=state.inner,
+            replies=tuple(replies),
+            after=after,
+            turn=turns,
+            seed=state.seed,
+        )
+        made = self.rule.progress(step)
+        progress = (*state.progress, made)
+        cuts = self.rule.cuts(progress)
+        return dataclasses.replace(
+            state,
+            inner=self.inner.hurried(after) if cuts and self.cut == "soft" else after,
+            turns=turns,
+            progress=progress,
+            cut=turns if cuts else None,
+            stalled=self.rule.stalls(made),
+        )
+
+    def outcome(self, state: TruncatedTurn[S]) -> float:
+        return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
+
+    def trained(self, state: TruncatedTurn[S]) -> bool:
+        masked = self.cut == "mask" and state.cut is not None and state.turns > state.cut
+        stalled = state.stalled and not self.train_stalled
+        return not masked and not stalled and self.inner.trained(state.inner)
+
+    def ending(self, state: TruncatedTurn[S]) -> Ending:
+        return Ending.CUT if self.inner.pending(state.inner) else self.inner.ending(state.inner)
+
+    def beyond(self, state: TruncatedTurn[S]) -> tuple[Request, ...]:
+        return self.inner.pending(state.inner) if self.cut == "hard" else ()
+
+    def metrics(self, state: TruncatedTurn[S]) -> Mapping[str, float]:
+        was_cut = float(state.cut is not None)
+        turn = {} if state.cut is None else {"cut/turn": float(state.cut)}
+        return {**self.inner.metrics(state.inner), "cut/ratio": was_cut, self._logged: was_cut, **turn}
+
+    def reseed(self, state: TruncatedTurn[S], seed: int) -> TruncatedTurn[S]:
+        inner = self.inner.reseed(state.inner, seed)
+        return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
+
+    def _unanswered(self, state: TruncatedTurn[S]) -> bool:
+        """Whether the answer was asked for, and something else was said."""
+        if self.cut != "soft" or state.cut is None or state.turns == state.cut:
+            return False
+        return self.ending(state) in (Ending.CUT, Ending.TURN_LIMIT)
+
+    # What it does not ---------------------------------------------------------------------------------------------
+
+    @property
+    def evaluated(self) -> Interaction[Any]:
+        return self.inner.evaluated
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def roles(self) -> Collection[str]:  # type: ignore[override]
+        return self.inner.roles
+
+    @property
+    def max_replies(self) -> int | None:  # type: ignore[override]
+        return self.inner.max_replies
+
+    @property
+    def seeded(self) -> bool:  # type: ignore[override]
+        return self.inner.seeded
+
+    @property
+    def history(self) -> str:  # type: ignore[override]
+        return self.inner.history
+
+    def spec(self) -> dict[str, Any]:
+        return self.inner.spec()
+
+    def facts(self) -> dict[str, Any]:
+        rule = {"is": type(self.rule).__qualname__, **dataclasses.asdict(self.rule)}
+        cut = {"rule": rule, "cut": self.cut, "train_stalled": self.train_stalled}
+        return {**self.inner.facts(), "truncation": cut}
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        return self.inner.default_oracle()
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        return self.inner.check_oracle(oracle)
+
+    def action_of(self, state: TruncatedTurn[S], reply: str) -> tuple[State, str]:
+        return self.inner.action_of(state.inner, reply)
+
+    def scripted_player(self, quality: float) -> Script | None:
+        script = self.inner.scripted_player(quality)
+        if script is None:
+            return None
+
+        def play(state: TruncatedTurn[S], request: Request, draws: random.Random) -> str:
+            return script(state.inner, request, draws)
+
+        return play
+
+    def texts(self, episodes: int) -> Iterable[str] | None:
+        return self.inner.texts(episodes)
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        self.inner.require_columns(columns)
+
+    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
+        return self.inner.tasks(split, size, start)
+
+    def reward(self, state: TruncatedTurn[S]) -> float:
+        return self.inner.reward(state.inner)
+
+
+def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
+    """The conversation with a request for the answer at its end: in the last message, where nobody has replied yet."""
+    *earlier, last = messages
+    if last["role"] == "user":
+        return [*earlier, {**last, "content": f"{last['content']}\n\n{prompt}"}]
+    return [*messages, {"role": "user", "content": prompt}]

@@ -1,0 +1,166 @@
+"""PPO over many turns: numbers worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collectors import Collected, Group, Sample, Single
+from hf_credit.methods.ppo import TokenAdvantages
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Reading
+
+SAYS = {2: 0.2, 3: 0.5, 6: 0.4, 7: 0.9, 8: 0.3}  # by how many tokens have been read
+
+
+class Critic:
+    """Says what `SAYS` has, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Reading] = []
+
+    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+        self.asked = list(readings)
+        return [tuple(SAYS[at] for at in one.at) for one in readings]
+
+
+def decision(context: Sequence[int], action: Sequence[int], **others: Any) -> Decision:
+    return Decision(
+        role="agent",
+        state=None,
+        context_ids=tuple(context),
+        action_ids=tuple(action),
+        logprobs=None,
+        action_text="",
+        **others,
+    )
+
+
+# A reply of two tokens, an observation of two, a reply of one.
+FIRST, SECOND = decision((1, 2), (5, 6)), decision((1, 2, 5, 6, 7, 8), (9,))
+GROWING = Episode(decisions=(FIRST, SECOND), outcome=1.0, ending=Ending.FINISHED)
+CUT = replace(GROWING, outcome=0.0, ending=Ending.CUT, next_context=(1, 2, 5, 6, 7, 8, 9, 10))
+
+
+def credited(*episodes: Episode, critic: Any = None, **options: Any) -> Any:
+    samples = tuple(Sample(episode=one, instance=0) for one in episodes)
+    runner = LocalRunner(critics={"critic": critic or Critic()})
+    return TokenAdvantages(**options)(Collected(samples=samples, rows=1), runner, None)
+
+
+def approx(*decisions: Any) -> list[Any]:
+    return [one if one is None else pytest.approx(one) for one in decisions]
+
+
+def test_without_discount_a_token_gets_the_outcome_less_its_value() -> None:
+    assert credited(GROWING).decisions[0] == approx((0.8, 0.5), (0.6,))
+
+
+def test_nothing_decays_over_what_stands_between_replies() -> None:
+    # delta = .5 * .5 - .2, .5 * .4 - .5, 1 - .4, and .4 of the next advantage
+    assert credited(GROWING, gamma=0.5, lam=0.8).decisions[0] == approx((0.026, -0.06), (0.6,))
+
+
+def test_a_decision_can_be_the_action() -> None:
+    assert credited(GROWING, gamma=0.5, lam=0.8, level="decision").decisions[0] == approx(0.24, 0.6)
+
+
+def test_a_step_is_paid_with_its_last_token_and_the_rest_of_the_outcome_at_the_end() -> None:
+    paid = replace(GROWING, decisions=(replace(FIRST, reward=0.25), SECOND))
+    # delta = .5 * .5 - .2, .25 + .5 * .4 - .5, .75 - .4
+    assert credited(paid, gamma=0.5, lam=0.8).decisions[0] == approx((0.05 + 0.4 * 0.09, -0.05 + 0.4 * 0.35), (0.35,))
+
+
+def test_what_comes_after_a_mask_is_paid_to_the_last_token_before_it_undiscounted() -> None:
+    masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
+    critic = Critic()
+    found = credited(masked, critic=critic, gamma=0.5, lam=0.8)
+    assert found.decisions[0] == approx((0.25, 0.5), None)
+    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3))]
+
+
+def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_come() -> None:
+    assert credited(CUT, gamma=0.5, lam=0.8).decisions[0][1] == pytest.approx((-0.4,))
+    found = credited(CUT, gamma=0.5, lam=0.8, cut_value="bootstrap")
+    assert found.decisions[0][1] == pytest.approx((0.5 * 0.3 - 0.4,))
+    (lesson,) = found.lessons
+    assert lesson.readings == [Reading(ids=CUT.next_context, at=(2, 3, 6))]  # nothing is learned of what never came
+    (targets,) = lesson.targets
+    assert targets == pytest.approx([0.2 + 0.05 + 0.4 * (-0.3 - 0.1), 0.5 - 0.3 - 0.1, 0.15])
+    finished = replace(GROWING, next_context=None)
+    assert credited(finished, cut_value="bootstrap").decisions == credited(finished).decisions
+
+
+def test_the_critic_reads_a_growing_conversation_once_and_learns_the_return() -> None:
+    critic = Critic()
+    found = credited(GROWING, critic=critic)
+    assert critic.asked == [Reading(ids=(1, 2, 5, 6, 7, 8), at=(2, 3, 6))]
+    (lesson,) = found.lessons
+    assert [*lesson.targets[0]] == pytest.approx([1.0, 1.0, 1.0])
+    assert lesson.values == [(0.2, 0.5, 0.4)]
+
+
+def test_contexts_that_do_not_go_on_from_each_other_are_read_apart() -> None:
+    apart = replace(GROWING, decisions=(FIRST, decision((3, 4, 5), (6, 7, 8, 9))))
+    critic = Critic()
+    found = credited(replace(apart, decisions=(FIRST, decision((3, 4, 5), ()))), critic=critic)
+    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3))]
+    assert found.decisions[0] == approx((0.8, 0.5), None)
+    credited(replace(apart, decisions=(FIRST, decision((3, 4), (6, 7)))), critic=critic)
+    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3)), Reading(ids=(3, 4, 6), at=(2, 3))]
+
+
+@pytest.mark.parametrize("level", ["token", "decision"])
+def test_whitening_counts_every_token_once_and_leaves_the_targets(level: str) -> None:
+    lost = replace(GROWING, outcome=0.0, decisions=tuple(replace(one, id=one.id + "'") for one in GROWING.decisions))
+    plain, white = (credited(GROWING, lost, whiten=whiten, level=level) for whiten in (False, True))
+    tokens = [
+        value
+        for own in white.decisions
+        for credit, one in zip(own, GROWING.decisions, strict=True)
+        for value in (credit if isinstance(credit, tuple) else [credit] * len(one.action_ids))
+    ]
+    assert sum(tokens) == pytest.approx(0, abs=1e-9)
+    assert sum(value**2 for value in tokens) / 5 == pytest.approx(1)
+    assert white.lessons == plain.lessons
+
+
+def test_episodes_that_failed_and_those_without_a_reply_get_nothing() -> None:
+    nothing = Episode(decisions=(), outcome=0.0, ending=Ending.TRUNCATED)
+    failed = replace(GROWING, ending=Ending.ERROR)
+    found = credited(nothing, failed)
+    assert found.decisions == [[], [None, None]]
+    assert [*found.lessons[0].readings] == []
+
+
+def test_a_group_of_one_is_a_group() -> None:
+    assert isinstance(methods.make("ppo").collector, Single)
+    assert methods.make("ppo", group_size=4).collector == Group(size=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
+        ({"gae_level": "turn"}, "gae_level must be one of token, decision, got 'turn'"),
+        ({"cut_value": "guess"}, "cut_value must be one of zero, bootstrap, got 'guess'"),
+        ({"group_size": 0}, "at least 2 episodes, got 0"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        methods.make("ppo", **options)
+
+
+def test_gspo_credits_as_grpo_does_and_refuses_groups_of_one(hand: SimpleNamespace) -> None:
+    episodes = [hand.episode(hand.decision(), outcome=outcome) for outcome in (0.0, 1.0, 1.0, 0.0)]
+    gspo = methods.make("gspo", group_size=4)
+    assert gspo.sequence_ratio
+    assert hand.credits(gspo.estimator, *episodes) == [[-0.866], [0.866], [0.866], [-0.866]]
+    assert hand.credits(gspo.estimator, *episodes, instances=(0, 0, 1, 2)) == [[-0.707], [0.707], [0.0], [0.0]]
+    with pytest.raises(ValueError, match="at least 2 episodes, got 1"):
+        methods.make("gspo", group_size=1)

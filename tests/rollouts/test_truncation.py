@@ -1,0 +1,335 @@
+"""Where a rule cuts, what becomes of the episode there, and that nothing else changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit import make
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    Engine,
+    EnvironmentInteraction,
+    Episode,
+    Generation,
+    Interaction,
+    Request,
+    Rule,
+    Start,
+    Step,
+    Truncated,
+    first_cut,
+    make_rule,
+    replay_from,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Climb:
+    said: tuple[str, ...] = ()
+    luck: int = 0
+
+    @property
+    def height(self) -> int:
+        return sum(word == "up" for word in self.said)
+
+
+class Ladder(Interaction[Climb]):
+    """`up` climbs; `answer` ends it and is worth the height; `?` is invalid and ends it; all else wastes a turn."""
+
+    roles = ("agent",)
+    max_replies = 6
+
+    def start(self, task, seed):
+        return Climb(luck=seed)
+
+    def pending(self, state):
+        if state.said[-1:] in [("answer",), ("?",)] or len(state.said) >= self.max_replies:
+            return ()
+        messages = [{"role": "user", "content": "climb"}]
+        for number, word in enumerate(state.said):
+            messages += [{"role": "assistant", "content": word}, {"role": "user", "content": f"{number}."}]
+        return (Request(role="agent", messages=messages),)
+
+    def advance(self, state, replies):
+        return replace(state, said=(*state.said, *replies))
+
+    def outcome(self, state):
+        return float(state.height) if state.said[-1:] == ("answer",) else 0.0
+
+    def ending(self, state):
+        if state.said[-1:] == ("?",):
+            return Ending.INVALID_ACTION
+        return Ending.FINISHED if state.said[-1:] == ("answer",) else Ending.TURN_LIMIT
+
+    def reward(self, state):
+        return 0.1 * state.height
+
+    def metrics(self, state):
+        return {"height": float(state.height)}
+
+    def reseed(self, state, seed):
+        return replace(state, luck=seed)
+
+    def answer_prompt(self, state):
+        return f"answer now, at {state.height}"
+
+
+class Speechless(Ladder):
+    answer_prompt = Interaction.answer_prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Height(Rule):
+    """Progress is height."""
+
+    def progress(self, step: Step[Climb]) -> float:
+        assert isinstance(step.interaction, Ladder)
+        assert (step.turn, step.replies) == (len(step.after.said), step.after.said[-1:])
+        return step.after.height - step.before.height
+
+
+class Says:
+    """Replies from a list."""
+
+    def __init__(self, chat: Chat, words: Sequence[str]) -> None:
+        self.chat, self.words = chat, list(words)
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        encode = self.chat.tokenizer
+        return [
+            Generation(ids=encode(f"{self.words.pop(0)}<|end|>", add_special_tokens=False)["input_ids"], logprobs=None)
+            for _ in contexts
+        ]
+
+
+def play(interaction: Any, chat: Chat, *words: str, **start: Any) -> Episode:
+    (episode,) = Engine(interaction, chat, Says(chat, words)).run([Start(**start)])
+    return episode
+
+
+def said(episode: Episode) -> list[str]:
+    return [decision.action_text for decision in episode.decisions]
+
+
+# When
+
+
+@pytest.mark.parametrize(
+    ("progress", "window", "consecutive", "expected"),
+    [
+        ([1, 0, 0, 1], 1, True, 2),
+        ([1, 0, 0, 1], 2, True, 3),
+        ([0, 1, 0, 1, 0], 2, True, None),
+        ([0, 1, 0, 1, 0], 2, False, 3),
+        ([0, 1, 0, 1, 0], 3, False, 5),
+        ([0, None, 0], 2, True, None),
+        ([0, None, 0], 2, False, 3),
+        ([-1, 0.99], 2, True, 2),
+        ([1, 1], 1, True, None),
+        ([], 1, True, None),
+    ],
+)
+def test_a_rule_cuts_after_so_many_stalls_in_a_row_or_in_all(
+    progress: list[Any], window: int, consecutive: bool, expected: int | None
+) -> None:
+    assert first_cut(progress, window, 1.0, consecutive) == expected
+
+
+@given(st.lists(st.integers(0, 2), max_size=8), st.integers(1, 4))
+def test_the_first_cut_is_the_definition_read_aloud(progress: list[int], window: int) -> None:
+    cuts = [t for t in range(window, len(progress) + 1) if all(one < 1 for one in progress[t - window : t])]
+    assert first_cut(progress, window, 1) == (cuts[0] if cuts else None)
+
+
+def test_what_is_no_window_and_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="window of a rule must be at least 1 step, got 0"):
+        first_cut([1.0], 0, 1.0)
+    with pytest.raises(ValueError, match="min_progress must be a number, got NaN"):
+        Height(min_progress=math.nan)
+    with pytest.raises(ValueError, match="progress must be a number, got NaN at step 2"):
+        first_cut([1.0, math.nan], 1, 1.0)
+
+
+# What becomes of it
+
+
+def test_a_hard_cut_stops_with_the_outcome_of_the_state_and_the_context_that_would_have_come(chat: Chat) -> None:
+    episode = play(Truncated(Ladder(), Height(window=2)), chat, "up", "no", "no", "up", "answer")
+    assert said(episode) == ["up", "no", "no"]
+    assert (episode.outcome, episode.ending) == (0.0, Ending.CUT)
+    assert episode.metrics == {"height": 1.0, "cut/ratio": 1.0, "cut/Height": 1.0, "cut/turn": 3.0}
+    uncut = play(Ladder(), chat, "up", "no", "no", "up", "answer")
+    assert episode.next_context == uncut.decisions[3].context_ids
+    assert uncut.next_context is None
+
+
+def test_a_soft_cut_asks_for_the_answer_once(chat: Chat) -> None:
+    game = Truncated(Ladder(), Height(), cut="soft")
+    answered = play(game, chat, "up", "no", "answer")
+    assert (answered.outcome, answered.ending) == (1.0, Ending.FINISHED)
+    asked = chat.tokenizer.decode(answered.decisions[-1].context_ids)
+    assert asked.endswith("<|user|>1.\n\nanswer now, at 1<|end|><|assistant|>")
+    asked_again = play(game, chat, "up", "no", "up", "answer")
+    assert said(asked_again) == ["up", "no", "up"]
+    assert (asked_again.outcome, asked_again.ending, asked_again.next_context) == (0.0, Ending.CUT, None)
+    assert play(game, chat, "up", "no", "?").ending == Ending.INVALID_ACTION
+
+
+def test_a_soft_cut_before_the_last_turn_earns_nothing_without_an_answer(chat: Chat) -> None:
+    class Generous(Ladder):
+        def outcome(self, state):
+            return 0.5  # for whatever was said
+
+    game = Truncated(Generous(), Height(), cut="soft")
+    late = play(game, chat, *["up"] * 4, "no", "up")
+    assert (len(late.decisions), late.ending, late.outcome) == (6, Ending.TURN_LIMIT, 0.0)
+    assert play(game, chat, *["up"] * 4, "no", "answer").outcome == 0.5
+
+
+def test_a_masked_cut_plays_on_and_later_replies_are_not_trained_on(chat: Chat) -> None:
+    words = ("up", "no", "up", "answer")
+    episode, uncut = play(Truncated(Ladder(), Height(), cut="mask"), chat, *words), play(Ladder(), chat, *words)
+    assert [decision.trained for decision in episode.decisions] == [True, True, False, False]
+    assert (episode.outcome, episode.ending, episode.metrics["cut/turn"]) == (2.0, Ending.FINISHED, 2.0)
+    assert [one.context_ids for one in episode.decisions] == [one.context_ids for one in uncut.decisions]
+    assert [one.reward for one in episode.decisions] == [one.reward for one in uncut.decisions]
+
+
+def test_stalled_steps_can_be_left_out_of_the_loss(chat: Chat) -> None:
+    words = ("up", "no", "up", "no", "no", "answer")
+    trained = {
+        kept: [
+            one.trained for one in play(Truncated(Ladder(), Height(window=2), "mask", kept), chat, *words).decisions
+        ]
+        for kept in (True, False)
+    }
+    assert trained[True] == [True, True, True, True, True, False]
+    assert trained[False] == [True, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("cut", ["hard", "soft", "mask"])
+@pytest.mark.parametrize("words", [("no", "answer"), ("no", "?"), ("no",) * 6], ids=str)
+def test_nothing_is_cut_where_the_walk_is_over_anyway(cut: str, words: tuple[str, ...], chat: Chat) -> None:
+    window = len(words)  # the last step would be the one to cut
+    episode = play(Truncated(Ladder(), Height(window=window), cut=cut), chat, *words)
+    uncut = play(Ladder(), chat, *words)
+    assert (episode.ending, episode.outcome) == (uncut.ending, uncut.outcome)
+    assert episode.metrics["cut/ratio"] == 0
+    assert "cut/turn" not in episode.metrics
+
+
+# A value
+
+
+def test_a_replay_from_any_decision_is_cut_as_the_recorded_walk_was(chat: Chat) -> None:
+    for cut in ("hard", "soft", "mask"):
+        game = Truncated(Ladder(), Height(window=2), cut=cut)
+        words = ("up", "no", "no", "answer")[: 3 if cut == "hard" else 4]
+        whole = play(game, chat, *words)
+        for index in range(len(words)):
+            (again,) = Engine(game, chat, Says(chat, words[index:])).run([replay_from(game, chat, whole, index)])
+            assert [one.context_ids for one in again.decisions] == [one.context_ids for one in whole.decisions[index:]]
+            assert [one.trained for one in again.decisions] == [one.trained for one in whole.decisions[index:]]
+            assert (again.outcome, again.ending, again.metrics) == (whole.outcome, whole.ending, whole.metrics)
+
+
+def test_alternatives_share_what_came_before_and_a_new_seed_changes_random_cuts_ahead_alone(chat: Chat) -> None:
+    game = Truncated(Ladder(), make_rule("random", probability=0.5))
+    state = game.start({}, 3)
+    for _ in range(3):
+        state = game.advance(state, ["up"])
+    hash(state)
+    others = [game.reseed(state, seed) for seed in range(20)]
+    assert {(one.progress, one.cut, one.turns, one.inner.said) for one in others} == {
+        (state.progress, state.cut, 3, ("up",) * 3)
+    }
+    ahead = {game.advance(replace(one, cut=None), ["up"]).progress[-1] for one in others}
+    assert ahead == {0.0, 1.0}
+    assert game.reseed(state, 1) == game.reseed(state, 1)
+    assert game.reseed(state, 1).inner.luck == 1
+
+
+@pytest.mark.parametrize(("probability", "least", "most"), [(0.0, 0, 0), (1.0, 1, 1), (0.3, 0.2, 0.4)])
+def test_random_cuts_come_as_often_as_they_should(probability: float, least: float, most: float) -> None:
+    game = Truncated(Ladder(), make_rule("random", probability=probability))
+    cut = [game.advance(game.start({}, seed), ["up"]).cut is not None for seed in range(400)]
+    assert least <= sum(cut) / 400 <= most
+
+
+def test_a_metric_can_be_progress(chat: Chat) -> None:
+    rising = play(Truncated(Ladder(), make_rule("metric", metric="height")), chat, "up", "no", "up")
+    assert (rising.metrics["cut/turn"], rising.metrics["cut/metric"]) == (2.0, 1.0)
+    falling = play(Truncated(Ladder(), make_rule("metric", metric="height", falling=True)), chat, "up")
+    assert falling.metrics["cut/turn"] == 1.0
+    unknown = play(Truncated(Ladder(), make_rule("metric", metric="depth")), chat, *["no"] * 6)
+    assert unknown.ending == Ending.TURN_LIMIT
+
+
+# Everything else is the inner Interaction's
+
+
+def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec() -> None:
+    inner = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False, max_turns=5)
+    game = Truncated(inner, make_rule("metric", metric="completion"))
+    assert game.evaluated is inner
+    assert game.spec() == inner.spec()
+    assert game.facts() != inner.facts()
+    assert game.facts() != Truncated(inner, make_rule("metric", metric="completion"), "mask").facts()
+    assert (game.name, game.roles, game.max_replies, game.seeded) == ("sudoku", ("agent",), 5, True)
+    assert game.default_oracle() is not None
+    assert game.tasks("train", 2)[0] == inner.tasks("train", 2)[0]
+    state = game.start({"seed": 1}, 1)
+    assert game.action_of(state, "<action>fill 1 1 2</action>") == (state.inner.world, "fill 1 1 2")
+    with pytest.raises(ValueError, match="column"):
+        game.require_columns([])
+
+
+def test_scripted_play_is_cut_like_any_other(chat: Chat) -> None:
+    from hf_credit.policies.scripted import play as scripted
+
+    inner = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+    player = Truncated(inner, make_rule("random", probability=1.0)).scripted_player(1.0)
+    assert player is not None
+    game = Truncated(inner, make_rule("random", probability=1.0))
+    episode = scripted(game, chat, player, Start(task={"seed": 1}))
+    assert (len(episode.decisions), episode.ending) == (1, Ending.CUT)
+
+
+def test_what_cannot_be_cut_so_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="cut must be one of hard, soft, mask, got 'gentle'"):
+        Truncated(Ladder(), Height(), cut="gentle")
+    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'Speechless'"):
+        Truncated(Speechless(), Height(), cut="soft")
+    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
+        Truncated(EnvironmentInteraction(make("sudoku")), Height(), cut="soft")
+    with pytest.raises(ValueError, match=r"a rule must be a hf_credit.rollouts.Rule, got a str"):
+        Truncated(Ladder(), "shrink")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
+        make_rule("random", probability=1.5)
+    with pytest.raises(ValueError, match="takes the options"):
+        make_rule("random", beta=0.5)
+    with pytest.raises(ValueError, match="rule must be one of"):
+        make_rule("sideways")
+    with pytest.raises(ValueError, match="got a Ladder from"):
+        make_rule(f"{__name__}:Ladder")
+
+
+def test_a_rule_can_be_named_by_its_module(chat: Chat) -> None:
+    rule = make_rule(f"{__name__}:Height", window=2)
+    assert play(Truncated(Ladder(), rule), chat, "no", "no").metrics["cut/Height"] == 1.0
+
+
+def test_a_rule_that_raises_ends_its_episode_as_an_error(chat: Chat) -> None:
+    class Broken(Height):
+        def progress(self, step):
+            raise KeyError("no such belief")
+
+    assert play(Truncated(Ladder(), Broken()), chat, "up").ending == Ending.ERROR

@@ -1,0 +1,249 @@
+"""T3 from its settings to its gradient: what is cut in training and not in evaluation, and what a sequence weighs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM
+
+from hf_credit import CreditConfig, CreditTrainer, TruncatedPPOConfig, TruncatedPPOTrainer, make
+from hf_credit.collaborations.relay import relay
+from hf_credit.collectors import Collected
+from hf_credit.methods import Credit
+from hf_credit.rollouts import Ending, EnvironmentInteraction, Truncated, make_rule, sequence_mean
+from hf_credit.rollouts.rows import Row
+from hf_credit.tasks import TaskSpec
+from hf_credit.trainers.credit import CreditCallback
+
+BASE: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none"}
+
+
+class Uneven(EnvironmentInteraction):
+    """4x4 Sudoku, three turns, whose outcome depends on the digits filled in."""
+
+    def __init__(self, history: str = "append") -> None:
+        super().__init__(make("sudoku", size=4, blanks=4), history, instructions=False, max_turns=3)
+
+    def outcome(self, state: Any) -> float:
+        return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+
+class Keep(CreditCallback):
+    def __init__(self) -> None:
+        self.gradients: list[dict[str, torch.Tensor]] = []
+        self.played: list[tuple[Collected, Credit]] = []
+
+    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+        self.played.append((collected, credit))
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.gradients.append({name: one.grad.clone() for name, one in model.named_parameters()})
+
+
+@pytest.fixture
+def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Trains once; the trainer, with its gradients and what was played in `keep`."""
+
+    def train(interaction: Any = None, **changed: Any) -> Any:
+        values: dict[str, Any] = {
+            **BASE,
+            "output_dir": str(tmp_path),
+            "instances_per_update": 4,
+            "per_device_train_batch_size": 4,
+            "max_steps": 1,
+            "max_completion_length": 12,
+            "max_grad_norm": 1e9,
+            "beta": 0.0,
+            "top_p": 1.0,
+            "gradient_checkpointing": False,
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+            **changed,
+        }
+        keep = Keep()
+        rows = Dataset.from_list([{"seed": seed} for seed in range(8)])
+        trainer: Any = TruncatedPPOTrainer(
+            str(micro_policy_append), interaction or Uneven(), TruncatedPPOConfig(**values), rows, callbacks=[keep]
+        )
+        trainer.train()
+        trainer.keep = keep
+        return trainer
+
+    return train
+
+
+def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
+    trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False, max_turns=3)
+    cut = {"truncation": "random", "truncation_options": {"probability": 1.0}}
+    trainer = trained(game, **cut, algorithm="grpo", group_size=2)
+    ((collected, credit),) = trainer.keep.played
+    assert {len(one.decisions) for one in collected.episodes} == {1}
+    assert Ending.CUT in {one.ending for one in collected.episodes}
+    logged = trainer.state.log_history[0]
+    assert logged["cut/ratio"] == logged["cut/random"] == logged["endings/cut"] > 0
+    assert logged["cut/turn"] == 1
+    told = trainer.evaluate(Dataset.from_list([{"seed": 100 + seed} for seed in range(8)]))
+    assert told["eval_endings/cut"] == 0
+    assert told["eval_turns/mean"] > 1
+    assert "eval_cut/ratio" not in told
+    trainer.save_model(str(tmp_path))
+    spec = TaskSpec.load(tmp_path)
+    assert spec is not None
+    assert type(spec.build()) is EnvironmentInteraction
+    assert spec.method == {"name": "grpo", "options": {"group_size": 2, "eps": 1e-6}}
+    assert len(credit.decisions) == len(collected.episodes) == 8
+
+
+def by_hand(trainer: Any, model: Any) -> dict[str, torch.Tensor]:
+    """The gradient of minus the mean over episodes of the mean over tokens of A log pi (eq. 61, first update)."""
+    ((collected, credit),) = trainer.keep.played
+    loss, sequences = torch.zeros(()), 0
+    for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+        total, tokens = torch.zeros(()), 0
+        for decision, value in zip(episode.decisions, values, strict=True):
+            if value is None:
+                continue
+            logits = model(torch.tensor([decision.context_ids + decision.action_ids])).logits[0, :-1]
+            taken = logits.log_softmax(-1)[-len(decision.action_ids) :].gather(
+                1, torch.tensor(decision.action_ids)[:, None]
+            )
+            total = total + (torch.tensor(value).reshape(-1, 1) * taken).sum()
+            tokens += len(decision.action_ids)
+        if tokens:
+            loss, sequences = loss - total / tokens, sequences + 1
+    gradients = torch.autograd.grad(loss / sequences, list(model.parameters()))
+    return dict(zip(dict(model.named_parameters()), gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"truncation": "random", "truncation_options": {"probability": 0.5}, "cut": "mask"},
+        {"algorithm": "gspo", "group_size": 3},
+    ],
+    ids=str,
+)
+def test_the_gradient_is_the_mean_over_episodes_of_the_mean_over_their_trained_tokens(
+    trained: Callable[..., Any], micro_policy_append: Path, settings: dict[str, Any]
+) -> None:
+    trainer = trained(**settings, rows_per_forward=3)
+    if "cut" in settings:
+        decisions = [one for episode in trainer.keep.played[0][0].episodes for one in episode.decisions]
+        values = [one for own in trainer.keep.played[0][1].decisions for one in own]
+        assert {one.trained for one in decisions} == {True, False}
+        assert [value is None for value in values] == [not one.trained for one in decisions]
+    expected = by_hand(trainer, AutoModelForCausalLM.from_pretrained(micro_policy_append))
+    assert any(one.abs().max() > 1e-4 for one in expected.values())
+    for name, gradient in trainer.keep.gradients[0].items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-6, msg=name)
+
+
+def test_the_ratio_of_a_sequence_does_not_depend_on_the_layout(trained: Callable[..., Any]) -> None:
+    far = {"algorithm": "gspo", "group_size": 3, "num_iterations": 2, "max_steps": 2, "learning_rate": 1e-2,
+           "epsilon": 0.2, "epsilon_high": 0.2}  # fmt: skip
+    whole = trained(**far, rows_per_forward=100, share_prompts=False)
+    parts = trained(**far, rows_per_forward=1, pad_to_multiple_of=16)
+    for update in (0, 1):
+        expected = whole.keep.gradients[update]
+        scale = max(float(one.abs().max()) for one in expected.values())
+        for name, gradient in expected.items():
+            torch.testing.assert_close(
+                parts.keep.gradients[update][name], gradient, rtol=1e-3, atol=1e-5 * scale, msg=name
+            )
+    first, second = whole.keep.gradients
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_how_rows_are_cut_does_not_change_what_an_episode_weighs() -> None:
+    def row(mask: Sequence[int], value: float) -> Row:
+        return Row(
+            prompt_ids=(1,),
+            completion_ids=(2,) * len(mask),
+            loss_mask=tuple(mask),
+            advantages=tuple(value * one for one in mask),
+            logprobs=None,
+        )
+
+    for rows in ([row((1, 0, 1, 1, 1), 0.5)], [row((1, 0, 1), 0.5), row((1, 1), 0.5)]):
+        scaled = sequence_mean(rows, tokens=10, sequences=2)
+        # 1/10 of the sum over all tokens is half the mean over the four of this episode
+        assert sum(sum(one.advantages) for one in scaled) / 10 == pytest.approx(0.5 / 2)
+    assert sequence_mean([], tokens=10, sequences=2) == []
+
+
+def config(tmp_path: Path, **changed: Any) -> TruncatedPPOConfig:
+    return TruncatedPPOConfig(**{**BASE, "output_dir": str(tmp_path), **changed})
+
+
+def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
+    found = {name: config(tmp_path, algorithm=name) for name in ("ppo", "grpo", "gspo")}
+    told = {
+        name: (one.beta, one.epsilon, one.epsilon_high, one.group_size, one.importance_sampling_level)
+        for name, one in found.items()
+    }
+    assert told == {
+        "ppo": (0.001, 0.2, 0.2, 1, "token"),
+        "grpo": (0.001, 0.2, 0.2, 5, "token"),
+        "gspo": (0.0, 0.0003, 0.0004, 5, "sequence"),
+    }
+    ppo = found["ppo"]
+    assert (ppo.gamma, ppo.lam, ppo.learning_rate, ppo.max_steps, ppo.top_p) == (1, 1, 1e-6, 200, 0.95)
+    assert (ppo.aggregation, ppo.critic_learning_rate, ppo.max_completion_length) == ("sequence", 1e-5, 512)
+    assert config(tmp_path, beta=0.5, epsilon=0.1).beta == 0.5
+    assert ppo.method().name == "ppo"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"algorithm": "reinforce"}, "algorithm must be one of ppo, grpo, gspo, got 'reinforce'"),
+        ({"algorithm": "grpo", "group_size": 1}, "at least 2 episodes, got 1"),
+        ({"algorithm": "gspo", "group_size": 1}, "at least 2 episodes, got 1"),
+        ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
+        ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "asks a critic, got algorithm"),
+        ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),
+        ({"truncation": "random", "window": 0}, "window of a rule must be at least 1 step, got 0"),
+        ({"truncation": "random", "min_progress": math.nan}, "min_progress must be a number, got NaN"),
+        ({"truncation": "random", "truncation_options": '{"probability": 2}'}, r"must be in \[0, 1\], got 2"),
+        ({"truncation": "random", "truncation_options": "often"}, "must be a mapping, got 'often'"),
+        ({"truncation": "sideways"}, "rule must be one of"),
+        ({"window": 3}, "window is of a rule that cuts, got 3 without truncation"),
+        ({"cut_value": "bootstrap"}, "cut_value is of a rule that cuts"),
+        ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
+        ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        config(tmp_path, **changed)
+    assert "\n" not in str(refusal.value)
+
+
+def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_anything_is_loaded(
+    tmp_path: Path,
+) -> None:
+    rows = Dataset.from_list([{"seed": seed} for seed in range(8)])
+    gspo = config(tmp_path, algorithm="gspo", instances_per_update=2, per_device_train_batch_size=2)
+    with pytest.raises(ValueError, match="got the roles reasoner, actor; take 'token'"):
+        TruncatedPPOTrainer("nowhere", relay(size=4), gspo, rows)
+    with pytest.raises(ValueError, match="got history='current'"):
+        TruncatedPPOTrainer("nowhere", Truncated(Uneven("current"), make_rule("random")), gspo, rows)
+    shrink = config(tmp_path, truncation="shrink")
+    with pytest.raises(ValueError, match="the rule 'shrink' is for CircuitDecoding, GuessNumbers, got 'sudoku'"):
+        TruncatedPPOTrainer("nowhere", Uneven(), shrink, rows)
+    soft = config(tmp_path, truncation="random", cut="soft")
+    with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
+        TruncatedPPOTrainer("nowhere", Uneven(), soft, rows)
+    plain = CreditConfig(**BASE, output_dir=str(tmp_path))
+    with pytest.raises(ValueError, match="the method 'gspo' compares policies by whole episodes"):
+        CreditTrainer("nowhere", Uneven(), plain, rows, method="gspo")
