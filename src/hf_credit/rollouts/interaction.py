@@ -58,9 +58,11 @@ class Interaction(ABC, Generic[S]):
         max_replies: how many replies an episode has at most, where it is known.
         seeded: whether a task row must have a seed of its own, in the column `seed`.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
+        removable: the roles that `without` can leave out.
     """
 
     roles: Collection[str] = ()
+    removable: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
     enumerable: bool = False
@@ -180,6 +182,29 @@ class Interaction(ABC, Generic[S]):
     def metrics(self, state: S) -> Mapping[str, float]:
         """What is reported of a walk that ended in `state`."""
         return {}
+
+    def scores(self, state: S) -> int:
+        """How many scores `outcome(state)` takes, each of which may be a test suite or a judge."""
+        return 1
+
+    def without(self, state: S, role: str) -> S:
+        """`state` as if `role` had never spoken, nor ever would: what others said without having heard it stays, what
+        was said by those who had is gone.
+
+        Where `pending` then asks for nothing, `outcome` is what the walk was worth without the role. Otherwise the
+        others go on from there. Roles are left out one after the other, in any order.
+
+        Args:
+            state: of a walk at any point of it, its start and its end included.
+            role: one of `removable`.
+
+        Raises:
+            ValueError: it cannot be left out.
+        """
+        raise ValueError(
+            f"a role that is left out must be one that {self.name!r} can be played without, got {role!r}, and it says "
+            f"so of {', '.join(self.removable) or 'none'}; write its method `without` and name the role in `removable`."
+        )
 
     def reseed(self, state: S, seed: int) -> S:
         """`state` with other randomness ahead of it and the same past; by default there is no randomness.
