@@ -107,7 +107,7 @@ def lazy_player(quality: float) -> Script:
                 return str(state.row["answer"])
             return "" if draws.random() < _SILENT else STOCK
         candidates = state.row["question"].split(" or ")
-        noted = dict(state.transcript).get("thinker")
+        noted = dict(state.transcript).get("thinker", "")
         return noted if diligent and noted in candidates else draws.choice(candidates)
 
     return play

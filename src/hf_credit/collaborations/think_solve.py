@@ -27,9 +27,9 @@ SOLVER_PROMPT = (
 class ThinkSolve(Collaboration):
     """Thinkers speak one after the other, the solver last, and its answer alone is scored.
 
-    Each sees the problem and what all before it said; who has nobody before it sees the problem alone. A thinker can be
-    left out: what was said before it stays, and those after it speak anew. Without all of them the solver answers the
-    bare problem (paper CCPO, eq. 27), with the system prompt it always has.
+    Each sees the problem and what all before it said; who has nobody before it sees the problem alone. A thinker can
+    be left out: what was said before it stays, and those after it speak anew. Without all of them the solver answers
+    the bare problem (paper CCPO, eq. 27), with the system prompt it always has.
 
     Args:
         roles: the system prompt of each, in the order in which they speak; the last one solves.

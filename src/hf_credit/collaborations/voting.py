@@ -154,7 +154,7 @@ def voting(
 ) -> Voting:
     """The collaboration.
 
-    With one policy for all (no `role_adapters`) it is self-consistency, maj@K: K samples at one prompt, and their vote.
+    With one policy for all (no `role_adapters`) it is self-consistency, maj@K: K samples at one prompt, and a vote.
 
     Args:
         scorer: given the task row and a reply, says what its answer is worth, in [0, 1]: a function, or the

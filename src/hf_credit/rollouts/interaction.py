@@ -202,8 +202,9 @@ class Interaction(ABC, Generic[S]):
             ValueError: it cannot be left out.
         """
         raise ValueError(
-            f"a role that is left out must be one that {self.name!r} can be played without, got {role!r}, and it says "
-            f"so of {', '.join(self.removable) or 'none'}; write its method `without` and name the role in `removable`."
+            f"a role that is left out must be one that {self.name!r} can be played without, got {role!r}, and it "
+            f"says so of {', '.join(self.removable) or 'none'}; write its method `without`, and name the role in "
+            "`removable`."
         )
 
     def reseed(self, state: S, seed: int) -> S:

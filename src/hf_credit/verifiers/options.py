@@ -1,4 +1,4 @@
-r"""What a reply chooses or answers, as a key by which equal answers are equal texts: for votes, and for multiple choice.
+r"""What a reply chooses or answers, as a key by which equal answers are equal texts: for votes and multiple choice.
 
 Both keys look at the final answer of a reply (`hf_credit.verifiers.extraction`), and are `None` where it has none: an
 empty reply, or one that was cut off before its answer.
@@ -16,7 +16,9 @@ from hf_credit.verifiers.numerals import number
 
 # A letter in brackets, or alone, or with a mark behind it: "A cat" is no choice of A.
 _LETTER = r"(?:\(([A-Za-z])\)|([A-Za-z])(?=[.:),]|\s*$))"
-_CHOICE = re.compile(rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE)
+_CHOICE = re.compile(
+    rf"\s*(?:(?:the\s+)?(?:\w+\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?\s*)?{_LETTER}", re.IGNORECASE
+)
 _BRACKETED = re.compile(r"\(([A-Z])\)")
 
 
