@@ -52,7 +52,14 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_there_are_metrics() -> None:
-    assert NAMES == ["context_variance", "credit_fidelity", "influence", "pass_at_k"]
+    assert NAMES == [
+        "context_variance",
+        "credit_fidelity",
+        "free_rider_index",
+        "influence",
+        "pass_at_k",
+        "vote_contribution",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,6 +104,8 @@ def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) 
         ("credit_fidelity", {"predictions": [[1, 2, 3]], "references": [[1, 2]]}, "must have a credit and a target"),
         ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite, got nan"),
         ("context_variance", {"predictions": [[1, math.inf]]}, "finite, got inf"),
+        ("free_rider_index", {"predictions": [1.0], "references": [math.nan]}, "finite, got nan"),
+        ("vote_contribution", {"predictions": [["a"], ["a", "b"]], "references": ["a", "a"]}, "with 1, 2 voters"),
         ("influence", {"predictions": [[["a"], ["b"]]], "alpha": 0}, "alpha > 0"),
         ("pass_at_k", {"predictions": [[1.0]], "k": [2]}, "got k = 2, 1 samples"),
     ],

@@ -3,6 +3,7 @@
 They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
 """
 
+from hf_credit.diagnostics.contribution import VoteContribution, free_rider_index, vote_contribution
 from hf_credit.diagnostics.fidelity import (
     Fidelity,
     FidelityStatus,
@@ -27,10 +28,12 @@ __all__ = [
     "Fidelity",
     "FidelityStatus",
     "Influence",
+    "VoteContribution",
     "context_variance",
     "credit_fidelity",
     "failure_category",
     "fidelity_interval",
+    "free_rider_index",
     "influence",
     "influence_by_chance",
     "mean_pass_at_k",
@@ -40,4 +43,5 @@ __all__ = [
     "response_symbol",
     "seed_averaged_difference",
     "target_advantages",
+    "vote_contribution",
 ]
