@@ -13,6 +13,8 @@ def test_every_name_makes_a_collaboration():
     options = {
         "graph": {**alone, "scorer": relay_score},
         "reasoner_actor": {"domain": "math", "scorer": relay_score},
+        "think_solve": {"scorer": relay_score},
+        "voting": {"scorer": relay_score, "extract": str.strip},
     }
     for name in COLLABORATIONS:
         assert isinstance(make(name, **options.get(name, {})), Collaboration)
@@ -29,7 +31,8 @@ def test_a_scorer_is_given_by_name():
 
 def test_an_unknown_name_or_option_is_refused():
     with pytest.raises(
-        ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "
+        ValueError,
+        match=r"collaboration must be one of graph, hinted_relay, .*, voting, or 'module:object', got 'vote'; ",
     ):
         make("vote")
     with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):

@@ -3,7 +3,6 @@
 test_cases = [
     {
         # Without one of the two who are right the vote is tied, worth 1/2; without the third nothing changes.
-        # Shapley of the third: it never helps, and costs 1/2 where it meets one of them: (1/6 + 1/6) (-1/2).
         "predictions": [["4", "4", "5"]],
         "references": ["4"],
         "result": {
