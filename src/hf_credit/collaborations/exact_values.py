@@ -159,7 +159,7 @@ def reply_probabilities(
     shared = isinstance(model, torch.nn.Module)
     for role in dict.fromkeys("" if shared else role for role, _ in asked):
         contexts = list(dict.fromkeys(context for other, context in asked if shared or other == role))
-        opened = nullcontext(model) if shared else cast(Any, model)(role)
+        opened: AbstractContextManager[Any] = nullcontext(model) if shared else cast(Any, model)(role)
         with opened as policy:
             policy.eval()
             ends = _ends(policy, chat)

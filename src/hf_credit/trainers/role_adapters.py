@@ -182,7 +182,7 @@ class RoleAdapterTrainer(EpisodeTrainer):
         if not self.roles or self.args.role_schedule == "synchronous":
             return credit
         learning = self.learning_roles()
-        self.log_metric("role/learning", float(self.roles.index(*learning)))
+        self.log_metric("role/learning", float(self.roles.index(learning[0])))
         return [
             [value if one.role in learning else None for one, value in zip(episode.decisions, own, strict=True)]
             for episode, own in zip(episodes, credit, strict=True)
