@@ -117,7 +117,7 @@ def test_one_role_learns_at_a_time_and_the_others_stay_as_they_are_to_the_bit(
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert to_plain(resumed.memory) == to_plain(trainer.memory)
     assert all(same(resumed.keep.kept[-1][role], weights[-1][role]) for role in ROLES)
-    with pytest.raises(ValueError, match="settings of its checkpoint, got alpha 2.0 in place of 1.0"):
+    with pytest.raises(ValueError, match=r"settings of its checkpoint, got alpha 2\.0 in place of 1\.0"):
         build(alpha=2.0).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
