@@ -46,6 +46,50 @@ _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
 MUTANTS = [
     Mutant(
+        "roles that wait for their turn are moved by the optimizer's moments",
+        "src/hf_credit/trainers/role_adapters.py",
+        "parameter.grad = None",
+        "pass",
+        [
+            "tests/trainers/test_counterfactual_grpo.py::"
+            "test_one_role_learns_at_a_time_and_the_others_stay_as_they_are_to_the_bit"
+        ],
+    ),
+    Mutant(
+        "solos are counted as episodes",
+        "src/hf_credit/collectors/removals.py",
+        "counted=False",
+        "counted=True",
+        [
+            "tests/methods/test_counterfactual_grpo.py::"
+            "test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted"
+        ],
+    ),
+    Mutant(
+        "who was left out before speaks again",
+        "src/hf_credit/collaborations/base.py",
+        " - gone - silent",
+        " - gone",
+        [
+            "tests/collaborations/test_think_solve.py::"
+            "test_of_several_thinkers_what_was_said_before_stays_and_what_was_said_after_is_said_anew"
+        ],
+    ),
+    Mutant(
+        "each vote is scored",
+        "src/hf_credit/collaborations/voting.py",
+        "answer is not None and answer not in grades",
+        "answer is not None",
+        ["tests/collaborations/test_voting.py::test_each_distinct_answer_is_scored_once_whoever_is_left_out"],
+    ),
+    Mutant(
+        "the variance of all that was ever seen",
+        "src/hf_credit/credit/moments.py",
+        "(value - mean) ** 2",
+        "(value - old.mean) ** 2",
+        ["tests/credit/test_moments.py::test_the_first_batch_is_taken_as_it_is_and_the_next_is_averaged_in"],
+    ),
+    Mutant(
         "old log-probabilities left out off-policy",
         _BASE,
         "if correct or self.args.gradient_accumulation_steps % generate_every != 0:",
@@ -132,8 +176,8 @@ MUTANTS = [
     Mutant(
         "simultaneous roles share random numbers",
         "src/hf_credit/rollouts/engine.py",
-        "self.steps, event, ",
-        "self.steps, ",
+        "spoken, event, ",
+        "spoken, ",
         ["tests/rollouts/test_engine.py::test_those_who_speak_at_the_same_time_draw_numbers_of_their_own"],
     ),
     Mutant(

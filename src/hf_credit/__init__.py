@@ -13,12 +13,15 @@ from hf_credit._version import __version__
 if TYPE_CHECKING:
     from hf_credit.environments import make
     from hf_credit.trainers.config import CreditConfig
+    from hf_credit.trainers.counterfactual_grpo import CounterfactualGRPOConfig, CounterfactualGRPOTrainer
     from hf_credit.trainers.credit import CreditTrainer
     from hf_credit.trainers.replay_loo import ReplayLOOConfig, ReplayLOOTrainer
     from hf_credit.trainers.truncated_ppo import TruncatedPPOConfig, TruncatedPPOTrainer
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
+    "CounterfactualGRPOConfig": "hf_credit.trainers.counterfactual_grpo",
+    "CounterfactualGRPOTrainer": "hf_credit.trainers.counterfactual_grpo",
     "CreditConfig": "hf_credit.trainers.config",
     "CreditTrainer": "hf_credit.trainers.credit",
     "make": "hf_credit.environments",
@@ -31,6 +34,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "CounterfactualGRPOConfig",
+    "CounterfactualGRPOTrainer",
     "CreditConfig",
     "CreditTrainer",
     "ReplayLOOConfig",

@@ -14,6 +14,8 @@ def test_every_name_makes_a_collaboration():
     options = {
         "graph": {**alone, "scorer": relay_score},
         "reasoner_actor": {"domain": "math", "scorer": relay_score},
+        "think_solve": {"scorer": relay_score},
+        "voting": {"scorer": relay_score, "extract": str.strip},
     }
     for name in COLLABORATIONS:
         assert isinstance(make(name, **options.get(name, {})), Interaction)

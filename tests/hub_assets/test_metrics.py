@@ -58,8 +58,10 @@ def test_there_are_metrics() -> None:
         "context_variance",
         "credit_fidelity",
         "cut_quality",
+        "free_rider_index",
         "influence",
         "pass_at_k",
+        "vote_contribution",
     ]
 
 
@@ -105,6 +107,8 @@ def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) 
         ("credit_fidelity", {"predictions": [[1, 2, 3]], "references": [[1, 2]]}, "must have a credit and a target"),
         ("credit_fidelity", {"predictions": [[1, math.nan]], "references": [[1, 2]]}, "finite, got nan"),
         ("context_variance", {"predictions": [[1, math.inf]]}, "finite, got inf"),
+        ("free_rider_index", {"predictions": [1.0], "references": [math.nan]}, "finite, got nan"),
+        ("vote_contribution", {"predictions": [["a"], ["a", "b"]], "references": ["a", "a"]}, "with 1, 2 voters"),
         ("influence", {"predictions": [[["a"], ["b"]]], "alpha": 0}, "alpha > 0"),
         (
             "belief_potential",

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,10 @@ from hf_credit.rollouts import (
     Engine,
     EnvironmentInteraction,
     Generation,
+    Interaction,
     Ledger,
     LocalRunner,
+    Request,
 )
 from hf_credit.trainers.credit import from_plain, to_plain
 
@@ -38,6 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "alive_baseline": {"group_size": 3},
     "all_turns_baseline": {"group_size": 3},
     "carl": {"initial": 2, "forks": 3},
+    "counterfactual_grpo": {"group_size": 3, "min_samples": 1},
     "gigpo": {"group_size": 3},
     "grpo": {"group_size": 3, "scale": "batch"},
     "gspo": {"group_size": 3, "scale": "batch"},
@@ -57,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 CREDITS_BEFORE_AN_ERROR = {"verifiable_process"}
 # Settings of the trainer that a method is nothing without.
 SETTINGS: dict[str, dict[str, Any]] = {"gspo": {"importance_sampling_level": "sequence", "aggregation": "sequence"}}
+NEED_A_TEAM = {"counterfactual_grpo"}
 
 EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
 
@@ -77,6 +81,53 @@ class Uneven(EnvironmentInteraction):
 
     def outcome(self, state: Any) -> float:
         return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Where the team stands.
+
+    Attributes:
+        origin, now: states of the game.
+        left: the roles that have not spoken.
+    """
+
+    origin: Any
+    now: Any
+    left: tuple[str, ...]
+
+
+class Team(Interaction[Turns]):
+    """4x4 Sudoku that two agents play, one action each; the first can be left out. Any two grids differ in worth.
+
+    The reply `boom` breaks it.
+    """
+
+    roles = ("thinker", "agent")
+    removable = ("thinker",)
+
+    def __init__(self) -> None:
+        self.game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), "current", instructions=False)
+
+    def start(self, task: Any, seed: int) -> Turns:
+        first = self.game.start(task, seed)
+        return Turns(first, first, self.roles)
+
+    def pending(self, state: Turns) -> tuple[Request, ...]:
+        if not state.left or not self.game.pending(state.now):
+            return ()
+        return (replace(self.game.pending(state.now)[0], role=state.left[0], event=state.left[0]),)
+
+    def advance(self, state: Turns, replies: Sequence[str]) -> Turns:
+        if replies[0] == "boom":
+            raise RuntimeError("the world broke")
+        return replace(state, now=self.game.advance(state.now, replies), left=state.left[1:])
+
+    def outcome(self, state: Turns) -> float:
+        return sum(place * ord(cell) for place, cell in enumerate(state.now.world.cells, 1)) % 5 / 4
+
+    def without(self, state: Turns, role: str) -> Turns:
+        return replace(state, now=state.origin, left=("agent",))
 
 
 class Player:
@@ -119,14 +170,19 @@ def guesses(readings: Sequence[Any]) -> list[tuple[float, ...]]:
     return [tuple(math.sin(sum(one.ids) + at) for at in one.at) for one in readings]
 
 
-def local(chat: Chat, **player: Any) -> LocalRunner:
-    runner = LocalRunner(Engine(Uneven(), chat, Player(chat, **player)))
+def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interaction[Any]:
+    """What a method is tried on."""
+    return Team() if name in NEED_A_TEAM else Uneven(max_turns, history)
+
+
+def local(name: str, chat: Chat, **player: Any) -> LocalRunner:
+    runner = LocalRunner(Engine(task_of(name), chat, Player(chat, **player)))
     runner.critics = dict.fromkeys(("critic",), guesses)
     return runner
 
 
 def method_of(name: str) -> Method:
-    return methods.make(name, **OPTIONS.get(name, {})).bound_to(Uneven())
+    return methods.make(name, **OPTIONS.get(name, {})).bound_to(task_of(name))
 
 
 def play(name: str, runner: LocalRunner, tasks: int = 4) -> tuple[Method, Collected]:
@@ -160,7 +216,7 @@ def approx(credits: Mapping[str, Any]) -> dict[str, Any]:
 
 @EVERY_METHOD
 def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     method, collected = play(name, runner)
     credits = by_decision(collected, method.estimator(collected, runner, method.memory))
     assert any(value != 0 for value in credits.values())
@@ -168,7 +224,7 @@ def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat)
 
 @EVERY_METHOD
 def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     method, collected = play(name, runner)
     before = to_plain(method.memory)
     first, second = (method.estimator(collected, runner, method.memory) for _ in range(2))
@@ -178,7 +234,7 @@ def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
 
 @EVERY_METHOD
 def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     method, collected = play(name, runner)
     memory = method.estimator(collected, runner, method.memory).memory
     hash(memory)  # frozen, all the way down
@@ -188,16 +244,16 @@ def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat
 
 @EVERY_METHOD
 def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     _, collected = play(name, runner)
     episodes = [sample.episode for sample in collected.samples]
     assert runner.ledger == Ledger.of(episodes)
-    assert runner.ledger.decisions == {"agent": len({one.id for episode in episodes for one in episode.decisions})}
+    assert sum(runner.ledger.decisions.values()) == len({one.id for episode in episodes for one in episode.decisions})
 
 
 @EVERY_METHOD
 def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     method, collected = play(name, runner)
     credits = by_decision(collected, method.estimator(collected, runner, method.memory))
     assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
@@ -205,7 +261,7 @@ def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat)
 
 @EVERY_METHOD
 def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, chat: Chat) -> None:
-    runner = local(chat, boom=0.2)
+    runner = local(name, chat, boom=0.2)
     method, collected = play(name, runner, tasks=8)
     credits = by_decision(collected, method.estimator(collected, runner, method.memory))
     sound = [sample for sample in collected.trained if sample.episode.ending != Ending.ERROR]
@@ -219,7 +275,7 @@ def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, c
 
 @EVERY_METHOD
 def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Chat) -> None:
-    runner = local(chat)
+    runner = local(name, chat)
     for tasks in 0, 3:
         method, collected = play(name, runner, tasks)
         failed = (replace(one, episode=replace(one.episode, ending=Ending.ERROR)) for one in collected.samples)
@@ -230,7 +286,7 @@ def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Cha
 
 @EVERY_METHOD
 def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> None:
-    runner = local(chat, right=1.0)
+    runner = local(name, chat, right=1.0)
     method, collected = play(name, runner, tasks=1)
     outcome = collected.episodes[0].outcome
     runner.critics = {"critic": lambda readings: [tuple(outcome for _ in one.at) for one in readings]}
@@ -282,7 +338,7 @@ def part(collected: Collected, first: int, rows: int) -> Collected:
 @EVERY_METHOD
 @pytest.mark.parametrize("rows", [2, 4, 0])
 def test_two_processes_credit_as_one_with_all_rows(name: str, rows: int, chat: Chat) -> None:
-    runner = local(chat, boom=0.1)
+    runner = local(name, chat, boom=0.1)
     method, collected = play(name, runner)
     whole = by_decision(collected, method.estimator(collected, runner, method.memory))
     halves = [part(collected, 0, rows), part(collected, rows, 4 - rows)]
@@ -331,7 +387,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
         keep = KeepGradients()
         trainer: Any = CreditTrainer(
             str(policy),
-            Uneven(max_turns=2, history="append" if grows else "current"),
+            task_of(name, max_turns=2, history="append" if grows else "current"),
             CreditConfig(**{**values, **changed}),
             Dataset.from_list([{"seed": seed} for seed in range(8)]),
             method=methods.make(name, **OPTIONS.get(name, {})),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from hf_credit.collaborations.graph import Event, Graph, Loop
@@ -71,13 +71,16 @@ class Collaboration(Interaction[CollaborationState]):
     Args:
         roles: the system prompt of each role.
         events: who speaks when, in the canonical order of events that are due at the same time.
-        final: the event whose completion ends the episode.
+        final: the event whose completion ends the episode, or several, all of which must be complete.
         scorer: given the task row and the scored text, says what it is worth, in [0, 1]: a function, or the
             `"package.module:function"` of one (see `resolve_scorer`). The task row may hold what the scorer needs,
             such as the gold answer; roles are shown the columns that events name and nothing else.
         loops: ways back.
         sanitise: changes each output before anybody sees it, the scorer included; `None` changes nothing.
-        scored: the event whose last output is scored; the final one if `None`.
+        scored: the event whose last output is scored; the final one if `None`, the last of several.
+
+    A role can be left out (`without`) if it is not the one whose output is scored and there are no loops: what it said
+    is gone, and those who heard it, directly or from others, speak anew.
 
     Raises:
         ValueError: there is no end, somebody cannot be heard, or something named is not there, in one sentence that
@@ -90,7 +93,7 @@ class Collaboration(Interaction[CollaborationState]):
         self,
         roles: Mapping[str, str],
         events: Sequence[Event],
-        final: str,
+        final: str | Sequence[str],
         scorer: Scorer | str,
         loops: Sequence[Loop] = (),
         sanitise: Callable[[str], str] | None = None,
@@ -100,13 +103,20 @@ class Collaboration(Interaction[CollaborationState]):
         self.roles: Mapping[str, str] = {role: normalise(prompt) for role, prompt in roles.items()}
         self.scorer = resolve_scorer(scorer)
         self.sanitise = sanitise
-        self.scored = final if scored is None else scored
+        self.scored = self.graph.finals[-1] if scored is None else scored
         self._refuse_roles()
         if self.scored not in {event.name for event in events}:
             raise ValueError(
                 f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored!r}; "
                 "correct the name."
             )
+
+    @property
+    def removable(self) -> tuple[str, ...]:  # type: ignore[override]
+        if self.graph.loops:
+            return ()
+        kept = {event.role for event in self.graph.events if event.name == self.scored}
+        return tuple(role for role in self.roles if role not in kept)
 
     @property
     def max_replies(self) -> int:  # type: ignore[override]
@@ -183,7 +193,7 @@ class Collaboration(Interaction[CollaborationState]):
 
     def advance(self, state: CollaborationState, replies: Sequence[str]) -> CollaborationState:
         due = self.graph.due({*state.done})
-        outputs = [(event.name, self._output(reply)) for event, reply in zip(due, replies, strict=True)]
+        outputs = [(event.name, self._output(event, reply)) for event, reply in zip(due, replies, strict=True)]
         done = {*state.done, *(name for name, _ in outputs)}
         taken = dict(zip(self.graph.loops, state.loops, strict=True))
         # Of two loops at the same time, the first may leave the second's source undone; then the second waits.
@@ -194,8 +204,8 @@ class Collaboration(Interaction[CollaborationState]):
             if loop.until is None or not loop.until(output):
                 taken[name] += 1
                 done -= self.graph.redone(name)
-        return CollaborationState(
-            task=state.task,
+        return replace(
+            state,
             transcript=(*state.transcript, *outputs),
             done=tuple(event.name for event in self.graph.events if event.name in done),
             loops=tuple(taken.values()),
@@ -209,28 +219,56 @@ class Collaboration(Interaction[CollaborationState]):
         Raises:
             ValueError: the score is no number in [0, 1].
         """
-        if self.graph.final not in state.done:
+        if not {*self.graph.finals} <= {*state.done}:
             return 0.0
         text = next(output for name, output in reversed(state.transcript) if name == self.scored)
         return check_score(self.scorer(state.row, text), self.scorer)
 
+    def without(self, state: CollaborationState, role: str) -> CollaborationState:
+        if role not in self.removable:
+            return super().without(state, role)
+        gone = {event.name for event in self.graph.events if event.role == role}
+        silent = {*state.done} - {name for name, _ in state.transcript}  # of roles that were left out before
+        anew = self.graph.hearers(gone) - gone - silent
+        return replace(
+            state,
+            transcript=tuple((name, output) for name, output in state.transcript if name not in gone | anew),
+            done=tuple(
+                event.name
+                for event in self.graph.events
+                if event.name in gone or (event.name in state.done and event.name not in anew)
+            ),
+        )
+
+    def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
+        """The user message.
+
+        Args:
+            problem: what the event's column of the task row holds.
+            heard: the role and the output of each event that is seen, in the order in which they were made; none is
+                empty.
+        """
+        context = "\n\n".join(output for _, output in heard)
+        return f"Problem: {problem}\n\nContext: {context}"
+
     def _messages(self, event: Event, row: Mapping[str, Any], state: CollaborationState) -> list[dict[str, str]]:
-        context = "\n\n".join(output for output in self._seen(event, state.transcript) if output)
+        shown = self.show(normalise(row[event.column]), self._heard(event, state.transcript))
         return [
             {"role": "system", "content": self.roles[event.role]},
-            {"role": "user", "content": normalise(f"Problem: {normalise(row[event.column])}\n\nContext: {context}")},
+            {"role": "user", "content": normalise(shown)},
         ]
 
-    def _seen(self, event: Event, transcript: Sequence[tuple[str, str]]) -> list[str]:
-        """The outputs that an event sees, in the order in which they were made."""
+    def _heard(self, event: Event, transcript: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The role and the output of all that an event sees, in the order in which they were made."""
         last = {name: index for index, (name, _) in enumerate(transcript)}
+        role_of = {one.name: one.role for one in self.graph.events}
         return [
-            output
+            (role_of[name], output)
             for index, (name, output) in enumerate(transcript)
-            if name in self.graph.sees[event.name] and (event.history or index == last[name])
+            if output and name in self.graph.sees[event.name] and (event.history or index == last[name])
         ]
 
-    def _output(self, reply: str) -> str:
+    def _output(self, event: Event, reply: str) -> str:
         output = normalise(reply)
         return output if self.sanitise is None else normalise(self.sanitise(output))
 

@@ -5,7 +5,8 @@ It is for policies and replies so small that every reply can be looked at: a mic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_credit.rollouts import Chat, Interaction
+from hf_credit.rollouts import Chat, Interaction, Request
 
 S = TypeVar("S")
+Policies = PreTrainedModel | Callable[[str], AbstractContextManager[PreTrainedModel]]
+"""The policy of all roles; or what opens that of a role, such as
+`lambda role: hf_credit.policies.role_policies.using(model, role)` where roles have adapters."""
 _BATCH_TOKENS = 2**16
 # The place of a context, the tokens of a reply so far, and their probability.
 _Open = tuple[int, tuple[int, ...], float]
@@ -75,7 +79,7 @@ class ExactValues:
 def exact_values(
     interaction: Interaction[S],
     chat: Chat,
-    model: PreTrainedModel,
+    model: Policies,
     states: Sequence[S],
     *,
     max_new_tokens: int = 2,
@@ -93,7 +97,7 @@ def exact_values(
         interaction: what is played, by one speaker at a time.
         chat: renders the contexts. They are rendered anew in every state, so this is right where no conversation
             continues an earlier one, as in a `Collaboration`.
-        model: the policy of all roles, used in evaluation mode.
+        model: the policy of all roles, or what opens that of a role; used in evaluation mode.
         states: with somebody to reply.
         max_new_tokens: the longest reply in tokens, its end included; the policy's sampler must have the same limit.
         temperature: of the sampling, above 0.
@@ -105,49 +109,75 @@ def exact_values(
     Raises:
         ValueError: nobody or more than one is to reply in a state, or a number is out of range.
     """
+    requests = [_only_request(interaction, state) for state in states]
+    limits: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "floor": floor}
+    replies = reply_probabilities(chat, model, requests, **limits)
+    after = [
+        {text: interaction.advance(state, [text]) for text in by_text}
+        for state, by_text in zip(states, replies, strict=True)
+    ]
+    reached = dict.fromkeys(state for by_text in after for state in by_text.values())
+    going = [state for state in reached if interaction.pending(state)]
+    later = exact_values(interaction, chat, model, going, **limits) if going else []
+    worth = {state: (values.value, values.error) for state, values in zip(going, later, strict=True)}
+    worth |= {state: (float(interaction.outcome(state)), 0.0) for state in reached if state not in worth}
+    return [
+        ExactValues(
+            probabilities=by_reply,
+            values={text: worth[state][0] for text, state in by_text.items()},
+            errors={text: worth[state][1] for text, state in by_text.items()},
+        )
+        for by_reply, by_text in zip(replies, after, strict=True)
+    ]
+
+
+def reply_probabilities(
+    chat: Chat,
+    model: Policies,
+    requests: Sequence[Request],
+    *,
+    max_new_tokens: int = 2,
+    temperature: float = 1.0,
+    floor: float = 0.0,
+) -> list[dict[str, float]]:
+    """The probability of every reply to each request, by its text.
+
+    Args:
+        requests: of any roles; each is rendered as the first of its conversation.
+        chat, model, max_new_tokens, temperature, floor: as in `exact_values`.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
     if max_new_tokens < 1 or temperature <= 0 or not 0 <= floor < 1:
         raise ValueError(
             "exact values need max_new_tokens >= 1, temperature > 0 and 0 <= floor < 1, got "
             f"{max_new_tokens}, {temperature} and {floor}; correct the one that is out of range."
         )
-    model.eval()
-    contexts = [_context(interaction, chat, state) for state in states]
-    distinct = {context: place for place, context in enumerate(dict.fromkeys(contexts))}
-    sequences = _enumerate(model, list(distinct), _ends(model, chat), max_new_tokens, temperature, floor)
-    replies = _texts(chat, sequences)
-    after = [
-        {text: interaction.advance(state, [text]) for text in replies[distinct[context]]}
-        for state, context in zip(states, contexts, strict=True)
-    ]
-    reached = dict.fromkeys(state for by_text in after for state in by_text.values())
-    going = [state for state in reached if interaction.pending(state)]
-    later = (
-        exact_values(
-            interaction, chat, model, going, max_new_tokens=max_new_tokens, temperature=temperature, floor=floor
-        )
-        if going
-        else []
-    )
-    worth = {state: (values.value, values.error) for state, values in zip(going, later, strict=True)}
-    worth |= {state: (float(interaction.outcome(state)), 0.0) for state in reached if state not in worth}
-    return [
-        ExactValues(
-            probabilities=replies[distinct[context]],
-            values={text: worth[state][0] for text, state in by_text.items()},
-            errors={text: worth[state][1] for text, state in by_text.items()},
-        )
-        for context, by_text in zip(contexts, after, strict=True)
-    ]
+    asked = [(request.role, chat.context(request.messages)) for request in requests]
+    found: dict[tuple[str, tuple[int, ...]], dict[str, float]] = {}
+    shared = isinstance(model, torch.nn.Module)
+    for role in dict.fromkeys("" if shared else role for role, _ in asked):
+        contexts = list(dict.fromkeys(context for other, context in asked if shared or other == role))
+        opened: AbstractContextManager[Any] = nullcontext(model) if shared else cast(Any, model)(role)
+        with opened as policy:
+            policy.eval()
+            ends = _ends(policy, chat)
+            sequences = _enumerate(policy, contexts, ends, max_new_tokens, temperature, floor)
+        by_text = _texts(chat, sequences)
+        found |= {(role, context): texts for context, texts in zip(contexts, by_text, strict=True)}
+    return [found["" if shared else role, context] for role, context in asked]
 
 
-def _context(interaction: Interaction[S], chat: Chat, state: S) -> tuple[int, ...]:
+def _only_request(interaction: Interaction[S], state: S) -> Request:
     requests = interaction.pending(state)
     if len(requests) != 1:
         events = ", ".join(request.event for request in requests) or "nobody"
         raise ValueError(
-            f"exact values need one speaker at a time, got {events}; choose states in which just one replies."
+            f"exact values need one speaker at a time, got {events}; choose states in which just one replies, or take "
+            "hf_credit.collaborations.exact_votes for a vote."
         )
-    return chat.context(requests[0].messages)
+    return requests[0]
 
 
 def _ends(model: PreTrainedModel, chat: Chat) -> Tensor:

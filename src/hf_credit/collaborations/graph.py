@@ -46,14 +46,14 @@ class Loop:
 
 
 class Graph:
-    """Events and loops that were found to be a protocol: every event leads to the final one, and every walk ends.
+    """Events and loops that were found to be a protocol: every event leads to a final one, and every walk ends.
 
     A walk through it makes at most `len(events) * (1 + sum of times)` events: in between two loops that are taken,
     each event speaks once.
 
     Args:
         events: in the canonical order of those that are due at the same time.
-        final: the event that ends an episode, unless a loop begins at it.
+        final: the event that ends an episode, unless a loop begins at it; or several, after all of which it ends.
         loops: at most one from each event.
 
     Raises:
@@ -61,9 +61,10 @@ class Graph:
             remedy.
     """
 
-    def __init__(self, events: Sequence[Event], final: str, loops: Sequence[Loop] = ()) -> None:
+    def __init__(self, events: Sequence[Event], final: str | Sequence[str], loops: Sequence[Loop] = ()) -> None:
         self.events = tuple(events)
         self.final = final
+        self.finals = _names(final)
         self.loops = {loop.source: loop for loop in loops}
         self.after = {event.name: _names(event.after) for event in events}
         self.sees = {event.name: _names(event.after if event.sees is None else event.sees) for event in events}
@@ -80,6 +81,13 @@ class Graph:
     def due(self, done: Set[str]) -> list[Event]:
         """The events that are due at the same time after `done`, in their canonical order; none at the end."""
         return [event for event in self.events if event.name not in done and done >= {*self.after[event.name]}]
+
+    def hearers(self, names: Set[str]) -> set[str]:
+        """The events that see what one of `names` said, or what was said by one that does."""
+        found: set[str] = set()
+        while more := {name for name, seen in self.sees.items() if {*seen} & (found | names)} - found:
+            found |= more
+        return found
 
     def redone(self, source: str) -> set[str]:
         """The events that the loop from `source` has done anew."""
@@ -108,7 +116,9 @@ class Graph:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"events must have names of their own, got {name!r} twice; rename one of them.")
-        used = [(f"final={self.final!r}", [self.final])]
+        if not self.finals:
+            raise ValueError("a collaboration must have a final event, got none; name the event that ends it.")
+        used = [(f"final={self.final!r}", [*self.finals])]
         used += [(f"the event {name!r}", [*self.after[name], *self.sees[name]]) for name in names]
         used += [(f"the loop from {loop.source!r}", [loop.source, *_names(loop.target)]) for loop in loops]
         for where, mentioned in used:
@@ -120,8 +130,9 @@ class Graph:
                     )
 
     def _refuse_dead_ends(self) -> None:
+        leading = {name for final in self.finals for name in self._upstream(final)}
         for event in self.events:
-            if event.name not in self._upstream(self.final):
+            if event.name not in leading:
                 raise ValueError(
                     f"every event must lead to the final one, {self.final!r}, got {event.name!r} of the role "
                     f"{event.role!r}, which does not; name it in the `after` of an event that does, or remove it."

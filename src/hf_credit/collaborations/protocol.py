@@ -15,7 +15,7 @@ from hf_credit.registry import find
 def graph(
     roles: Mapping[str, str],
     events: Sequence[Mapping[str, Any]],
-    final: str,
+    final: str | Sequence[str],
     scorer: Scorer | str,
     loops: Sequence[Mapping[str, Any]] = (),
     sanitise: Callable[[str], str] | str | None = None,

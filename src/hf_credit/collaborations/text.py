@@ -39,3 +39,17 @@ def sanitise_mathematics(text: str) -> str:
         for leak in _LEAKS:
             text = leak.sub("", text)
     return text
+
+
+def without_final_box(text: str) -> str:
+    r"""`text` without the `\boxed{...}` that it ends with, if it does, and without what frames that.
+
+    Anything may stand in the braces, as long as they are balanced.
+    """
+    start = text.rfind("\\boxed{")
+    depth = 0
+    for place in range(start, len(text) if start >= 0 else start):
+        depth += (text[place] == "{") - (text[place] == "}")
+        if depth == 0 and text[place] == "}":
+            return text if text[place + 1 :].strip(" \n.$") else text[:start].rstrip(" \n$")
+    return text

@@ -4,6 +4,7 @@ from hf_credit.collectors.base import Collected, Collector, Group, Sample, Singl
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
 from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
+from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Continuations",
     "Group",
     "RandomForks",
+    "Removals",
     "Sample",
     "Single",
     "Tree",

@@ -19,8 +19,8 @@ class Sample:
     Attributes:
         episode: as it was played.
         instance: the place of its task among the task rows of this process.
-        trained: whether its decisions may be trained on and its outcome counts in `reward`. One that is not is there
-            to be compared with.
+        trained: whether its decisions may be trained on. One that is not is there to be compared with.
+        counted: whether it counts in `reward` and all else that is logged of episodes, if it is trained.
         kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or stands beside; empty where there is none.
     """
@@ -28,6 +28,7 @@ class Sample:
     episode: Episode
     instance: int
     trained: bool = True
+    counted: bool = True
     kind: str = "policy"
     source: str = ""
 

@@ -3,6 +3,14 @@
 from hf_credit.credit.clipped_values import clipped_value_errors, clipped_value_loss
 from hf_credit.credit.continuation_ratio import continuation_ratio
 from hf_credit.credit.doubly_robust import contributions, doubly_robust_values, family_mean, sequential_values
+from hf_credit.credit.counterfactual import (
+    allocated_advantages,
+    bonus_rewards,
+    fused_scores,
+    shaped_contributions,
+    standardised,
+    trust,
+)
 from hf_credit.credit.generalized_advantages import generalized_advantages
 from hf_credit.credit.group_advantages import group_advantages, tree_group_advantages
 from hf_credit.credit.group_in_group import group_in_group_advantages
@@ -10,6 +18,7 @@ from hf_credit.credit.grouping import group_scaled, group_spread, value_assisted
 from hf_credit.credit.importance import sampling_ratio
 from hf_credit.credit.lagrangian import Multipliers, cost_advantages
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
+from hf_credit.credit.moments import Moment, Moments
 from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
@@ -23,8 +32,12 @@ from hf_credit.credit.whitening import whitened
 
 __all__ = [
     "Multipliers",
+    "Moment",
+    "Moments",
     "alive_advantages",
     "all_turns_advantages",
+    "allocated_advantages",
+    "bonus_rewards",
     "branch_advantages",
     "clipped_value_errors",
     "clipped_value_loss",
@@ -36,6 +49,7 @@ __all__ = [
     "doubly_robust_values",
     "family_mean",
     "full_mean",
+    "fused_scores",
     "generalized_advantages",
     "group_advantages",
     "group_in_group_advantages",
@@ -49,10 +63,13 @@ __all__ = [
     "score_deltas",
     "sequential_values",
     "systematic_sample",
+    "shaped_contributions",
+    "standardised",
     "token_returns",
     "top_tokens",
     "trajectory_advantages",
     "tree_group_advantages",
+    "trust",
     "turn_credit",
     "turn_group_advantages",
     "value_assisted",

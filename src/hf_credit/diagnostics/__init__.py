@@ -4,6 +4,7 @@ They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling`
 """
 
 from hf_credit.diagnostics.beliefs import BeliefPotential, CutQuality, belief_potential, cut_quality
+from hf_credit.diagnostics.contribution import VoteContribution, free_rider_index, vote_contribution
 from hf_credit.diagnostics.fidelity import (
     Fidelity,
     FidelityStatus,
@@ -31,11 +32,13 @@ __all__ = [
     "FidelityStatus",
     "Influence",
     "belief_potential",
+    "VoteContribution",
     "context_variance",
     "credit_fidelity",
     "cut_quality",
     "failure_category",
     "fidelity_interval",
+    "free_rider_index",
     "influence",
     "influence_by_chance",
     "mean_pass_at_k",
@@ -45,4 +48,5 @@ __all__ = [
     "response_symbol",
     "seed_averaged_difference",
     "target_advantages",
+    "vote_contribution",
 ]

@@ -33,12 +33,12 @@ def use_adapter(model: PeftModel, name: str) -> None:
 
 
 @contextmanager
-def using(model: PeftModel, name: str) -> Iterator[None]:
-    """`use_adapter` within, and the adapter of before afterwards, after an error as well."""
+def using(model: PeftModel, name: str) -> Iterator[PeftModel]:
+    """`use_adapter` within, where the model is given, and the adapter of before afterwards, after an error as well."""
     before = model.active_adapter
     use_adapter(model, name)
     try:
-        yield
+        yield model
     finally:
         use_adapter(model, before)
 

@@ -68,7 +68,7 @@ class _Walk(Generic[S]):
     fanout: tuple[int, ...] = ()
     path: tuple[int, ...] = ()
     inherited: int = 0
-    asked: bool = False
+    asked: int = 0
     shared: SharedStates | None = None  # where others go on from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
@@ -111,7 +111,8 @@ class _Walk(Generic[S]):
         first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
         shared = self.path[1:] if self.steps > first else self.path
         again = ("again", self.again) if self.again else ()
-        return derive(0, self.start.stream, self.steps, event, *shared, *again)
+        spoken = sum(decision.event == event for decision in self.decisions)  # also where a role before it is left out
+        return derive(0, self.start.stream, spoken, event, *shared, *again)
 
     def leaves(self) -> Iterator[Episode]:
         """The episodes it came to, in the order of their paths."""
@@ -259,7 +260,7 @@ class Engine(Generic[S]):
             self._end(walk, self.interaction.ending(walk.state))
 
     def _end(self, walk: _Walk[S], ending: Ending) -> None:
-        walk.asked = walk.start.scored
+        walk.asked = self.interaction.scores(walk.state) if walk.start.scored else 0
         walk.episode = Episode(
             decisions=tuple(walk.decisions),
             outcome=float(self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
@@ -271,6 +272,7 @@ class Engine(Generic[S]):
             ways=math.prod(walk.fanout),
             scored=walk.asked,
             next_context=self._next_context(walk) if ending == Ending.CUT else None,
+            final_state=walk.state,
         )
 
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:

@@ -90,8 +90,10 @@ class Episode:
         inherited: how many of its first decisions an earlier episode of the same start holds already. They have the
             same ids there, were made once, and count once.
         ways: how many of its start's ways it stands for: 1, or more where it ended before they parted.
-        scored: whether the Interaction was asked for the outcome; if not, the outcome is NaN, or 0 after an error.
+        scored: how many scores the outcome took (`Interaction.scores`): 0 where the Interaction was not asked for it,
+            and then the outcome is NaN, or 0 after an error.
         next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
+        final_state: where it ended, for who wants to know what comes of it without a role; `None` after an error.
     """
 
     decisions: tuple[Decision, ...]
@@ -104,8 +106,9 @@ class Episode:
     path: tuple[int, ...] = ()
     inherited: int = 0
     ways: int = 1
-    scored: bool = True
+    scored: int = 1
     next_context: tuple[int, ...] | None = None
+    final_state: Any = field(default=None, compare=False, repr=False)
 
     @property
     def own_decisions(self) -> tuple[Decision, ...]:

@@ -61,9 +61,11 @@ class Interaction(ABC, Generic[S]):
         history: `"current"` where a context holds the present only, not what was said before.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
         tools: that the chat template shows to whoever speaks: JSON schemas of functions.
+        removable: the roles that `without` can leave out.
     """
 
     roles: Collection[str] = ()
+    removable: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
     history: str = "append"
@@ -236,6 +238,30 @@ class Interaction(ABC, Generic[S]):
     def metrics(self, state: S) -> Mapping[str, float]:
         """What is reported of a walk that ended in `state`."""
         return {}
+
+    def scores(self, state: S) -> int:
+        """How many scores `outcome(state)` takes, each of which may be a test suite or a judge."""
+        return 1
+
+    def without(self, state: S, role: str) -> S:
+        """`state` as if `role` had never spoken, nor ever would: what others said without having heard it stays, what
+        was said by those who had is gone.
+
+        Where `pending` then asks for nothing, `outcome` is what the walk was worth without the role. Otherwise the
+        others go on from there. Roles are left out one after the other, in any order.
+
+        Args:
+            state: of a walk at any point of it, its start and its end included.
+            role: one of `removable`.
+
+        Raises:
+            ValueError: it cannot be left out.
+        """
+        raise ValueError(
+            f"a role that is left out must be one that {self.name!r} can be played without, got {role!r}, and it "
+            f"says so of {', '.join(self.removable) or 'none'}; write its method `without`, and name the role in "
+            "`removable`."
+        )
 
     def reseed(self, state: S, seed: int) -> S:
         """`state` with other randomness ahead of it and the same past; by default there is no randomness.

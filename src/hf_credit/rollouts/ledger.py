@@ -38,7 +38,7 @@ class Ledger:
         for episode in episodes:
             own = episode.own_decisions
             total += cls(
-                scoring_events=int(episode.scored),
+                scoring_events=episode.scored,
                 prompt_tokens=sum(len(decision.context_ids) for decision in own),
                 completion_tokens=sum(len(decision.action_ids) for decision in own),
                 decisions=Counter(decision.role for decision in own),

@@ -25,10 +25,14 @@ from hf_credit.untrusted import read_json
 TASK_FILE = "hf_credit_task.json"
 
 OWN_CODE = (
+    "hf_credit.collaborations.hinted_relay:hinted_relay_score",
     "hf_credit.collaborations.relay:relay_score",
     "hf_credit.collaborations.text:sanitise_mathematics",
     "hf_credit.verifiers.code:score",
     "hf_credit.verifiers.math:score_task",
+    "hf_credit.verifiers.options:answer_key",
+    "hf_credit.verifiers.options:option_key",
+    "hf_credit.verifiers.options:option_score",
 )
 """Functions of this library that a policy from elsewhere may name: they are no code of others."""
 

@@ -192,8 +192,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with self._timed("time/rows"):
             pairs = zip(episodes, advantages, strict=True)
             batch = self._lay_out(self._averaged([decision_rows(one.decisions, credits) for one, credits in pairs]))
-        self._log_episodes(episodes, advantages)
-        self._log_conversations(episodes, advantages)
+        counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
+        logged = [episodes[place] for place in counted], [advantages[place] for place in counted]
+        self._log_episodes(*logged)
+        self._log_conversations(*logged)
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             self._add_logprobs(batch)
         return batch

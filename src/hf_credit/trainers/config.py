@@ -54,6 +54,10 @@ class CreditConfig(GRPOConfig):
         critic_passes: how often an update goes over what the critic read.
         role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
             trainer's `peft_config`. `None`: all roles share one policy.
+        role_schedule: which of these learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
+            order, role (u // switch_every) mod K in update u, counted from 0. The others keep their weights and their
+            optimizer's moments to the bit, while all of them play.
+        switch_every: updates in a row that one role learns from, a multiple of those that one generation serves.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
@@ -95,6 +99,8 @@ class CreditConfig(GRPOConfig):
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
     critic_passes: int = field(default=1, metadata={"help": "How often an update goes over what the critic read."})
     role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
+    role_schedule: str = field(default="synchronous", metadata={"help": "alternating: one role's adapter at a time."})
+    switch_every: int = field(default=10, metadata={"help": "Updates in a row in which one role learns."})
     router_aux_loss_coef: float | None = field(
         default=0.0, metadata={"help": "Only 0: the loss that balances experts depends on how rows are laid out."}
     )

@@ -132,7 +132,7 @@ class CreditTrainer(RoleAdapterTrainer):
             taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
-        return credit.decisions
+        return self.of_learning_roles(collected.episodes, credit.decisions)
 
     # What a method asks for ---------------------------------------------------------------------------------------
 

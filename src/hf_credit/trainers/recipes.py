@@ -30,6 +30,10 @@ class Preset(NamedTuple):
 
 
 PRESETS = {
+    "counterfactual_grpo": Preset(
+        "hf_credit.trainers.counterfactual_grpo:CounterfactualGRPOConfig",
+        "hf_credit.trainers.counterfactual_grpo:CounterfactualGRPOTrainer",
+    ),
     "replay_loo": Preset(
         "hf_credit.trainers.replay_loo:ReplayLOOConfig",
         "hf_credit.trainers.replay_loo:ReplayLOOTrainer",

@@ -13,10 +13,12 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.environments.randomness import derive
+from hf_credit.methods import DecisionCredit
 from hf_credit.policies.role_policies import RoleSampler, use_adapter
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
+from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.generation import ContinuingReplies
 
@@ -24,6 +26,7 @@ _TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_con
 _TAKEN = {_TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}
 # The others change the base model to fit one adapter, or look at data for it.
 _STARTS = (True, False, "gaussian", "orthogonal")
+SCHEDULES = ("synchronous", "alternating")
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
@@ -97,11 +100,32 @@ class RoleAdapters:
                 )
 
 
+class _LeaveOthers(TrainerCallback):
+    """Takes away the gradients of roles that do not learn: by its moments, an optimizer moves weights without one.
+
+    Args:
+        trainer: whose roles they are.
+    """
+
+    def __init__(self, trainer: RoleAdapterTrainer) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        learning = self.trainer.learning_roles()
+        for role, parameters in self.trainer.adapters.parameters.items():
+            if role not in learning:
+                for parameter in parameters:
+                    parameter.grad = None
+
+
 class RoleAdapterTrainer(EpisodeTrainer):
     """A trainer whose roles share one policy or, with `args.role_adapters`, have an adapter each on one base model.
 
-    A role's adapter writes the role's replies and learns from them alone. The reference of the KL penalty is the base
-    model without any adapter.
+    A role's adapter writes the role's replies and learns from them alone, in every update or, with
+    `args.role_schedule="alternating"`, in turns. The reference of the KL penalty is the base model without any
+    adapter.
 
     Args:
         model, interaction, args, train_dataset: as in `EpisodeTrainer`; a PEFT model needs one adapter for each role
@@ -124,8 +148,10 @@ class RoleAdapterTrainer(EpisodeTrainer):
         **kwargs: Any,
     ) -> None:
         if args.role_adapters is None:
+            refuse_schedule(args)
             super().__init__(model, interaction, args, train_dataset, peft_config=peft_config, **kwargs)
             return
+        refuse_schedule(args)
         refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
         refuse_adapters(args.role_adapters, model, peft_config)
         refuse_settings(args)
@@ -141,6 +167,26 @@ class RoleAdapterTrainer(EpisodeTrainer):
         finally:
             args.beta = beta
         self.beta = beta
+        self.add_callback(_LeaveOthers(self))
+
+    def learning_roles(self) -> tuple[str, ...]:
+        """The roles with an adapter that learn in the present update."""
+        if self.args.role_schedule == "synchronous":
+            return tuple(self.roles)
+        return (self.roles[self.state.global_step // self.args.switch_every % len(self.roles)],)
+
+    def of_learning_roles(
+        self, episodes: Sequence[Episode], credit: Sequence[Sequence[DecisionCredit]]
+    ) -> Sequence[Sequence[DecisionCredit]]:
+        """The credit of decisions, of roles that learn in the present update alone."""
+        if not self.roles or self.args.role_schedule == "synchronous":
+            return credit
+        learning = self.learning_roles()
+        self.log_metric("role/learning", float(self.roles.index(learning[0])))
+        return [
+            [value if one.role in learning else None for one, value in zip(episode.decisions, own, strict=True)]
+            for episode, own in zip(episodes, credit, strict=True)
+        ]
 
     def make_engine(self, chat: Chat) -> Engine[Any]:
         engine = super().make_engine(chat)
@@ -281,3 +327,34 @@ def refuse_settings(args: Any) -> None:
             raise ValueError(
                 f"role_adapters must go with {name}=False, got True, which knows one policy at a time; leave it out."
             )
+
+
+def refuse_schedule(args: Any) -> None:
+    """Refuses turns that cannot be taken.
+
+    Args:
+        args: the trainer's settings.
+
+    Raises:
+        ValueError: the schedule is unknown, no role has a policy of its own, or roles would change within the updates
+            that one generation serves.
+    """
+    if args.role_schedule not in SCHEDULES:
+        raise ValueError(
+            f"role_schedule must be one of {', '.join(SCHEDULES)}, got {args.role_schedule!r}; pick one of these."
+        )
+    if args.switch_every < 1:
+        raise ValueError(f"switch_every must be at least 1, got {args.switch_every}; raise it.")
+    if args.role_schedule == "synchronous":
+        return
+    if args.role_adapters is None:
+        raise ValueError(
+            "role_schedule='alternating' must go with role_adapters, got None, where all roles are one policy; name "
+            "the roles, or take 'synchronous'."
+        )
+    served = max(1, args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps)
+    if args.switch_every % served:
+        raise ValueError(
+            f"switch_every must be a multiple of the updates that one generation serves ({served} here), got "
+            f"{args.switch_every}; change one of them."
+        )

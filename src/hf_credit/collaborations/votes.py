@@ -1,0 +1,62 @@
+"""Counting votes: the plurality, what a vote is worth, and what it is worth without one of the voters.
+
+A vote is the key of an answer, by which equal answers are known; `None` abstains and counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+TIES = ("expected", "first", "none")
+"""What a tie is worth: the mean of the tied answers' scores, the score of the one with the first voter, or nothing."""
+
+
+def plurality(votes: Sequence[str | None]) -> tuple[str, ...]:
+    """The answers with the most votes, in the order of their first voters; none where everybody abstains.
+
+    Args:
+        votes: of the voters, in their order.
+    """
+    counts = Counter(vote for vote in votes if vote is not None)
+    most = max(counts.values(), default=0)
+    return tuple(answer for answer, count in counts.items() if count == most)
+
+
+def vote_score(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> float:
+    """What a vote is worth (paper CCPO, section 4.1): the score of the plurality's answer, 0 where nobody votes.
+
+    Args:
+        votes: of the voters, in their order.
+        scores: of each answer, in [0, 1].
+        ties: one of `TIES`.
+
+    Raises:
+        ValueError: `ties` is unknown.
+    """
+    require_ties(ties)
+    winners = plurality(votes)
+    if not winners or (ties == "none" and len(winners) > 1):
+        return 0.0
+    counted = winners if ties == "expected" else winners[:1]
+    return sum(scores[answer] for answer in counted) / len(counted)
+
+
+def scores_without(votes: Sequence[str | None], scores: Mapping[str, float], ties: str = "expected") -> list[float]:
+    """What the vote is worth without each voter in turn: R_not_i of CCPO, section 4.1.
+
+    Args:
+        votes, scores, ties: as in `vote_score`.
+    """
+    others = ([*votes[:voter], *votes[voter + 1 :]] for voter in range(len(votes)))
+    return [vote_score(rest, scores, ties) for rest in others]
+
+
+def require_ties(ties: str) -> None:
+    """Refuses a rule that is not there.
+
+    Raises:
+        ValueError: it is not one of `TIES`.
+    """
+    if ties not in TIES:
+        raise ValueError(f"ties must be one of {', '.join(TIES)}, got {ties!r}; pick one.")

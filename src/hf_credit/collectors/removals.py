@@ -1,0 +1,143 @@
+"""Whole episodes, and the same without an agent (the paper CCPO, section 4 and Appendix B.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hf_credit.collectors.base import Collected, Sample, TaskRow, say_whether_shared
+from hf_credit.rollouts import Ending, Episode, Interaction, Start
+from hf_credit.rollouts.runner import Runner
+
+PAIRINGS = ("index", "mean", "common")
+Roles = tuple[str, ...]
+
+
+def without(roles: Sequence[str]) -> str:
+    """The kind of a sample that was played without these roles."""
+    return f"without {', '.join(roles)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removals:
+    """Several episodes of each task row, and each of them again without a role, for every role that can be left out.
+
+    An episode without a role goes on from where the Interaction says it stands without it (`Interaction.without`).
+    Where nothing is left to say, as in a vote, it is over at once. Where the role alone opens the walk, as a thinker
+    does, nothing of the walk is left, and it is played from the start, within the rounds of the whole episodes.
+    Otherwise what the others said before stays, and those who heard the role speak anew, in further rounds.
+
+    Such samples are there for comparison only. Their `source` is the first decision of the episode that they are
+    compared with.
+
+    Args:
+        size: whole episodes of each task row, at least 2.
+        pairing: of episodes that are played from the start without a role, as many as there are whole ones: `"index"`
+            compares each with one of them; `"mean"` all with all of the task row, so that they have no `source`;
+            `"common"` is `"index"` with the same random draws in both, where the sampler honours seeds.
+        alone: whether the one role that cannot be left out is also to be heard without any other.
+        train_alone: whether what it says then may be trained on; it is never counted.
+        removals: who is left out together; filled in by `bound_to`.
+
+    Raises:
+        ValueError: `size` is below 2, or `pairing` is unknown.
+    """
+
+    size: int = 4
+    pairing: str = "index"
+    alone: bool = True
+    train_alone: bool = False
+    removals: tuple[Roles, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise ValueError(f"a group must hold at least 2 episodes, got {self.size}; raise it.")
+        if self.pairing not in PAIRINGS:
+            raise ValueError(f"solo_pairing must be one of {', '.join(PAIRINGS)}, got {self.pairing!r}; pick one.")
+
+    def bound_to(self, interaction: Interaction[Any]) -> Removals:
+        """The same for the roles of one Interaction."""
+        removable = tuple(role for role in interaction.roles if role in interaction.removable)
+        removals: list[Roles] = [(role,) for role in removable]
+        if self.alone and 1 < len(removable) == len(interaction.roles) - 1:
+            removals.append(removable)
+        return replace(self, removals=tuple(removals))
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        say_whether_shared(runner, self.pairing == "common")
+        interaction = runner.interaction
+        starts: list[Start[Any]] = []
+        made: list[tuple[int, int, Roles]] = []  # of each start: its instance, which of the episodes, without whom
+        for instance, row in enumerate(rows):
+            first, speaking = _opening(interaction, row)
+            states: list[tuple[Roles, Any]] = [((), first)]
+            for roles in self.removals if first is not None and speaking else ():
+                if speaking <= {*roles}:
+                    states += [(roles, state) for state in self._left(runner, first, roles)]
+            for roles, state in states:
+                for number in range(self.size):
+                    seed = None if state is None or number == 0 else number
+                    starts.append(
+                        Start(task=row, state=state, seed=seed, stream=self._stream(runner, instance, number))
+                    )
+                    made.append((instance, number, roles))
+        played = dict(zip(made, runner.play(starts), strict=True))
+        whole = {one[:2]: episode for one, episode in played.items() if not one[2]}
+        later = [
+            ((*place, roles), Start(state=state, stream=self._stream(runner, *place)))
+            for place, episode in whole.items()
+            if episode.ending != Ending.ERROR
+            for roles in self.removals
+            if (*place, roles) not in played
+            for state in self._left(runner, episode.final_state, roles)
+        ]
+        played |= dict(zip([one for one, _ in later], runner.play([start for _, start in later]), strict=True))
+        drawn_anew = {roles for _, _, roles in made}
+        samples = (
+            self._sample(one, episode, whole[one[:2]], drawn_anew) for one, episode in sorted_by_place(played).items()
+        )
+        return Collected(samples=tuple(samples), rows=len(rows))
+
+    def _left(self, runner: Runner, state: Any, roles: Roles) -> list[Any]:
+        """The state without these roles; none where the Interaction's own code fails, which is shown."""
+        try:
+            for role in roles:
+                state = runner.interaction.without(state, role)
+        except Exception as error:
+            runner.failures.add(error)
+            return []
+        return [state]
+
+    def _stream(self, runner: Runner, instance: int, number: int) -> str | None:
+        return runner.stream("rollout", instance, number) if self.pairing == "common" else None
+
+    def _sample(self, one: tuple[int, int, Roles], episode: Episode, whole: Episode, drawn_anew: set[Roles]) -> Sample:
+        instance, _, roles = one
+        episode = replace(episode, start=instance)
+        if not roles:
+            return Sample(episode=episode, instance=instance)
+        for_all = self.pairing == "mean" and roles in drawn_anew
+        own = self.train_alone and len(roles) == max(map(len, self.removals))
+        return Sample(
+            episode=episode,
+            instance=instance,
+            trained=own,
+            counted=False,
+            kind=without(roles),
+            source="" if for_all else (whole.decisions[0].id if whole.decisions else "none"),
+        )
+
+
+def sorted_by_place(played: dict[tuple[int, int, Roles], Episode]) -> dict[tuple[int, int, Roles], Episode]:
+    """The same, instance by instance, each whole episode before those without somebody."""
+    return dict(sorted(played.items(), key=lambda item: (item[0][0], len(item[0][2]) > 0)))
+
+
+def _opening(interaction: Interaction[Any], row: TaskRow) -> tuple[Any, set[str]]:
+    """Where a task starts, and who speaks there; `None` where its code fails, which the Engine meets and shows."""
+    try:
+        first = interaction.start(row, row.get("seed", 0))
+        return first, {request.role for request in interaction.pending(first)}
+    except Exception:
+        return None, set()

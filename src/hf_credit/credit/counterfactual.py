@@ -1,0 +1,137 @@
+"""What a team gains by an agent, shaped into a reward of its own (the paper CCPO)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hf_credit.credit.group_advantages import group_advantages
+from hf_credit.credit.leave_one_out import full_mean
+
+
+def standardised(
+    values: Float[Tensor, " rollouts"], mean: float, deviation: float, eps: float = 1e-6
+) -> Float[Tensor, " rollouts"]:
+    """Values in remembered deviations from a remembered mean (CCPO, eq. 4 and Appendix B.2).
+
+        z = (x - mu) / (sigma + eps)
+
+    Args:
+        values: of each rollout, in the unit of the reward.
+        mean: mu, in the same unit.
+        deviation: sigma, at least 0, in the same unit.
+        eps: added to the deviation, above 0.
+    """
+    return (values - mean) / (deviation + eps)
+
+
+def shaped_contributions(
+    contributions: Float[Tensor, " rollouts"], mean: float, deviation: float, alpha: float = 1.0, eps: float = 1e-6
+) -> Float[Tensor, " rollouts"]:
+    """A bounded reward of what the team gained by an agent (CCPO, eq. 4).
+
+        r = tanh(alpha (Delta - mu) / (sigma + eps))
+
+    A contribution of 0 is not a reward of 0 unless mu is 0, and within a prompt it is centred once more (eq. 5).
+
+    Args:
+        contributions: Delta of each rollout, R - R without the agent, in [-1, 1].
+        mean, deviation, eps: as in `standardised`, of the contributions.
+        alpha: sensitivity, above 0.
+
+    Returns:
+        In (-1, 1).
+    """
+    return torch.tanh(alpha * standardised(contributions, mean, deviation, eps))
+
+
+def trust(mean: float, deviation: float, eta: float = 1.0, eps: float = 1e-6) -> float:
+    """How much the last speaker is to rely on those before it, by what they contributed so far (CCPO, Appendix B.2).
+
+        g = sigmoid(clip(eta mu / (sigma + eps), -20, 20))
+
+    The clip is the public code's; without it the gate would round to 0 or 1.
+
+    Args:
+        mean, deviation: of the contributions, remembered.
+        eta: sharpness, at least 0; at 0 the gate is always 1/2.
+        eps: added to the deviation, above 0.
+
+    Returns:
+        In (0, 1).
+    """
+    argument = max(-20.0, min(20.0, eta * mean / (deviation + eps)))
+    return 1 / (1 + math.exp(-argument))
+
+
+def fused_scores(
+    joint: Float[Tensor, " rollouts"], alone: Float[Tensor, " rollouts"], gate: float
+) -> Float[Tensor, " rollouts"]:
+    """The last speaker's reward: in company and alone, weighed by its trust in the others (CCPO, Appendix B.2).
+
+        r = g z_joint + (1 - g) z_alone
+
+    There is no tanh. What the solver is worth alone does not depend on the reply that is trained, so the second term
+    is noise to it, unless replies of the solver alone are trained on as well.
+
+    Args:
+        joint: z of the team's outcome, of each rollout.
+        alone: z of its outcome without the others, paired with it.
+        gate: g, in (0, 1).
+    """
+    return gate * joint + (1 - gate) * alone
+
+
+def allocated_advantages(
+    outcomes: Float[Tensor, " rollouts"],
+    contributions: Float[Tensor, "rollouts agents"],
+    groups: Int[Tensor, " rollouts"],
+    eps: float = 1e-6,
+) -> Float[Tensor, "rollouts agents"]:
+    """The team's advantage, allotted to those who contributed (CCPO, Appendix B.3, the alternative).
+
+        A[i] = w[i] A_joint,   w[i] = max(0, Delta[i]) / (sum_k max(0, Delta[k]) + eps)
+
+    and A_joint is the outcome's advantage within the prompt (eq. 5). Nobody is ever punished for a failure: where the
+    outcome is low, there is hardly a positive contribution to bear it.
+
+    Args:
+        outcomes: of each rollout.
+        contributions: of each agent in it.
+        groups: the prompt of each rollout: any integers.
+        eps: added to the sum and to the deviation, above 0.
+    """
+    positive = contributions.clamp(min=0)
+    weights = positive / (positive.sum(dim=1, keepdim=True) + eps)
+    return weights * group_advantages(outcomes, groups, "group", eps)[:, None]
+
+
+def bonus_rewards(
+    outcomes: Float[Tensor, " rollouts"],
+    alone: Float[Tensor, " rollouts"],
+    groups: Int[Tensor, " rollouts"],
+    weight: float = 0.2,
+    events: bool = True,
+) -> Float[Tensor, " rollouts"]:
+    """The shared outcome and a small bonus for help (the public code of CCPO since June 2026; not in the paper).
+
+        r = s + weight * (helped - hurt),   s = 1 where the outcome is above 0, -1 otherwise
+        helped: s = 1 and b < 0;   hurt: s = -1 and b > 0;   b = the prompt's mean of s without the agent
+
+    Without `events` the bonus is weight * (s - b) / 2.
+
+    Args:
+        outcomes: of each rollout, in [0, 1].
+        alone: of each rollout without the agent, in [0, 1].
+        groups: the prompt of each rollout: any integers.
+        weight: of the bonus, at least 0.
+        events: whether only help and hurt count, or the difference itself.
+    """
+    signed, without = torch.where(outcomes > 0, 1.0, -1.0), torch.where(alone > 0, 1.0, -1.0)
+    baseline = without - full_mean(without, groups)
+    helped, hurt = (signed > 0) & (baseline < 0), (signed < 0) & (baseline > 0)
+    bonus = helped.to(signed) - hurt.to(signed) if events else (signed - baseline) / 2
+    return (signed + weight * bonus).to(outcomes.dtype)

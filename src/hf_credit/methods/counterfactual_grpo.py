@@ -1,0 +1,439 @@
+"""CCPO: each agent is rewarded for what the team gains by it (the paper CCPO)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Collected, Collector, Group, Removals
+from hf_credit.collectors.removals import without
+from hf_credit.credit import (
+    Moment,
+    Moments,
+    allocated_advantages,
+    bonus_rewards,
+    fused_scores,
+    group_advantages,
+    shaped_contributions,
+    standardised,
+    trust,
+)
+from hf_credit.methods.base import Credit, Method, place
+from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts.runner import Runner
+
+PAPER = {
+    "title": "Counterfactual Credit Policy Optimization for Multi-Agent Collaboration",
+    "id": "2603.21563",
+    "citation": "Counterfactual Credit Policy Optimization for Multi-Agent Collaboration. arXiv:2603.21563",
+}
+V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "variance_floor": 1e-6, "cut_replies": "zero"}
+"""Options by which the public code of the paper differs from its text."""
+V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
+"""Options by which the public code since June 2026 does: another method under the same name."""
+
+_CHOICES = {
+    "reward": ("counterfactual", "shared", "bonus"),
+    "order": ("current", "previous"),
+    "solver_signal": ("fused", "joint"),
+    "allocation": ("direct", "weighted"),
+    "cut_replies": ("score", "zero"),
+    "bonus": ("events", "difference"),
+}
+
+
+class Pair(NamedTuple):
+    """A rollout, and what it was worth without a role.
+
+    Attributes:
+        row: its place among the trained samples.
+        instance: its task row.
+        outcome: R, in [0, 1].
+        other: R without the role, or without all others, in [0, 1].
+    """
+
+    row: int
+    instance: int
+    outcome: float
+    other: float
+
+    @property
+    def contribution(self) -> float:
+        """Delta = R - R without (eq. 1)."""
+        return self.outcome - self.other
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterfactualAdvantages:
+    """Contribution, shaped by history, compared within the prompt (eqs. 1 to 5, Appendices B.2 and B.3).
+
+    Episodes that failed are in no pair, nor are those whose walk without the role failed. A role with fewer than two
+    pairs at an instance gets no credit there.
+
+    Args:
+        reward: `"counterfactual"`, the paper's; `"shared"`, the team's outcome for all; `"bonus"`, the outcome and a
+            small bonus for help, without deviations, as in the public code since June 2026.
+        use_history: whether contributions are shaped by remembered moments (eq. 4) or taken as they are.
+        decay: lambda of the moving averages, in [0, 1).
+        order: `"current"` takes the batch into the moments before they shape it; `"previous"` shapes first.
+        min_samples: with fewer rollouts seen, contributions are taken as they are.
+        alpha: sensitivity of the shaping, above 0.
+        eta: sharpness of the last speaker's trust, at least 0.
+        eps: added to deviations, above 0.
+        variance_floor: where a remembered variance is at most this, the deviation is 1; `None` leaves it.
+        solver_signal: of the role that cannot be left out: `"fused"`, in company and alone (Appendix B.2), or
+            `"joint"`, the team's outcome.
+        allocation: `"direct"`, or `"weighted"`, the team's advantage allotted by contribution (Appendix B.3).
+        cut_replies: `"score"` takes them as they are; `"zero"` gives the role a shaped reward of 0, while its
+            contribution is still in the moments. A reply is cut that does not end with the tokenizer's end token.
+        train_solo: whether the last speaker's replies alone are trained on, too, weighed by 1 - trust.
+        bonus: with that reward, `"events"` for help and hurt alone, `"difference"` for how much.
+        bonus_weight: of the bonus, at least 0.
+        roles: of the team, in their order; filled in by `bound_to`, like the next.
+        last: the role that cannot be left out, if there is one.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+
+    reward: str = "counterfactual"
+    use_history: bool = True
+    decay: float = 0.99
+    order: str = "current"
+    min_samples: int = 50
+    alpha: float = 1.0
+    eta: float = 1.0
+    eps: float = 1e-6
+    variance_floor: float | None = None
+    solver_signal: str = "fused"
+    allocation: str = "direct"
+    cut_replies: str = "score"
+    train_solo: bool = False
+    bonus: str = "events"
+    bonus_weight: float = 0.2
+    roles: tuple[str, ...] = ()
+    last: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
+        for name, right, rule, usual in (
+            ("decay", 0 <= self.decay < 1, "in [0, 1)", 0.99),
+            ("min_samples", self.min_samples >= 1, "at least 1", 50),
+            ("alpha", self.alpha > 0, "above 0", 1),
+            ("eta", self.eta >= 0, "at least 0", 1),
+            ("eps", self.eps > 0, "above 0", 1e-6),
+            ("variance_floor", self.variance_floor is None or self.variance_floor >= 0, "None or at least 0", None),
+            ("bonus_weight", self.bonus_weight >= 0, "at least 0", 0.2),
+        ):
+            if not right:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the usual value is {usual}.")
+        if self.train_solo and (self.reward, self.solver_signal) != ("counterfactual", "fused"):
+            raise ValueError(
+                "train_solo must go with reward='counterfactual' and solver_signal='fused', got "
+                f"{self.reward!r} and {self.solver_signal!r}; leave it out."
+            )
+
+    def bound_to(self, interaction: Interaction[Any]) -> CounterfactualAdvantages:
+        """The same for the roles of one Interaction.
+
+        Raises:
+            ValueError: there are fewer than two roles, more than one cannot be left out, or a setting does not fit the
+                team.
+        """
+        roles = tuple(interaction.roles)
+        kept = [role for role in roles if role not in interaction.removable]
+        if len(roles) < 2:
+            raise ValueError(
+                f"contributions are of the members of a team, got {interaction.name!r} with the roles "
+                f"{', '.join(roles) or 'none'}; take a collaboration of two or more, or method: grpo."
+            )
+        if self.reward == "shared":
+            return dataclasses.replace(self, roles=roles)
+        if len(kept) > 1:
+            raise ValueError(
+                f"all roles but one must be such that the team can do without them, got {interaction.name!r}, which "
+                f"can be played without {', '.join(interaction.removable) or 'none'} of {', '.join(roles)}; see "
+                "Interaction.without, or take reward: shared."
+            )
+        last = kept[0] if kept else None
+        if self.allocation == "weighted" and (last or getattr(interaction, "ties", None) == "expected"):
+            why = (
+                f"the role {last!r} cannot be left out" if last else "ties='expected', where it punishes who is right"
+            )
+            raise ValueError(
+                f"allocation='weighted' must go with a vote whose ties are 'first' or 'none', got "
+                f"{interaction.name!r}, in which {why}; take 'direct'."
+            )
+        for name, chosen in (("reward='bonus'", self.reward == "bonus"), ("train_solo", self.train_solo)):
+            if chosen and last is None:
+                raise ValueError(
+                    f"{name} must go with a team in which one role speaks last, got {interaction.name!r}, of which "
+                    "any role can be left out; leave it out."
+                )
+        return dataclasses.replace(self, roles=roles, last=last)
+
+    def __call__(self, collected: Collected, runner: Runner, memory: Moments) -> Credit:
+        _refuse_outcomes(collected)
+        if self.reward == "shared":
+            pairs = dict.fromkeys(self.roles, _whole(collected))
+            found = {role: _within_prompt([one.outcome for one in own], own, self.eps) for role, own in pairs.items()}
+            return Credit(decisions=place(collected, _by_decision(collected, pairs, found)), memory=memory)
+
+        # What each whole episode was worth, and what it was worth without each role (section 4, eq. 1)
+        pairs = {role: _matched(collected, without(self._left_out(role))) for role in self.roles}
+
+        # What the team remembers of that, over all processes (eqs. 2 and 3)
+        batch = _together({name: own for role in self.roles for name, own in self._streams(role, pairs[role])}, runner)
+        moments = memory.updated(batch, self.decay)
+        known = moments if self.order == "current" else memory
+        self._log(batch, known, runner)
+
+        # Each role's reward (eq. 4, Appendix B.2), and its advantage within the prompt (eq. 5)
+        if self.allocation == "direct":
+            rewards = {role: self._rewards(role, pairs[role], known) for role in self.roles}
+            if self.cut_replies == "zero":
+                rewards = {
+                    role: _zero_where_cut(collected, role, pairs[role], rewards[role], runner) for role in rewards
+                }
+            eps = None if self.reward == "bonus" else self.eps
+            found = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
+        else:  # or its share of the team's advantage (Appendix B.3)
+            pairs = _of_all(pairs)
+            found = self._allotted(pairs)
+        credits = _by_decision(collected, pairs, found)
+        if self.train_solo:
+            credits |= self._solo(collected, known)
+        return Credit(decisions=place(collected, credits), memory=moments)
+
+    def _left_out(self, role: str) -> list[str]:
+        """Who is left out to see what a role contributes, or, of the last one, what the others contribute to it."""
+        return [role] if role != self.last else [one for one in self.roles if one != role]
+
+    def _streams(self, role: str, pairs: Sequence[Pair]) -> list[tuple[str, list[float]]]:
+        streams = [(f"{role}/contribution", [one.contribution for one in pairs])]
+        if role == self.last:
+            streams.append((f"{role}/joint", [one.outcome for one in pairs]))
+            streams.append((f"{role}/solo", [one.other for one in pairs]))
+        return streams
+
+    def _rewards(self, role: str, pairs: Sequence[Pair], known: Moments) -> list[float]:
+        outcomes, others = _numbers([one.outcome for one in pairs]), _numbers([one.other for one in pairs])
+        if self.reward == "bonus":
+            weight = 0.0 if role == self.last else self.bonus_weight
+            return bonus_rewards(outcomes, others, _groups(pairs), weight, self.bonus == "events").tolist()
+        gain = known.of(f"{role}/contribution")
+        if role != self.last:
+            raw = outcomes - others
+            shaped = shaped_contributions(raw, gain.mean, self._spread(gain), self.alpha, self.eps)
+            return (shaped if self._knows_enough(gain) else raw).tolist()
+        if self.solver_signal == "joint" or not self._knows_enough(gain):
+            return outcomes.tolist()
+        joint, solo = known.of(f"{role}/joint"), known.of(f"{role}/solo")
+        return fused_scores(
+            standardised(outcomes, joint.mean, self._spread(joint), self.eps),
+            standardised(others, solo.mean, self._spread(solo), self.eps),
+            self._trust(gain),
+        ).tolist()
+
+    def _knows_enough(self, gain: Moment) -> bool:
+        return self.use_history and gain.seen >= self.min_samples
+
+    def _spread(self, moment: Moment) -> float:
+        return moment.deviation(self.variance_floor)
+
+    def _trust(self, gain: Moment) -> float:
+        return trust(gain.mean, self._spread(gain), self.eta, self.eps)
+
+    def _allotted(self, pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[float | None]]:
+        own = pairs[self.roles[0]]
+        outcomes = _numbers([one.outcome for one in own])
+        contributions = _numbers([[one.contribution for one in pairs[role]] for role in self.roles]).T
+        shares = allocated_advantages(outcomes, contributions.reshape(len(own), -1), _groups(own), self.eps)
+        return {role: _unless_lone(shares[:, at], own) for at, role in enumerate(self.roles)}
+
+    def _solo(self, collected: Collected, known: Moments) -> dict[str, float]:
+        """The last speaker's replies alone, compared with each other, as far as it does not trust the others."""
+        assert self.last is not None
+        gain = known.of(f"{self.last}/contribution")
+        pairs = [
+            Pair(row, sample.instance, sample.episode.outcome, 0.0)
+            for row, sample in enumerate(collected.trained)
+            if not sample.counted and sample.episode.ending != Ending.ERROR
+        ]
+        if not self._knows_enough(gain):
+            return {}  # there is nothing to weigh them by, and the last speaker has the team's outcome
+        found = _within_prompt([one.outcome for one in pairs], pairs, self.eps)
+        weighed = [None if value is None else (1 - self._trust(gain)) * value for value in found]
+        return _by_decision(collected, {self.last: pairs}, {self.last: weighed})
+
+    def _log(self, batch: Mapping[str, Sequence[float]], known: Moments, runner: Runner) -> None:
+        for role in self.roles:
+            name, values = f"{role}/contribution", batch[f"{role}/contribution"]
+            if not values:
+                continue
+            gain = known.of(name)
+            told = {
+                "mean": sum(values) / len(values),
+                "helped": sum(value > 0 for value in values) / len(values),
+                "hurt": sum(value < 0 for value in values) / len(values),
+                "redundant": sum(value == 0 for value in values) / len(values),
+                "mu": gain.mean,
+                "sigma": self._spread(gain),
+                **({"trust": self._trust(gain)} if role == self.last else {}),
+            }
+            for what, value in told.items():
+                runner.log(f"contribution/{role}/{what}", value)
+
+
+def counterfactual_grpo(
+    group_size: int = 4,
+    reward: str = "counterfactual",
+    use_history: bool = True,
+    decay: float = 0.99,
+    order: str = "current",
+    min_samples: int = 50,
+    alpha: float = 1.0,
+    eta: float = 1.0,
+    eps: float = 1e-6,
+    variance_floor: float | None = None,
+    solver_signal: str = "fused",
+    solo_pairing: str = "index",
+    allocation: str = "direct",
+    cut_replies: str = "score",
+    train_solo: bool = False,
+    bonus: str = "events",
+    bonus_weight: float = 0.2,
+) -> Method:
+    """The method. `V1` and `V2` are options for what public code under its name does.
+
+    Args:
+        group_size: whole episodes of each task row (N), at least 2.
+        solo_pairing: as `pairing` in `hf_credit.collectors.Removals`.
+        reward, use_history, decay, order, min_samples, alpha, eta, eps, variance_floor, solver_signal, allocation,
+            cut_replies, train_solo, bonus, bonus_weight: as in `CounterfactualAdvantages`.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+    estimator = CounterfactualAdvantages(
+        reward=reward,
+        use_history=use_history,
+        decay=decay,
+        order=order,
+        min_samples=min_samples,
+        alpha=alpha,
+        eta=eta,
+        eps=eps,
+        variance_floor=variance_floor,
+        solver_signal=solver_signal,
+        allocation=allocation,
+        cut_replies=cut_replies,
+        train_solo=train_solo,
+        bonus=bonus,
+        bonus_weight=bonus_weight,
+    )
+    alone = reward == "counterfactual"
+    removals = Removals(size=group_size, pairing=solo_pairing, alone=alone, train_alone=train_solo)
+    collector: Collector = Group(size=group_size) if reward == "shared" else removals
+    return Method(name="counterfactual_grpo", collector=collector, estimator=estimator, memory=Moments(), paper=PAPER)
+
+
+def _whole(collected: Collected) -> list[Pair]:
+    """The whole episodes that did not fail."""
+    return [
+        Pair(row, sample.instance, sample.episode.outcome, 0.0)
+        for row, sample in enumerate(collected.trained)
+        if sample.counted and sample.episode.ending != Ending.ERROR
+    ]
+
+
+def _matched(collected: Collected, kind: str) -> list[Pair]:
+    """The whole episodes that did not fail, each with what the walks of a kind were worth that stand beside it."""
+    beside: dict[str | int, list[float]] = {}
+    for sample in collected.of_kind(kind):
+        if sample.episode.ending != Ending.ERROR:
+            beside.setdefault(sample.source or sample.instance, []).append(sample.episode.outcome)
+    pairs = []
+    for one in _whole(collected):
+        first = collected.episodes[one.row].decisions[:1]
+        others = beside.get(one.instance) or [value for decision in first for value in beside.get(decision.id, [])]
+        if others:
+            pairs.append(one._replace(other=sum(others) / len(others)))
+    return pairs
+
+
+def _of_all(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
+    """Those of the rollouts that have a pair for every role."""
+    rows = set.intersection(*({one.row for one in own} for own in pairs.values()))
+    return {role: [one for one in own if one.row in rows] for role, own in pairs.items()}
+
+
+def _together(streams: Mapping[str, list[float]], runner: Runner) -> dict[str, list[float]]:
+    """The streams of all processes."""
+    told = runner.gather([streams])
+    return {name: [value for own in told for value in own[name]] for name in streams}
+
+
+def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float | None) -> list[float | None]:
+    """Eq. 5; without `eps`, centred only."""
+    scale = "none" if eps is None else "group"
+    return _unless_lone(group_advantages(_numbers(rewards), _groups(pairs), scale, eps or 1.0), pairs)
+
+
+def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
+    """`None` where nothing of the instance is there to be compared with."""
+    instances = [one.instance for one in pairs]
+    return [
+        value if instances.count(one.instance) > 1 else None for value, one in zip(values.tolist(), pairs, strict=True)
+    ]
+
+
+def _zero_where_cut(
+    collected: Collected, role: str, pairs: Sequence[Pair], rewards: Sequence[float], runner: Runner
+) -> list[float]:
+    end = runner.chat.tokenizer.eos_token_id
+    replies = [
+        [decision.action_ids for decision in collected.episodes[one.row].decisions if decision.role == role]
+        for one in pairs
+    ]
+    return [
+        0.0 if any(ids[-1:] != (end,) for ids in own) else reward for own, reward in zip(replies, rewards, strict=True)
+    ]
+
+
+def _by_decision(
+    collected: Collected, pairs: Mapping[str, Sequence[Pair]], advantages: Mapping[str, Sequence[float | None]]
+) -> dict[str, float]:
+    """The advantage of a role for each of its decisions (eq. 6), by their ids."""
+    return {
+        decision.id: value
+        for role, own in pairs.items()
+        for one, value in zip(own, advantages[role], strict=True)
+        for decision in collected.episodes[one.row].decisions
+        if decision.role == role and value is not None
+    }
+
+
+def _refuse_outcomes(collected: Collected) -> None:
+    for sample in collected.samples:
+        outcome = sample.episode.outcome
+        if sample.episode.ending != Ending.ERROR and not 0 <= outcome <= 1:
+            raise ValueError(
+                f"what a team achieves must be worth from 0 to 1 (paper CCPO, section 3), got an outcome of "
+                f"{outcome}; scale it in the scorer or the Interaction."
+            )
+
+
+def _numbers(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _groups(pairs: Sequence[Pair]) -> Tensor:
+    return torch.tensor([one.instance for one in pairs], dtype=torch.long)

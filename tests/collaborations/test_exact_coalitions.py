@@ -1,0 +1,118 @@
+"""The value of every part of a team, against brute force and against episodes through the Engine."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_credit.collaborations.exact_coalitions import (
+    answer_probabilities,
+    message_contributions,
+    sequence_values,
+    vote_contributions,
+    vote_values,
+)
+from hf_credit.collaborations.exact_values import exact_values
+from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_task
+from hf_credit.collaborations.sum_vote import sum_task, sum_vote
+from hf_credit.policies.generation import sampler
+from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
+from hf_credit.rollouts import Chat, Engine, Start
+
+SCORES = {"a": 1.0, "b": 0.0}
+HALVES = {role: {"a": 0.5, "b": 0.5} for role in "xyz"}
+
+
+def test_three_who_are_right_half_of_the_time_are_worth_half():
+    found = vote_values(HALVES, SCORES)
+    assert set(found.values.values()) == {0.0, 0.5}  # of nobody, and of anybody
+    assert found.contribution("x") == 0.0
+    assert found.shapley("x") == pytest.approx(0.5 / 3)
+
+
+def test_the_value_of_the_right_majority_is_the_binomial():
+    answers = {role: {"a": 0.7, "b": 0.3} for role in "xyz"}
+    assert vote_values(answers, SCORES).value == pytest.approx(0.7**3 + 3 * 0.7**2 * 0.3)
+
+
+def test_an_answer_is_worth_what_it_adds_to_the_others():
+    found = vote_contributions(HALVES, SCORES)
+    # With a right answer the vote is right unless both others are wrong.
+    assert found["x"] == {"a": pytest.approx(0.75 - 0.5), "b": pytest.approx(0.25 - 0.5)}
+    assert vote_contributions({**HALVES, "x": {None: 1.0}}, SCORES)["x"] == {None: 0.0}
+
+
+@given(st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), min_size=2, max_size=4))
+def test_shapley_values_sum_to_the_value_of_the_team(weights):
+    answers = {
+        str(place): {key: weight / sum(own) for key, weight in zip(("a", "b", None), own, strict=True)}
+        for place, own in enumerate(weights)
+    }
+    found = vote_values(answers, SCORES)
+    assert sum(found.shapley(role) for role in answers) == pytest.approx(found.value)
+    by_hand = sum(
+        answers[role][key] * value
+        for role, own in vote_contributions(answers, SCORES).items()
+        for key, value in own.items()
+    )
+    assert by_hand == pytest.approx(sum(found.contribution(role) for role in answers))
+
+
+def untrained(texts):
+    tokenizer = tokenizer_of(texts)
+    return build_model(tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2)), Chat(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def relay():
+    model, chat = untrained(["tell answer secret or Notes of the thinker: \n 0 1 2"])
+    return hinted_relay(3), model, chat
+
+
+def test_a_thinker_is_worth_the_difference_to_the_solver_alone(relay):
+    team, model, chat = relay
+    start = team.start(hinted_relay_task(2, 1), 0)
+    found = sequence_values(team, chat, model, start, max_new_tokens=1)
+    together, alone = (
+        exact_values(team, chat, model, [one], max_new_tokens=1)[0].value
+        for one in (start, team.without(start, "thinker"))
+    )
+    assert found.value == pytest.approx(together)
+    assert found.contribution("thinker") == pytest.approx(together - alone)
+    assert found.values[frozenset({"thinker"})] == found.values[frozenset()] == 0.0
+    assert found.shapley("thinker") + found.shapley("solver") == pytest.approx(together)
+    told = message_contributions(team, chat, model, start, max_new_tokens=1)
+    (values,) = exact_values(team, chat, model, [start], max_new_tokens=1)
+    mean = sum(values.probabilities[text] * gain for text, gain in told.items())
+    assert mean == pytest.approx(found.contribution("thinker"))
+
+
+def test_each_role_may_have_a_policy_of_its_own(relay):
+    from contextlib import nullcontext
+
+    team, model, chat = relay
+    other = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2, seed=1))
+    start = team.start(hinted_relay_task(2, 1), 0)
+    policies = {"thinker": model, "solver": other}
+    found = sequence_values(team, chat, lambda role: nullcontext(policies[role]), start, max_new_tokens=1)
+    alone = exact_values(team, chat, other, [team.without(start, "thinker")], max_new_tokens=1)[0].value
+    assert found.values[frozenset({"solver"})] == pytest.approx(alone)
+    assert found.value != pytest.approx(exact_values(team, chat, model, [start], max_new_tokens=1)[0].value, abs=1e-6)
+
+
+def test_a_vote_by_enumeration_agrees_with_votes_through_the_engine():
+    model, chat = untrained(["first second third voter and 0 1 2"])
+    team = sum_vote(3)
+    start = team.start(sum_task(1, 1, 3), 0)
+    answers, scores = answer_probabilities(team, chat, model, start, max_new_tokens=1)
+    assert scores == {str(number): float(number == 2) for number in range(3)}
+    assert all(sum(own.values()) == pytest.approx(1) for own in answers.values())
+    exact = vote_values(answers, scores).value
+    torch.manual_seed(0)
+    engine = Engine(team, chat, sampler(model, chat.tokenizer, max_new_tokens=1))
+    played = fmean(episode.outcome for episode in engine.run([Start(state=start)] * 1500))
+    assert played == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 1500) ** 0.5)

@@ -1,0 +1,314 @@
+"""CCPO on teams of scripted players, and its credit worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import tanh
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.collaborations.base import Collaboration
+from hf_credit.collaborations.graph import Event
+from hf_credit.collaborations.think_solve import think_solve
+from hf_credit.collaborations.voting import voting
+from hf_credit.collectors import Collected, Group, Removals, Sample
+from hf_credit.credit import Moments
+from hf_credit.methods.counterfactual_grpo import V1, V2, CounterfactualAdvantages
+from hf_credit.rollouts import Decision, Ending, Engine, Episode, Generation, LocalRunner
+
+SMALL = 2.0**-0.5  # of two, each is this many deviations of the sample from their mean
+
+
+def exact(task: Any, text: str) -> float:
+    if text == "boom":
+        raise RuntimeError("the scorer broke")
+    return float(text == task["answer"])
+
+
+class Says:
+    """A sampler of each role that says what is in its list, in order; it remembers what it was shown."""
+
+    def __init__(self, chat: Any, replies: dict[str, list[str]]) -> None:
+        self.chat, self.replies, self.shown, self.rounds = chat, replies, dict.fromkeys(replies, ()), []
+
+    def of(self, role: str) -> Any:
+        def generate(contexts: Sequence[Sequence[int]]) -> list[Generation]:
+            self.rounds.append((role, len(contexts)))
+            self.shown[role] += tuple(self.chat.tokenizer.decode(list(context)) for context in contexts)
+            own = [self.replies[role].pop(0) for _ in contexts]
+            return [Generation(ids=self.chat.tokenizer(f"{one}<|end|>")["input_ids"]) for one in own]
+
+        return generate
+
+
+def played(chat: Any, team: Any, replies: dict[str, list[str]], rows: int = 1, **options: Any) -> Any:
+    """The method for a team, what it collected, its credit, and its runner."""
+    says = Says(chat, {role: list(own) for role, own in replies.items()})
+    runner = LocalRunner(Engine(team, chat, {role: says.of(role) for role in team.roles}))
+    runner.says = says
+    method = methods.make("counterfactual_grpo", **{"group_size": 2, **options}).bound_to(team)
+    collected = method.collector([{"problem": "1+1", "answer": "2"}] * rows, runner, method.memory)
+    return method, collected, method.estimator(collected, runner, method.memory), runner
+
+
+RELAY = {"thinker": ["add", "no"], "solver": ["5", "2", "2", "3"]}
+"""Of two rollouts: the solvers alone say 5 and 2 (they speak in the first round), in company 2 and 3."""
+
+
+def test_solos_are_played_in_the_thinkers_round_and_never_trained_on(chat: Any) -> None:
+    _, collected, credit, runner = played(chat, think_solve(exact), RELAY)
+    assert runner.says.rounds == [("thinker", 2), ("solver", 2), ("solver", 2)]
+    assert [sample.episode.outcome for sample in collected.samples] == [1.0, 0.0, 0.0, 1.0]
+    assert [(sample.trained, sample.kind) for sample in collected.samples] == [
+        (True, "policy"), (True, "policy"), (False, "without thinker"), (False, "without thinker"),
+    ]  # fmt: skip
+    alone, alone_too, *company = runner.says.shown["solver"]
+    assert alone == alone_too
+    assert "add" not in alone
+    assert "Notes" not in alone
+    assert "Notes of the thinker:\nadd" in company[0]
+    assert runner.ledger.scoring_events == 4
+    assert [len(own) for own in credit.decisions] == [2, 2]
+
+
+def test_without_history_the_thinker_has_its_contribution_and_the_solver_the_outcome(chat: Any) -> None:
+    _, _, credit, runner = played(chat, think_solve(exact), RELAY)  # four rollouts are no history
+    # Delta = (1 - 0, 0 - 1)
+    assert [value for own in credit.decisions for value in own] == pytest.approx([SMALL, SMALL, -SMALL, -SMALL], 1e-4)
+    assert credit.memory.of("thinker/contribution") == (0.0, 1.0, 2)
+    assert credit.memory.of("solver/joint") == credit.memory.of("solver/solo") == (0.5, 0.25, 2)
+    assert runner.metrics["contribution/thinker/helped"] == runner.metrics["contribution/thinker/hurt"] == [0.5]
+    assert runner.metrics["contribution/solver/trust"] == [0.5]
+
+
+def test_with_history_each_has_the_papers_reward(chat: Any) -> None:
+    memory = Moments(
+        names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
+        means=(0.4, 0.4, 0.6, 0.2), variances=(0.25, 0.25, 0.24, 0.16), seen=(60,) * 4,
+    )  # fmt: skip
+    method, collected, _, runner = played(chat, think_solve(exact), RELAY, eps=1e-9, order="previous")
+    shaped = method.estimator(collected, runner, memory)
+    # r1 = tanh((Delta - 0.4) / 0.5) of two different values: their order is all that eq. 5 leaves of two rollouts.
+    assert [own[0] for own in shaped.decisions] == pytest.approx([SMALL, -SMALL])
+    one = method.estimator._rewards("thinker", _pairs(collected), memory)
+    assert one == pytest.approx([tanh((1.0 - 0.4) / 0.5), tanh((-1.0 - 0.4) / 0.5)])
+    gate = 1 / (1 + 2.718281828459045 ** (-0.4 / 0.5))
+    last = method.estimator._rewards("solver", _pairs(collected), memory)
+    joint, solo = ((1 - 0.6) / 0.24**0.5, (0 - 0.6) / 0.24**0.5), ((0 - 0.2) / 0.4, (1 - 0.2) / 0.4)
+    assert last == pytest.approx([gate * joint[0] + (1 - gate) * solo[0], gate * joint[1] + (1 - gate) * solo[1]])
+
+
+def _pairs(collected: Collected) -> Any:
+    from hf_credit.methods.counterfactual_grpo import _matched
+
+    return _matched(collected, "without thinker")
+
+
+def test_the_order_says_whether_a_batch_shapes_itself(chat: Any) -> None:
+    for order, seen in (("current", True), ("previous", False)):
+        method, collected, _, runner = played(chat, think_solve(exact), RELAY, order=order, min_samples=2, eps=1e-9)
+        credit = method.estimator(collected, runner, method.memory)
+        memory = credit.memory if order == "current" else method.memory
+        rewards = method.estimator._rewards("thinker", _pairs(collected), memory)
+        # mu = 0 and sigma = 1 after this batch
+        assert rewards == pytest.approx([tanh(1.0), tanh(-1.0)] if seen else [1.0, -1.0])
+
+
+def test_pairing_by_mean_with_scores_of_0_and_1_is_the_shared_reward(chat: Any) -> None:
+    _, collected, by_mean, runner = played(chat, think_solve(exact), RELAY, solo_pairing="mean")
+    shared = methods.make("counterfactual_grpo", reward="shared").bound_to(think_solve(exact)).estimator
+    expected = shared(collected, runner, Moments()).decisions
+    assert [own[0] for own in by_mean.decisions] == pytest.approx([own[0] for own in expected])
+    replies = {"thinker": ["a", "b", "c"], "solver": ["5", "5", "2", "2", "3", "2"]}
+    _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=3, solo_pairing="mean")
+    assert {sample.source for sample in collected.samples if not sample.trained} == {""}
+    assert credit.memory.of("thinker/contribution").mean == pytest.approx(2 / 3 - 1 / 3)
+    assert credit.memory.of("solver/solo").variance == pytest.approx(0.0)
+
+
+def test_common_pairing_gives_a_rollout_and_its_solo_the_same_random_draws(chat: Any) -> None:
+    seeds: dict[str, list[Any]] = {"thinker": [], "solver": []}
+
+    class Seeded:
+        def __init__(self, role: str) -> None:
+            self.role = role
+
+        def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+            raise AssertionError("it is asked with seeds")
+
+        def seeded(self, contexts: Sequence[Sequence[int]], given: Sequence[Any]) -> list[Generation]:
+            seeds[self.role] += given
+            return [Generation(ids=chat.tokenizer("2<|end|>")["input_ids"])] * len(contexts)
+
+    team = think_solve(exact)
+    runner = LocalRunner(Engine(team, chat, {role: Seeded(role) for role in team.roles}))
+    method = methods.make("counterfactual_grpo", group_size=2, solo_pairing="common").bound_to(team)
+    method.collector([{"problem": "1+1", "answer": "2"}], runner, method.memory)
+    assert seeds["solver"][:2] == seeds["solver"][2:]
+    assert len({*seeds["thinker"], *seeds["solver"]}) == 4
+    assert runner.metrics["common_random_numbers"] == [1.0]
+
+
+def test_pairs_whose_solo_or_whose_rollout_failed_are_in_nothing(chat: Any) -> None:
+    replies = {"thinker": ["a", "b", "c", "d"], "solver": ["boom", "5", "5", "2", "2", "boom", "2", "3"]}
+    _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=4)
+    assert credit.memory.of("thinker/contribution").seen == 2
+    # Sound are the last two: Delta = (1 - 0, 0 - 1). The first has an outcome and nothing to compare it with.
+    assert [own[0] is None for own in credit.decisions] == [True, True, False, False]
+    assert [own[0] for own in credit.decisions[2:]] == pytest.approx([SMALL, -SMALL], 1e-4)
+    lone = replace(collected, samples=collected.samples[:3] + collected.samples[4:7])
+    assert all(value is None for own in methods.make("counterfactual_grpo").bound_to(think_solve(exact)).estimator(
+        lone, LocalRunner(), Moments()).decisions for value in own)  # fmt: skip
+
+
+def test_of_three_who_speak_in_turn_each_is_left_out_and_the_last_is_heard_alone(chat: Any) -> None:
+    team = think_solve(exact, thinkers=("planner", "checker"))
+    replies = {
+        "planner": ["p1", "p2"],
+        "checker": ["c1", "c2", "c3", "c4"],  # alone at the start, then behind a plan
+        "solver": ["3", "3", "2", "2", "2", "3", "2", "2"],
+    }
+    _, collected, credit, runner = played(chat, team, replies)
+    kinds = [sample.kind for sample in collected.samples]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "policy": 2, "without planner": 2, "without checker": 2, "without planner, checker": 2,
+    }  # fmt: skip
+    assert runner.ledger.decisions == {"planner": 2, "checker": 4, "solver": 8}
+    without_checker = [one for one in collected.samples if one.kind == "without checker"]
+    shown = [chat.tokenizer.decode(list(one.episode.decisions[0].context_ids)) for one in without_checker]
+    assert ["Notes of the planner:\np1" in shown[0], "Notes of the planner:\np2" in shown[1]] == [True, True]
+    assert not any("checker" in text for text in shown)
+    assert set(credit.memory.names) >= {"planner/contribution", "checker/contribution", "solver/solo"}
+
+
+VOTES = {"voter_1": ["2", "3"], "voter_2": ["2", "2"], "voter_3": ["3", "3"]}
+
+
+def ballot(ties: str = "expected") -> Any:
+    return voting(exact, "hf_credit.collaborations.sum_vote:number_key", ties=ties)
+
+
+def test_a_vote_is_counted_again_without_new_replies_or_scores(chat: Any) -> None:
+    _, collected, credit, runner = played(chat, ballot(), VOTES)
+    assert runner.says.rounds == [("voter_1", 2), ("voter_2", 2), ("voter_3", 2)]
+    assert runner.ledger.scoring_events == 4  # two distinct answers in each rollout
+    assert all(not one.episode.decisions for one in collected.samples if not one.trained)
+    # 2 2 3 is right: Delta = 1/2, 1/2, 0. 3 2 3 is wrong: 0 - 1/2, 0 - 0, 0 - 1/2.
+    assert credit.memory.means == pytest.approx((0.0, 0.25, -0.25))
+    assert [value for own in credit.decisions for value in own] == pytest.approx(
+        [SMALL, SMALL, SMALL, -SMALL, -SMALL, -SMALL], 1e-4
+    )
+
+
+def test_the_teams_advantage_can_be_allotted_where_ties_do_not_punish_who_is_right(chat: Any) -> None:
+    _, _, credit, _ = played(chat, ballot("none"), VOTES, allocation="weighted")
+    # Delta = 1, 1, 0 where the vote is right; nobody contributed where it is wrong.
+    assert credit.decisions[0] == pytest.approx([SMALL / 2, SMALL / 2, 0.0], abs=1e-4)
+    assert credit.decisions[1] == pytest.approx([0.0, 0.0, 0.0])
+
+
+def test_the_shared_reward_needs_nothing_but_the_group(chat: Any) -> None:
+    method, collected, credit, _ = played(chat, ballot(), VOTES, reward="shared")
+    assert method.collector == Group(size=2)
+    assert list(credit.decisions) == [pytest.approx([SMALL] * 3, 1e-4), pytest.approx([-SMALL] * 3, 1e-4)]
+    assert credit.memory == Moments()
+    assert len(collected.samples) == 2
+
+
+def test_the_bonus_of_the_later_public_code_is_centred_only(chat: Any) -> None:
+    replies = {"thinker": ["a", "b"], "solver": ["5", "5", "2", "3"]}
+    _, _, credit, _ = played(chat, think_solve(exact), replies, **{**V2, "group_size": 2})
+    # r1 = (1 + 0.2, -1), r2 = (1, -1)
+    assert [value for own in credit.decisions for value in own] == pytest.approx([1.1, 1.0, -1.1, -1.0])
+
+
+def test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted(chat: Any) -> None:
+    _, collected, credit, _ = played(chat, think_solve(exact), RELAY, train_solo=True, min_samples=1)
+    assert [(one.trained, one.counted) for one in collected.samples] == [(True, True)] * 2 + [(True, False)] * 2
+    # mu = 0, so the trust is 1/2; alone the solver says 5 and 2.
+    assert [own[0] for own in credit.decisions[2:]] == pytest.approx([-SMALL / 2, SMALL / 2], 1e-4)
+    _, _, early, _ = played(chat, think_solve(exact), RELAY, train_solo=True)
+    assert [own[0] for own in early.decisions[2:]] == [None, None]
+
+
+def test_a_cut_reply_can_be_given_a_reward_of_zero(chat: Any) -> None:
+    method, collected, _, runner = played(chat, think_solve(exact), RELAY, **{**V1, "group_size": 2})
+    first, *rest = collected.samples
+    thought, answer = first.episode.decisions
+    cut = replace(first, episode=replace(first.episode, decisions=(replace(thought, action_ids=(5,)), answer)))
+    credit = method.estimator(replace(collected, samples=(cut, *rest)), runner, method.memory)
+    # Delta = (1, -1) becomes a reward of (0, -1), and is (1, -1) in the moments.
+    assert [own[0] for own in credit.decisions] == pytest.approx([SMALL, -SMALL], 1e-4)
+    assert credit.memory.of("thinker/contribution").mean == 0.0
+    both = [replace(one, episode=replace(one.episode, decisions=(replace(one.episode.decisions[0], action_ids=(5,)),
+            *one.episode.decisions[1:]))) for one in collected.samples[:2]]  # fmt: skip
+    credit = method.estimator(replace(collected, samples=(*both, *rest[1:])), runner, method.memory)
+    assert [own[0] for own in credit.decisions] == [0.0, 0.0]
+
+
+def test_a_redundant_agent_is_not_left_without_an_advantage(chat: Any) -> None:
+    """Against section 5 of the paper: a contribution of 0 is centred like any other."""
+    replies = {"thinker": ["a", "b"], "solver": ["2", "5", "2", "2"]}
+    _, _, credit, _ = played(chat, think_solve(exact), replies)  # Delta = (0, 1)
+    assert [own[0] for own in credit.decisions] == pytest.approx([-SMALL, SMALL], 1e-4)
+
+
+def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
+    decision = Decision(role="a", state=None, context_ids=(1,), action_ids=(2,), logprobs=None, action_text="")
+    episode = Episode(decisions=(decision,), outcome=-1.0, ending=Ending.FINISHED)
+    with pytest.raises(ValueError, match=r"must be worth from 0 to 1 .*, got an outcome of -1.0; "):
+        CounterfactualAdvantages(roles=("a", "b"))(
+            Collected(samples=(Sample(episode=episode, instance=0),), rows=1), LocalRunner(), Moments()
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"group_size": 1}, "a group must hold at least 2 episodes, got 1; "),
+        ({"alpha": 0}, "alpha must be above 0, got 0; "),
+        ({"decay": 1.0}, r"decay must be in \[0, 1\), got 1.0; "),
+        ({"eta": -1}, "eta must be at least 0, got -1; "),
+        ({"min_samples": 0}, "min_samples must be at least 1, got 0; "),
+        ({"eps": 0}, "eps must be above 0, got 0; "),
+        ({"variance_floor": -1}, "variance_floor must be None or at least 0, got -1; "),
+        ({"bonus_weight": -1}, "bonus_weight must be at least 0, got -1; "),
+        ({"reward": "team"}, "reward must be one of counterfactual, shared, bonus, got 'team'; "),
+        ({"order": "next"}, "order must be one of current, previous, got 'next'; "),
+        ({"solo_pairing": "all"}, "solo_pairing must be one of index, mean, common, got 'all'; "),
+        ({"train_solo": True, "solver_signal": "joint"}, "train_solo must go with reward='counterfactual'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        methods.make("counterfactual_grpo", **options)
+
+
+def test_teams_that_the_method_does_not_fit_are_refused() -> None:
+    def bind(team: Any, **options: Any) -> None:
+        methods.make("counterfactual_grpo", **options).bound_to(team)
+
+    with pytest.raises(
+        ValueError, match=r"contributions are of the members of a team, got 'voting' with .* voter_1; "
+    ):
+        bind(voting(exact, str.strip, voters=1))
+    events = [Event("ask", role="a"), Event("say", role="b", after="ask"), Event("end", role="b", after="say")]
+    bind(Collaboration({"a": "", "b": ""}, events, "end", exact))
+    from hf_credit.collaborations import Loop
+
+    looped = Collaboration({"a": "", "b": ""}, events, "end", exact, loops=[Loop("say", target="ask", times=1)])
+    with pytest.raises(ValueError, match="all roles but one must be such that the team can do without them"):
+        bind(looped)
+    bind(looped, reward="shared")
+    with pytest.raises(
+        ValueError, match=r"allocation='weighted' must go with a vote .* got 'voting', in which ties='exp"
+    ):
+        bind(ballot(), allocation="weighted")
+    with pytest.raises(ValueError, match="in which the role 'solver' cannot be left out; take 'direct'"):
+        bind(think_solve(exact), allocation="weighted")
+    with pytest.raises(ValueError, match="reward='bonus' must go with a team in which one role speaks last"):
+        bind(ballot(), reward="bonus")
+    assert Removals().bound_to(think_solve(exact)).removals == (("thinker",),)

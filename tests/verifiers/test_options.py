@@ -1,0 +1,38 @@
+"""What a reply chooses or answers, in one form for equal answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from hf_credit.verifiers.options import answer_key, option_key, option_score
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"),
+    [
+        (r"so \boxed{B}", "B"), (r"\boxed{\text{b}}", "B"), (r"\boxed{(B)}", "B"), ("The answer is B.", "B"),
+        ("Answer: (C) because it is red", "C"), ("D", "D"), ("D. the dog", "D"), ("the correct option is A", "A"),
+        ("I think (D)", "D"), (r"\boxed{\textbf{(A)}\ 5}", "A"), ("(A) is tempting, yet (C) it is", "C"),
+        ("", None), (r"\boxed{", None), ("The answer is a cat", None), (r"\boxed{12}", None), ("A cat", None),
+    ],
+)  # fmt: skip
+def test_an_option_is_its_letter(reply, letter):
+    assert option_key(reply) == letter
+
+
+@pytest.mark.parametrize("same", [("1/2", r"\boxed{\frac12}", "The answer is 0.5"), ("#### 1,000", "1000"),
+                                  (r"\boxed{5\text{ cm}}", "5")])  # fmt: skip
+def test_equal_numbers_have_one_key(same):
+    assert len({answer_key(reply) for reply in same}) == 1
+
+
+def test_what_differs_has_another_key_and_nothing_has_none():
+    assert len({answer_key(reply) for reply in ("0.333", "1/3", r"20\%", "20", r"\boxed{x+1}")}) == 5
+    assert answer_key("") is answer_key(r"\boxed{3") is answer_key("9" * 5000) is None
+
+
+def test_a_choice_is_scored_by_its_letter():
+    assert option_score({"answer": "B"}, r"\boxed{b}") == 1.0
+    assert option_score({"answer": "(B)"}, "C") == option_score({"answer": "B"}, "") == 0.0
+    with pytest.raises(ValueError, match="must have the letter of the right option as its answer, got None; "):
+        option_score({}, "B")
