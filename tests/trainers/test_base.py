@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
 from hf_credit.rollouts import Decision, EveryEpisodeFailedError
+from hf_credit.trainers.credit import CreditCallback
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -199,16 +200,28 @@ def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[.
     trainer = one_update(micro_policy)
     metrics = trainer.evaluate(trainer.train_dataset)
     assert 0 <= metrics["eval_completion"] <= 1
-    assert math.isfinite(metrics["eval_loss"])
+    assert metrics["eval_replies/length"] > 0
+    assert not any("advantages/" in name for name in metrics)  # nobody credits an evaluation
 
 
-def test_episodes_are_logged_as_conversations(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
     import pandas as pd
 
-    trainer = one_update(micro_policy, log_completions=True)
+    seen: list[Any] = []
+
+    class Watch(CreditCallback):
+        def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+            for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+                seen.extend(zip(episode.decisions, values, strict=True))
+
+    trainer = one_update(micro_policy, log_completions=True, trainer_kwargs={"callbacks": [Watch()]})
     table = pd.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
-    assert len(table) == 8
-    assert {"prompt", "completion", "outcome", "ending", "advantage"} <= set(table.columns)
+    assert len(table) == len(seen) > 8  # more decisions than episodes
+    assert [reply[0]["content"] for reply in table["completion"]] == [decision.action_text for decision, _ in seen]
+    assert table["advantage"].tolist() == pytest.approx([credit for _, credit in seen])
+    assert table["verdict"].tolist() == [decision.verdict.score for decision, _ in seen]
+    assert {"prompt", "outcome", "ending", "episode", "turn", "role", "alternatives"} <= set(table.columns)
+    assert "event" not in table.columns  # each is its role
 
 
 def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., Any], micro_policy: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import Collected
 from hf_credit.credit import sampling_ratio
+from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, room_beside, room_for_context
 from hf_credit.rollouts import Chat, Engine, Episode, Generation, Interaction, Ledger, Row, decision_rows
@@ -32,13 +34,14 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
-    episode_log,
     largest_difference,
+    log_rows,
     summarise,
     update_metrics,
     without_cut_replies,
 )
 from hf_credit.trainers.ranks import SynchronizedSampler
+from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
@@ -114,6 +117,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             quantization_config=quantization_config,
             peft_config=peft_config,
         )
+        self.recorder = EpisodeRecorder(self.chat.tokenizer, args.log_episodes)
+        self.add_callback(self.recorder)
+        if self.log_completions:  # TRL makes room for one completion an episode; an episode has many decisions
+            self._logs = {
+                **{name: [] for name in ("images", "prompt", "completion", "advantages")},
+                **{name: defaultdict(list) for name in ("rewards", "extra")},
+            }
         self.ledger = Ledger()
         self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
@@ -185,7 +195,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             ]
             batch = self._lay_out(rows)
         self._log_episodes(episodes, advantages)
-        self._log_conversations(episodes, advantages)
+        self._log_decisions(collected, advantages)
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             self._add_logprobs(batch)
         return batch
@@ -386,21 +396,36 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
         for name, value in update_metrics(summaries).items():
-            self.log_metric(name, value)
+            if self.model.training or "advantages/" not in name:  # evaluation gives no credit
+                self.log_metric(name, value)
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
 
-    def _log_conversations(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+    def _log_decisions(self, collected: Collected, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+        if self.model.training:
+            self.recorder.record(self.state.global_step, collected, advantages)
         if not self.log_completions:
             return
-        pairs = zip(episodes, advantages, strict=True)
-        for told in self.ranks.gather([episode_log(*pair, self.chat.tokenizer) for pair in pairs]):
-            self._logs["prompt"].append([{"role": "user", "content": told.prompt}])
-            self._logs["completion"].append([{"role": "assistant", "content": told.replies}])
-            self._logs["rewards"]["outcome"].append(told.outcome)
-            self._logs["extra"]["ending"].append(told.ending)
+        held = [self._logs["prompt"], self._logs["completion"], self._logs["advantages"]]
+        for one in [*held, *self._logs["rewards"].values(), *self._logs["extra"].values()]:
+            one.clear()  # decisions of the latest collection alone, however many
+        found = credited_episodes(collected, advantages, self.chat.tokenizer, self.state.global_step + 1)
+        before = sum(self.ranks.gather([len(found)])[: self.accelerator.process_index])
+        for told in self.ranks.gather(
+            [row for place, one in enumerate(found, before) for row in log_rows(one, place)]
+        ):
+            self._logs["prompt"].append([{"role": "user", "content": told.context}])
+            self._logs["completion"].append([{"role": "assistant", "content": told.reply}])
             self._logs["advantages"].append(told.advantage)
+            for name, value in told.rewards.items():
+                self._logs["rewards"][name].append(value)
+            for name, value in told.facts.items():
+                self._logs["extra"][name].append(value)
+        if all(math.isnan(one) for one in self._logs["rewards"]["verdict"]):
+            del self._logs["rewards"]["verdict"]  # no oracle was asked
+        if self._logs["extra"]["event"] == self._logs["extra"]["role"]:
+            del self._logs["extra"]["event"]
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

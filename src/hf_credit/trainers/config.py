@@ -42,6 +42,8 @@ class CreditConfig(GRPOConfig):
         rows_per_forward: how many rows a forward and backward pass holds at most, which changes no result; `None`
             takes `per_device_train_batch_size`. Rows that share a long prompt fit in greater numbers.
         resume_with_changed: what may differ between a checkpoint and the run that is resumed from it, by name.
+        log_episodes: episodes of an update that are written with the credit of their decisions to `episodes.jsonl` in
+            `output_dir`, every `logging_steps`; 0 writes none. At 16 MiB every second update in it is dropped.
         critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own
             beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
             started from.
@@ -83,6 +85,9 @@ class CreditConfig(GRPOConfig):
         default=None,
         metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
     )
+    log_episodes: int = field(
+        default=4, metadata={"help": "Episodes of an update written to episodes.jsonl with their credit."}
+    )
     critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
@@ -108,6 +113,8 @@ class CreditConfig(GRPOConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
+        if self.log_episodes < 0:
+            raise ValueError(f"log_episodes must be at least 0, got {self.log_episodes}; 0 writes none.")
         if self.vllm_server_request_timeout <= 0:
             raise ValueError(
                 f"vllm_server_request_timeout must be above 0, got {self.vllm_server_request_timeout}; raise it."
