@@ -127,11 +127,28 @@ def test_progress_shows_the_update_and_the_latest_numbers(
             state.global_step = step
             shown.on_log(args, state, TrainerControl(), logs={"reward": 0.25, "loss": 1.0, "oracle/valid": 0.5})
             shown.on_step_end(args, state, TrainerControl())
-    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 reward 0.250, oracle/valid 0.500\n"
+    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.250, oracle/valid 0.500\n"
+
+
+def test_an_evaluation_is_a_line_of_its_own(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
+    state = TrainerState(global_step=0, max_steps=2)
+    with Progress() as progress:
+        shown = ShowProgress(progress)
+        shown.on_train_begin(args, state, TrainerControl())
+        state.global_step = 1
+        shown.on_log(args, state, TrainerControl(), logs={"eval_reward": 0.5})
+        shown.on_evaluate(args, state, TrainerControl(), metrics={"eval_reward": 0.5, "eval_success": 0.25})
+        state.global_step = 2
+        shown.on_step_end(args, state, TrainerControl())
+    told = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
+    assert capsys.readouterr().err == f"updates ...\n{told}\nupdates: 2/2\n"
 
 
 def test_a_note_is_made_of_what_is_there() -> None:
-    assert note({"success": 0.5, "loss": 3, "reward": "none"}) == "success 0.500"
+    assert note({"success": 0.5, "loss": 3, "reward": "none", "kl": 1.0}) == "loss 3.000, success 0.500"
+    assert note({"endings/error": 0.0, "reward": 1.0}) == "reward 1.000"
+    assert note({"endings/error": 0.25, "reward": 1.0}) == "reward 1.000, endings/error 0.250"
+    assert note({"eval_hard_reward": 0.25, "eval_runtime": 9.0}) == "eval_hard_reward 0.250"
     assert note({}) == ""
 
 

@@ -96,7 +96,7 @@ def test_runs_side_by_side_are_told_with_what_each_cost(
     assert command("report", run, "--beside", other, "--output", tmp_path / "page")[0] == 0
     page = (tmp_path / "page" / "report.md").read_text()
     assert "# Runs my_run, other" in page
-    assert "| run | TSE | TT | generated | ADS | ADS agent |" in page
+    assert "| run | terminal scores | tokens | generated | replies | replies of agent |" in page
     assert "| my_run | 16 |" in page
     assert "| other | 16 (1.00x) |" in page
     numbers = json.loads((tmp_path / "page" / "results.json").read_text())

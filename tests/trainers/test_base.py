@@ -204,6 +204,28 @@ def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[.
     assert not any("advantages/" in name for name in metrics)  # nobody credits an evaluation
 
 
+def test_each_of_several_evaluations_has_metrics_of_its_own_name(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+    trainer.evaluate({"easy": trainer.train_dataset.select(range(4)), "hard": trainer.train_dataset.select(range(2))})
+    easy, hard = trainer.state.log_history[-2:]
+    assert {"eval_easy_reward", "eval_easy_turns/mean"} <= easy.keys()
+    assert {"eval_hard_reward", "eval_hard_turns/mean"} <= hard.keys()
+    assert not any(name.startswith("eval_reward") or name.endswith("_loss") for name in {**easy, **hard})
+
+
+def test_the_card_says_where_the_policy_is_from_and_cites_in_bibtex(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+    trainer.create_model_card(model_name="mine")
+    card = (Path(trainer.args.output_dir) / "README.md").read_text()
+    assert "None" not in card
+    assert "This model was trained from a policy that is not on the Hub." in card
+    assert "@misc{vprfar,\n  title = {{Verifiable Process Rewards for Agentic Reasoning}}," in card
+
+
 def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
     import pandas as pd
 

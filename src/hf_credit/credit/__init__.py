@@ -10,6 +10,7 @@ from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.token_returns import token_returns
+from hf_credit.credit.tokens import token_advantages
 from hf_credit.credit.tree_values import branch_advantages
 from hf_credit.credit.turn_baselines import alive_advantages, all_turns_advantages
 from hf_credit.credit.turn_credit import score_deltas, turn_credit
@@ -33,6 +34,7 @@ __all__ = [
     "multi_turn_advantages",
     "sampling_ratio",
     "score_deltas",
+    "token_advantages",
     "token_returns",
     "trajectory_advantages",
     "tree_group_advantages",

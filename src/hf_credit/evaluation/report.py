@@ -27,8 +27,8 @@ HEADLINES = ("success", "completion", "return_first", "return_second")
 """What policies are compared on, where the game has it (paper VPR, Table 1)."""
 
 _LEDGER_WORDS = (
-    "Over the whole training: terminal scoring events (TSE), tokens given and generated (TT), tokens generated, and "
-    "agent decision samples (ADS). A message that several episodes share is counted once."
+    "Over the whole training: how often an outcome was asked for (the paper C3's TSE), tokens given and generated "
+    "(its TT), tokens generated, and replies (its ADS). A reply that several episodes share is counted once."
 )
 
 _CREDIT_WORDS = (

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,13 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+)
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
@@ -30,16 +37,19 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
+from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
     largest_difference,
     log_rows,
+    mean,
     summarise,
     update_metrics,
     without_cut_replies,
 )
+from hf_credit.trainers.printing import BriefPrinter, BriefProgress
 from hf_credit.trainers.ranks import SynchronizedSampler
 from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
@@ -63,7 +73,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         interaction: what is played.
         args: the settings.
         train_dataset: task rows.
-        eval_dataset: task rows of the evaluation.
+        eval_dataset: task rows of the evaluation, or several by name; held-out tasks of the Interaction's own if
+            `None`, where `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
         evaluation_interaction: what evaluation plays; `interaction` if `None`.
@@ -81,6 +92,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
+    _evaluated_as = "eval"
     _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
 
@@ -103,20 +115,26 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
         self.evaluation_interaction = interaction if evaluation_interaction is None else evaluation_interaction
+        if eval_dataset is None:
+            eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         wait_for_server(args)
-        super().__init__(
-            model=model,
-            reward_funcs=_no_reward,
-            args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
-            optimizers=optimizers,
-            quantization_config=quantization_config,
-            peft_config=peft_config,
-        )
+        with arguments.reference_at_hand(model, args, peft_config is not None):
+            super().__init__(
+                model=model,
+                reward_funcs=_no_reward,
+                args=args,
+                train_dataset=train_dataset,
+                eval_dataset=eval_dataset,
+                processing_class=processing_class,
+                callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
+                optimizers=optimizers,
+                quantization_config=quantization_config,
+                peft_config=peft_config,
+            )
+        for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
+            if self.pop_callback(shown) is not None:
+                self.add_callback(brief())
         self.recorder = EpisodeRecorder(self.chat.tokenizer, args.log_episodes)
         self.add_callback(self.recorder)
         if self.log_completions:  # TRL makes room for one completion an episode; an episode has many decisions
@@ -386,10 +404,30 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         yield
         self.log_metric(name, time.perf_counter() - begun)
 
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """As in transformers, where each of several evaluation sets has metrics of its own name."""
+        self._evaluated_as = metric_key_prefix
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"
         for name, value in self._loss_metrics[mode].taken().items():
             self._metrics[mode][name] = [value]
+        if mode == "eval":
+            prefix = self._evaluated_as
+            logs.pop(f"{prefix}_loss", None)  # nobody credits an evaluation, so it is a loss of nothing
+            if prefix != "eval":  # TRL knows no other
+                for name, values in self._metrics[mode].items():
+                    known = [value for value in values if not math.isnan(value)]
+                    logs[f"{prefix}_{name}"] = mean(known)
+                self._metrics[mode].clear()
         super().log(logs, start_time)
 
     def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:

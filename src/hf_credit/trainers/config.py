@@ -11,7 +11,10 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
+
+silence_known_warnings()
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
