@@ -356,7 +356,8 @@ def test_a_width_that_the_heads_do_not_divide_is_refused():
         MicroConfig(heads=5)
 
 
-def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys):
+def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("transformers.utils.logging._tqdm_active", True)  # commands in the same process turn bars off
     interaction = relay(size=4)
     starts = [Start(task=row, seed=place) for place, row in enumerate(interaction.tasks("train", 4))]
     config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4)

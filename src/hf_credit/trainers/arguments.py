@@ -123,7 +123,7 @@ def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
         return interaction.tasks("held_out", _HELD_OUT_TASKS)
     except ValueError:
         raise ValueError(
-            f"an evaluation during training needs task rows, got eval_strategy={str(args.eval_strategy)!r} for "
+            f"an evaluation during training needs task rows, got eval_strategy={args.eval_strategy.value!r} for "
             f"{interaction.name!r}, which has no tasks of its own; pass eval_dataset=, or leave eval_strategy out."
         ) from None
 
