@@ -63,7 +63,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     It overrides three methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and
     laid out in rows; `compute_loss`, which runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because
     a slice can hold more rows than it has episodes; and `_get_per_token_logps_and_entropies`, where rows that begin
-    alike share a forward pass. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
+    alike share a forward pass. What TRL logs, evaluates and writes on the card of a model stays and is told more
+    exactly. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
     own.
 
     A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`.
