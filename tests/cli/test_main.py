@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from huggingface_hub import get_session
 
 from hf_credit import __version__
-from hf_credit.cli import app
+from hf_credit.cli import _told, app
 from hf_credit.environments import ENVIRONMENTS
 
 GAMES = ", ".join(sorted(ENVIRONMENTS))
@@ -51,6 +53,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, got 'sise'"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
         (("train", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
+        (("train", "nowhere.yaml"), "'nowhere.yaml', which does not exist; name a YAML file"),
         (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
         (("evaluate", "nowhere"), "a task must be named, got none and no hf_credit_task.json beside 'nowhere'"),
     ],
@@ -70,6 +73,15 @@ def test_a_wrong_call_is_refused_with_a_hint(command: Callable[..., Any], argume
     code, _, err = command(*arguments)
     assert code == 2
     assert "Try 'hf-credit" in err
+
+
+def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence() -> None:
+    library = next(kind.__module__.split(".")[0] for kind in type(get_session()).__mro__ if "httpx" in kind.__module__)
+    told = _told(importlib.import_module(library).ConnectError("refused"))
+    assert told is not None
+    assert told.startswith("the Hub must be reachable, got ConnectError (refused); connect, or name local folders")
+    assert _told(ValueError("one sentence")) == "one sentence"
+    assert _told(TypeError("a mistake of ours")) is None
 
 
 def test_a_traceback_is_there_for_who_wants_it() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from rich.table import Table
 
-from hf_credit.cli.progress import Progress
+from hf_credit.cli import progress as module
+from hf_credit.cli.progress import Progress, print_table
 
 
 def test_outside_a_terminal_the_beginning_and_the_end_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,3 +24,24 @@ def test_a_task_may_take_fewer_steps_than_it_might_have(capsys: pytest.CaptureFi
         task.finish()
         task.finish()
     assert capsys.readouterr().err == "turns ...\nturns: 10/10 fast\n"
+
+
+def test_a_line_under_way_says_how_much_time_is_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 100.0, 220.0])  # begun, taken up at update 10, and 20 updates later
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    with Progress() as progress:
+        task = progress.task("updates", 100)
+        task.begin_at(10)
+        task.update(30, "loss 1")
+    assert capsys.readouterr().err == "updates ...\nupdates: 30/100 (7 min left) loss 1\n"
+
+
+def test_a_table_that_nobody_sees_is_as_wide_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("x" * 90, "y" * 90)
+    table.add_row("[-0.068, 0.068]" * 8, "z")
+    print_table(table)
+    out = capsys.readouterr().out
+    assert "x" * 90 in out
+    assert "[-0.068, 0.068]" * 8 in out

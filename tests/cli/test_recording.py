@@ -3,16 +3,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
+from hf_credit.collectors import Collected, Sample
+from hf_credit.evaluation.credited import EPISODES_FILE, read_episodes
 from hf_credit.evaluation.runs import read_log, read_run
+from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
 from hf_credit.trainers.checkpoints import flaw
-from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder
 from hf_credit.trainers.training import hardware
 
 
@@ -61,6 +65,49 @@ def test_only_the_main_process_writes(recorder: RunRecorder, args: TrainingArgum
     assert not Path(args.output_dir or "").exists()
 
 
+# What training plays
+
+
+def played(recorder: EpisodeRecorder, args: TrainingArguments, first: int, last: int, every: int = 1) -> list[int]:
+    """The updates in the file, once a trainer has told the recorder of updates `first` to `last` of two tasks each."""
+    state = TrainerState(global_step=first - 1, logging_steps=every, is_world_process_zero=True)
+    recorder.on_train_begin(args, state, TrainerControl())
+    made = Decision(role="a", state=None, context_ids=(10,), action_ids=(11,), logprobs=None, action_text="x" * 3_000)
+    episode = Episode(decisions=(made,), outcome=0.5, ending=Ending.FINISHED)
+    samples = (Sample(episode=episode, instance=0), Sample(episode=episode, instance=1))
+    for update in range(first, last + 1):
+        recorder.record(update - 1, Collected(samples=samples, rows=2), [[float(update)], [None]])
+    recorded = read_episodes(args.output_dir or "")
+    assert all(one.decisions[0].credit in (one.update, None) for one in recorded)
+    return [one.update for one in recorded]
+
+
+def test_the_first_update_and_those_that_are_logged_are_recorded(args: TrainingArguments, tokenizer: Any) -> None:
+    assert played(EpisodeRecorder(tokenizer, 1), args, 1, 11, every=5) == [1, 5, 10]
+    assert played(EpisodeRecorder(tokenizer, 2), args, 1, 2, every=5) == [1, 1]  # a new run starts a new file
+
+
+def test_a_resumed_run_keeps_what_was_recorded_before_its_checkpoint(args: TrainingArguments, tokenizer: Any) -> None:
+    played(EpisodeRecorder(tokenizer, 1), args, 1, 6, every=2)
+    assert played(EpisodeRecorder(tokenizer, 1), args, 5, 8, every=2) == [1, 2, 4, 6, 8]
+
+
+def test_the_file_is_bounded_by_recording_half_as_often(args: TrainingArguments, tokenizer: Any) -> None:
+    # The sixth episode of some 3,400 bytes is too many: after update 6 come 8 and 10, after 12 comes 16, after 24, 32.
+    assert played(EpisodeRecorder(tokenizer, 1, most_bytes=20_000), args, 1, 40) == [1, 10, 20, 32, 40]
+    assert (Path(args.output_dir or "") / EPISODES_FILE).stat().st_size <= 20_000
+
+
+def test_nothing_is_recorded_where_nobody_wants_it(args: TrainingArguments, tokenizer: Any) -> None:
+    assert played(EpisodeRecorder(tokenizer, 0), args, 1, 3) == []
+
+
+def test_a_damaged_record_does_not_stop_a_run(args: TrainingArguments, tokenizer: Any) -> None:
+    Path(args.output_dir or "").mkdir()
+    (Path(args.output_dir or "") / EPISODES_FILE).write_text("{}\n")
+    assert played(EpisodeRecorder(tokenizer, 1), args, 3, 4) == [3, 4]
+
+
 def test_a_checkpoint_is_complete_only_with_its_game(trained_run: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(trained_run / "checkpoint-1", tmp_path / "checkpoint-1")
     assert flaw(checkpoint) is None
@@ -80,11 +127,28 @@ def test_progress_shows_the_update_and_the_latest_numbers(
             state.global_step = step
             shown.on_log(args, state, TrainerControl(), logs={"reward": 0.25, "loss": 1.0, "oracle/valid": 0.5})
             shown.on_step_end(args, state, TrainerControl())
-    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 reward 0.250, oracle/valid 0.500\n"
+    assert capsys.readouterr().err == "updates ...\nupdates: 2/2 loss 1.000, reward 0.250, oracle/valid 0.500\n"
+
+
+def test_an_evaluation_is_a_line_of_its_own(args: TrainingArguments, capsys: pytest.CaptureFixture[str]) -> None:
+    state = TrainerState(global_step=0, max_steps=2)
+    with Progress() as progress:
+        shown = ShowProgress(progress)
+        shown.on_train_begin(args, state, TrainerControl())
+        state.global_step = 1
+        shown.on_log(args, state, TrainerControl(), logs={"eval_reward": 0.5})
+        shown.on_evaluate(args, state, TrainerControl(), metrics={"eval_reward": 0.5, "eval_success": 0.25})
+        state.global_step = 2
+        shown.on_step_end(args, state, TrainerControl())
+    told = "update 1, evaluated: eval_reward 0.500, eval_success 0.250"
+    assert capsys.readouterr().err == f"updates ...\n{told}\nupdates: 2/2\n"
 
 
 def test_a_note_is_made_of_what_is_there() -> None:
-    assert note({"success": 0.5, "loss": 3, "reward": "none"}) == "success 0.500"
+    assert note({"success": 0.5, "loss": 3, "reward": "none", "kl": 1.0}) == "loss 3.000, success 0.500"
+    assert note({"endings/error": 0.0, "reward": 1.0}) == "reward 1.000"
+    assert note({"endings/error": 0.25, "reward": 1.0}) == "reward 1.000, endings/error 0.250"
+    assert note({"eval_hard_reward": 0.25, "eval_runtime": 9.0}) == "eval_hard_reward 0.250"
     assert note({}) == ""
 
 

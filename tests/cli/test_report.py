@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from hf_credit.evaluation.credited import read_episodes
+
 
 @pytest.fixture
 def run(trained_run: Path, tmp_path: Path) -> Path:
@@ -24,6 +26,43 @@ def test_a_run_becomes_a_page(command: Callable[..., Any], run: Path) -> None:
     assert "max_steps: 2" in page
     assert "| trl | 1." in page
     assert (run / "report" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: Path) -> None:
+    recorded = read_episodes(run)
+    assert [one.update for one in recorded] == [1] * 4 + [2] * 4
+    code, out, _ = command("report", run, "--update", 1, "--episode", 3)
+    assert code == 0
+    assert "episode.html" in out
+    page = (run / "report" / "report.md").read_text()
+    assert "| all | " in page  # the table of replies
+    assert "## An episode of update 1" in page
+    assert page.count("\n| 1 | agent | agent | ") == 1
+    assert f"led to</dt><dd>{recorded[2].outcome:.3g}</dd>" in (run / "report" / "episode.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (("--update", 7), "one of those recorded, 1, 2, got 7"),
+        (("--episode", 5), "the episodes 1 to 4 recorded, got 5"),
+    ],
+)
+def test_an_episode_that_was_not_recorded_is_refused(
+    command: Callable[..., Any], run: Path, wanted: tuple[Any, ...], error: str
+) -> None:
+    code, _, err = command("report", run, *wanted)
+    assert code == 1
+    assert error in err
+
+
+def test_a_run_without_recorded_episodes_has_a_report_without_a_page(command: Callable[..., Any], run: Path) -> None:
+    (run / "episodes.jsonl").unlink()
+    assert command("report", run)[0] == 0
+    assert not (run / "report" / "episode.html").exists()
+    code, _, err = command("report", run, "--update", 1)
+    assert code == 1
+    assert "a run must have episodes.jsonl to show an episode" in err
 
 
 def test_evaluations_in_the_folder_are_told_and_compared(
@@ -57,7 +96,7 @@ def test_runs_side_by_side_are_told_with_what_each_cost(
     assert command("report", run, "--beside", other, "--output", tmp_path / "page")[0] == 0
     page = (tmp_path / "page" / "report.md").read_text()
     assert "# Runs my_run, other" in page
-    assert "| run | TSE | TT | generated | ADS | ADS agent |" in page
+    assert "| run | terminal scores | tokens | generated | replies | replies of agent |" in page
     assert "| my_run | 16 |" in page
     assert "| other | 16 (1.00x) |" in page
     numbers = json.loads((tmp_path / "page" / "results.json").read_text())

@@ -73,6 +73,32 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
     assert len(EvalResults.load(run / "evaluation.json").records) == 4
 
 
+def test_a_flag_that_is_nearly_right_is_told(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
+    code, _, err = command("train", recipe(), "--max_step", 3)
+    assert code == 1
+    assert "got --max_step 3; did you mean --max_steps?" in err
+
+
+def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
+    command: Callable[..., Any], recipe: Callable[..., Path]
+) -> None:
+    code, _, err = command("train", recipe(model_name_or_path="nowhere"), "--report_to", "neptune")
+    assert code == 1
+    assert err.endswith("got neptune; run pip install neptune, or set report_to to none.\n")
+    assert err.count("\n") == 1
+
+
+def test_the_end_says_what_was_written_and_what_to_do_with_it(
+    command: Callable[..., Any], recipe: Callable[..., Path]
+) -> None:
+    path = recipe(max_steps=1, eval_strategy="steps", eval_steps=1, held_out_tasks=8, per_device_eval_batch_size=8)
+    code, out, err = command("train", path)
+    run = path.parent / "run"
+    assert (code, out) == (0, f"Wrote {run}. Try: hf-credit evaluate {run}; hf-credit report {run}\n")
+    assert "update 1, evaluated: eval_reward 0." in err
+    assert "FutureWarning" not in err
+
+
 def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
     code, _, err = command("train", "--max_steps", 3, "recipe.yaml")
     assert code == 1

@@ -10,6 +10,7 @@ import numpy
 import pytest
 import torch
 
+from hf_credit.collaborations.protocol import graph
 from hf_credit.collaborations.relay import relay_score
 from hf_credit.collaborations.scorers import check_score, resolve_scorer
 
@@ -46,8 +47,24 @@ def test_a_name_that_finds_nothing_is_refused(name, why):
 
 @pytest.mark.parametrize("scorer", [0.5, "math:pi", lambda text: 0.5, lambda task, text, more: 0.5])
 def test_what_cannot_be_called_with_a_task_and_a_text_is_refused(scorer):
-    with pytest.raises(ValueError, match=r"a function of a task and a text, got .*; pass score\(task, text\)\."):
+    with pytest.raises(ValueError, match=r"a function of a task and a text, got .*; pass score\(task, text\), or "):
         resolve_scorer(scorer)
+
+
+def test_a_scorer_that_asks_for_the_transcript_is_given_all_that_was_said():
+    given = []
+
+    def polite(task, text, *, transcript):
+        given.append((text, transcript))
+        return float(any("please" in output for _, output in transcript))
+
+    events = [{"name": "ask", "role": "a"}, {"name": "answer", "role": "b", "after": "ask"}]
+    collaboration = graph(roles={"a": "Ask.", "b": "Answer."}, events=events, final="answer", scorer=polite)
+    state = collaboration.start({"problem": "?"}, 0)
+    for reply in ("Now, please.", "Here."):
+        state = collaboration.advance(state, [reply])
+    assert collaboration.outcome(state) == 1.0
+    assert given == [("Here.", (("ask", "Now, please."), ("answer", "Here.")))]
 
 
 @pytest.mark.parametrize(

@@ -235,3 +235,35 @@ def test_a_batch_of_one_turn_is_the_special_case(outcomes):
     general = turn_group_advantages(column[:, None], active[:, None], min_active=1)[:, 0]
     assert torch.equal(trajectory_advantages(column, active), general)
     close(general, brute_force([[o] for o in outcomes], [[True]] * len(outcomes), min_active=1)[:, 0])
+
+
+# Groups
+
+
+def test_the_trajectories_of_each_prompt_are_compared_with_each_other_alone():
+    rewards = [[1, 8], [3, 8], [10, 0], [20, 4]]
+    # of the first prompt: mean 2, std 1, and no spread; of the second: mean 15, std 5, and mean 2, std 2
+    expected = [[-1, 0], [1, 0], [-1, -1], [1, 1]]
+    found = advantages(rewards, [[True] * 2] * 4, min_active=1, groups=torch.tensor([7, 7, -1, -1]))
+    close(found, expected)
+
+
+@given(batches(), st.data())
+def test_groups_are_batches_of_their_own(batch, data):
+    rewards, active = batch
+    groups = data.draw(st.lists(st.integers(0, 2), min_size=len(rewards), max_size=len(rewards)))
+    found = advantages(rewards, active, groups=torch.tensor(groups))
+    for group in set(groups):
+        own = [place for place, one in enumerate(groups) if one == group]
+        close(found[own], brute_force([rewards[place] for place in own], [active[place] for place in own]))
+
+
+def test_one_group_is_the_default():
+    rewards, active = [[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]], [[True, True], [True, False], [True, True]]
+    assert torch.equal(advantages(rewards, active, groups=torch.zeros(3, dtype=int)), advantages(rewards, active))
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_group_for_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"one number for each trajectory, got \(2,\) for 3 trajectories"):
+        advantages([[1.0]] * 3, [[True]] * 3, groups=torch.tensor([0, 1]))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hf_credit.diagnostics.buckets import Action, Bucket
@@ -40,3 +42,16 @@ def test_any_buckets_can_be_drawn_for_one_policy_and_for_two(buckets, tmp_path) 
     for found in ([one], [one, two]):
         path = draw(found, tmp_path / "plots.png")
         assert path.read_bytes()[1:4] == b"PNG"
+
+
+def test_a_panel_that_would_tell_nothing_is_left_out(tmp_path, monkeypatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, path: drawn.append([axis.get_visible() for axis in figure.axes])
+    )
+    alone = diagnose("alone", [bucket("act", 0, ((0.0,), (1.0,)))])
+    unanswered = replace(alone, events=tuple(replace(event, influence=None) for event in alone.events))
+    draw([unanswered], tmp_path / "plots.png")
+    assert drawn == [[True] * 4]

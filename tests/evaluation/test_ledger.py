@@ -56,7 +56,9 @@ def test_runs_stand_side_by_side_with_their_ratios(tmp_path: Path) -> None:
     ledger = read_ledger(read_run(write_log(tmp_path / "c3", C3)))
     assert ledger is not None
     header, rows = ledger_table({"MAPPO": MAPPO, "C3": ledger}, against="MAPPO")
-    assert header == ["run", "TSE", "TT", "generated", "ADS", "ADS reasoner", "ADS actor"]
+    assert header == [
+        "run", "terminal scores", "tokens", "generated", "replies", "replies of reasoner", "replies of actor"
+    ]  # fmt: skip
     assert rows == [
         ["MAPPO", "16", "752", "112", "32", "16", "16"],
         ["C3", "16 (1.00x)", "452 (0.60x)", "52 (0.46x)", "20 (0.62x)", "4 (0.25x)", "16 (1.00x)"],

@@ -25,6 +25,7 @@ from hf_credit.policies.micro import (
     build_tokenizer,
     init_collaboration_policy,
     init_policy,
+    init_scripted_policy,
     tokenizer_of,
     warm_up,
 )
@@ -353,3 +354,15 @@ def test_a_size_below_one_is_refused(name):
 def test_a_width_that_the_heads_do_not_divide_is_refused():
     with pytest.raises(ValueError, match="hidden_size must be a multiple of heads, got 64 and 5; "):
         MicroConfig(heads=5)
+
+
+def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("transformers.utils.logging._tqdm_active", True)  # commands in the same process turn bars off
+    interaction = relay(size=4)
+    starts = [Start(task=row, seed=place) for place, row in enumerate(interaction.tasks("train", 4))]
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4)
+    init_scripted_policy(interaction, interaction.scripted_player(0.5), starts, tmp_path, config)
+    told = capsys.readouterr().err
+    assert "scripted play" in told
+    assert "warm-up: 100%" in told
+    assert "loss" in told

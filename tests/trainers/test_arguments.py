@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
 from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, VerifiableProcessConfig, VerifiableProcessTrainer, make
-from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.protocol import graph
+from hf_credit.collaborations.relay import relay, relay_score, relay_tasks
 from hf_credit.rollouts.dry_run import DryRunError
-from hf_credit.trainers.arguments import require, require_config, require_environment
+from hf_credit.trainers.arguments import held_out_tasks, require, require_config, require_environment
 
 SETTINGS = {"bf16": False, "use_cpu": True, "report_to": "none", "instances_per_update": 2}
 
@@ -126,3 +128,35 @@ def test_the_dry_run_is_no_part_of_what_a_run_counts(one_update: Callable[..., A
     trainer = one_update(micro_policy, trainer_kwargs={"train_dataset": rows}, on_built=watch)
     assert started == [0]
     assert trainer.state.log_history[0]["budget/scoring_events"] == 8
+
+
+def test_a_model_in_memory_is_its_own_reference(micro_policy: Path, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    model.config._name_or_path = ""
+    model.lm_head.weight.data += 1.0  # what no folder holds
+    args = settings(VerifiableProcessConfig, tmp_path, beta=0.1, gradient_checkpointing=False)
+    environment = make("sudoku", size=4, blanks=4)
+    with pytest.raises(
+        ValueError, match="the tokenizer of a model made in memory must be given, got none; pass process"
+    ):
+        VerifiableProcessTrainer(model, environment, args)
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy, padding_side="left")
+    trainer = VerifiableProcessTrainer(model, environment, args, processing_class=tokenizer)
+    assert trainer.ref_model is not model
+    assert torch.equal(trainer.ref_model.lm_head.weight, model.lm_head.weight)
+    assert model.config._name_or_path == ""
+
+
+def test_evaluation_plays_held_out_tasks_where_no_rows_are_given(micro_policy: Path, tmp_path: Path) -> None:
+    args = settings(VerifiableProcessConfig, tmp_path, eval_strategy="steps", eval_steps=1)
+    trainer = VerifiableProcessTrainer(str(micro_policy), make("sudoku", size=4, blanks=4), args)
+    own = trainer.interaction.tasks("held_out", 256)
+    assert [trainer.eval_dataset[place] for place in (0, 255)] == [own[place] for place in (0, 255)]
+    assert len(trainer.eval_dataset) == 256
+
+
+def test_an_evaluation_without_rows_of_a_task_without_its_own_is_refused(tmp_path: Path) -> None:
+    collaboration = graph(roles={"a": "Say."}, events=[{"name": "a", "role": "a"}], final="a", scorer=relay_score)
+    args = settings(ReplayLOOConfig, tmp_path, eval_strategy="steps", eval_steps=1)
+    with pytest.raises(ValueError, match=r"needs task rows, got eval_strategy='steps' for .* pass eval_dataset="):
+        held_out_tasks(collaboration, args)

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
 from hf_credit.rollouts import Decision, EveryEpisodeFailedError
+from hf_credit.trainers.credit import CreditCallback
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -199,16 +200,64 @@ def test_evaluation_plays_episodes_and_logs_their_metrics(one_update: Callable[.
     trainer = one_update(micro_policy)
     metrics = trainer.evaluate(trainer.train_dataset)
     assert 0 <= metrics["eval_completion"] <= 1
-    assert math.isfinite(metrics["eval_loss"])
+    assert metrics["eval_replies/length"] > 0
+    assert not any("advantages/" in name for name in metrics)  # nobody credits an evaluation
 
 
-def test_episodes_are_logged_as_conversations(one_update: Callable[..., Any], micro_policy: Path) -> None:
+def test_each_of_several_evaluations_has_metrics_of_its_own_name(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+    trainer.evaluate({"easy": trainer.train_dataset.select(range(4)), "hard": trainer.train_dataset.select(range(2))})
+    easy, hard = trainer.state.log_history[-2:]
+    assert {"eval_easy_reward", "eval_easy_turns/mean"} <= easy.keys()
+    assert {"eval_hard_reward", "eval_hard_turns/mean"} <= hard.keys()
+    assert not any(name.startswith("eval_reward") or name.endswith("_loss") for name in {**easy, **hard})
+
+
+def test_a_weight_that_shares_anothers_does_not_miss_in_a_checkpoint(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+    saved = {name: value for name, value in trainer.model.state_dict().items() if name != "lm_head.weight"}
+    tied = trainer.model.load_state_dict(saved, strict=False)
+    trainer._issue_warnings_after_load(tied)
+    assert tied.missing_keys == []
+    del saved["model.norm.weight"]
+    missing = trainer.model.load_state_dict(saved, strict=False)
+    trainer._issue_warnings_after_load(missing)
+    assert missing.missing_keys == ["model.norm.weight"]
+
+
+def test_the_card_says_where_the_policy_is_from_and_cites_in_bibtex(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    trainer = one_update(micro_policy)
+    trainer.create_model_card(model_name="mine")
+    card = (Path(trainer.args.output_dir) / "README.md").read_text()
+    assert "None" not in card
+    assert "This model was trained from a policy that is not on the Hub." in card
+    assert "@misc{vprfar,\n  title = {{Verifiable Process Rewards for Agentic Reasoning}}," in card
+
+
+def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[..., Any], micro_policy: Path) -> None:
     import pandas as pd
 
-    trainer = one_update(micro_policy, log_completions=True)
+    seen: list[Any] = []
+
+    class Watch(CreditCallback):
+        def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+            for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+                seen.extend(zip(episode.decisions, values, strict=True))
+
+    trainer = one_update(micro_policy, log_completions=True, trainer_kwargs={"callbacks": [Watch()]})
     table = pd.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
-    assert len(table) == 8
-    assert {"prompt", "completion", "outcome", "ending", "advantage"} <= set(table.columns)
+    assert len(table) == len(seen) > 8  # more decisions than episodes
+    assert [reply[0]["content"] for reply in table["completion"]] == [decision.action_text for decision, _ in seen]
+    assert table["advantage"].tolist() == pytest.approx([credit for _, credit in seen])
+    assert table["verdict"].tolist() == [decision.verdict.score for decision, _ in seen]
+    assert {"prompt", "outcome", "ending", "episode", "turn", "role", "alternatives"} <= set(table.columns)
+    assert "event" not in table.columns  # each is its role
 
 
 def test_a_world_that_fails_ends_its_own_episode_only(one_update: Callable[..., Any], micro_policy: Path) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 
-from hf_credit import make
-from hf_credit.policies.micro import build_tokenizer
+from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.metrics import (
-    EpisodeLog,
+    DecisionSummary,
     EpisodeSummary,
     LossMetrics,
-    episode_log,
     largest_difference,
+    log_rows,
     mean,
     summarise,
     update_metrics,
@@ -63,7 +64,17 @@ def test_a_summary_counts_turns_tokens_and_cut_replies():
         context=18,
         cut=2,
         advantages=(1.5, 0.0),
+        decisions=tuple(
+            of_reply("agent", "agent", advantage, length, hashlib.blake2b(b"", digest_size=8).digest())
+            for advantage, length in ((1.5, 2), (None, 3), (0.0, 0))
+        ),
     )
+
+
+def test_a_decision_that_an_earlier_episode_holds_is_in_the_summary_of_that_one():
+    decisions = (decision(3, (5, END)), decision(6, (5, 5, 5)))
+    episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED, inherited=1)
+    assert [one.length for one in summarise(episode, [None, 2.0], {END}).decisions] == [3]
 
 
 def test_an_episode_without_decisions_has_a_summary():
@@ -142,25 +153,63 @@ def test_the_mean_of_nothing_is_no_number():
     assert mean([1, 2, 6]) == 3
 
 
-def test_an_episode_is_told_by_its_first_context_and_its_replies():
-    tokenizer = build_tokenizer(make("sudoku", size=4, blanks=4), episodes=2)
-    ids = tuple(tokenizer.encode("R1 1 2"))
-    decisions = tuple(
-        Decision(role="agent", state=None, context_ids=ids * turn, action_ids=(5,), logprobs=None, action_text=text)
-        for turn, text in ((1, "first"), (2, "second"), (3, "third"))
+def credited(*decisions, **changes):
+    return CreditedEpisode(**{"decisions": decisions, "outcome": 0.5, "ending": "finished"} | changes)
+
+
+def test_an_episode_is_told_decision_by_decision():
+    first = CreditedDecision(
+        role="smith", event="draft", context="Which word?", reply="attic", reward=0.25, credit=-1.0
     )
-    episode = Episode(decisions=decisions, outcome=0.5, ending=Ending.TRUNCATED)
-    told = EpisodeLog(
-        prompt=tokenizer.decode(list(ids)),
-        replies="first\nsecond\nthird",
-        outcome=0.5,
-        ending="truncated",
-        advantage=0.75,
-    )
-    assert episode_log(episode, [0.5, None, 1.0], tokenizer) == told
-    silent = episode_log(Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="it broke"), [], tokenizer)
-    assert (silent.prompt, silent.replies, silent.ending) == ("", "", "error")
-    assert math.isnan(silent.advantage)
+    other = CreditedReply(reply="cellar", outcomes=(1.0, 0.0), credit=0.5)
+    second = replace(first, role="poet", reply="end", credit=None, verdict=1.0, valid=True, alternatives=(other,))
+    told, last = log_rows(credited(first, second, ending="truncated"), 7)
+    assert (told.context, told.reply, told.advantage) == ("Which word?", "attic", -1.0)
+    assert told.rewards == pytest.approx({"reward": 0.25, "verdict": math.nan, "outcome": 0.5}, nan_ok=True)
+    assert told.facts == {
+        "episode": 7, "turn": 0, "role": "smith", "event": "draft", "ending": "truncated", "alternatives": "",
+    }  # fmt: skip
+    assert math.isnan(last.advantage)
+    assert last.rewards["verdict"] == 1.0
+    assert last.facts["alternatives"] == "'cellar': led to 1, 0, advantage +0.5"
+
+
+def test_a_decision_that_an_earlier_episode_holds_is_told_there_alone():
+    own = CreditedDecision(role="agent", event="agent", context="", reply="here")
+    assert [row.reply for row in log_rows(credited(replace(own, reply="there", inherited=True), own), 0)] == ["here"]
+
+
+def of_reply(role, event, advantage, length, text):
+    return DecisionSummary(role=role, event=event, advantage=advantage, length=length, reply=text)
+
+
+def test_credit_and_replies_are_told_by_role_and_by_event():
+    smith = [of_reply("smith", "draft", 0.0, 2, b"attic")] * 3 + [of_reply("smith", "final", None, 6, b"attic")]
+    poet = [of_reply("poet", "rhyme", 1.0, 1, b"a"), of_reply("poet", "rhyme", -1.0, 3, b"b")]
+    metrics = update_metrics([summary(decisions=(*smith, poet[0])), summary(decisions=(poet[1],))])
+    told = {name: value for name, value in metrics.items() if name.startswith("roles/smith/")}
+    assert told == {
+        "roles/smith/advantages/mean": 0.0,
+        "roles/smith/advantages/std": 0.0,
+        "roles/smith/advantages/zero": 1.0,
+        "roles/smith/advantages/trained": 3 / 4,
+        "roles/smith/replies/length": 3.0,
+        "roles/smith/replies/distinct": 1 / 4,
+    }
+    assert metrics["roles/poet/advantages/std"] == metrics["events/rhyme/advantages/std"] == 1.0
+    assert metrics["events/draft/replies/length"] == 2.0
+    assert "events/final/advantages/mean" not in metrics  # nothing to take the mean of
+    assert metrics["events/final/advantages/trained"] == 0.0
+    assert metrics["advantages/trained"] == 5 / 6
+    assert metrics["replies/distinct"] == 3 / 6
+
+
+def test_a_role_alone_and_events_that_are_roles_are_told_once():
+    of_one = update_metrics([summary(decisions=(of_reply("agent", "agent", 1.0, 2, b"x"),))])
+    of_two = update_metrics([summary(decisions=(of_reply("a", "a", 1.0, 2, b"x"), of_reply("b", "b", 1.0, 2, b"x")))])
+    assert not any(name.startswith(("roles/", "events/")) for name in of_one)
+    assert {name.split("/")[0] for name in of_two} >= {"roles"}
+    assert not any(name.startswith("events/") for name in of_two)
 
 
 def test_cut_replies_lose_their_advantages():

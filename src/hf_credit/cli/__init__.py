@@ -67,8 +67,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         app(arguments, prog_name="hf-credit")
-    except (ValueError, OSError, ImportError) as error:
-        if os.environ.get("HF_CREDIT_TRACEBACK"):
+    except Exception as error:
+        if os.environ.get("HF_CREDIT_TRACEBACK") or _told(error) is None:
             raise
-        typer.echo(f"Error: {error or type(error).__name__}", err=True)
+        typer.echo(f"Error: {_told(error)}", err=True)
         sys.exit(1)
+
+
+def _told(error: Exception) -> str | None:
+    """An error in one sentence, `None` for one that only its traceback explains."""
+    if isinstance(error, ValueError | OSError | ImportError):
+        return str(error) or type(error).__name__
+    # The Hub's library speaks through one of these, whose errors are no OSError.
+    if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):
+        return (
+            f"the Hub must be reachable, got {type(error).__name__} ({error}); connect, or name local folders and "
+            "leave push_to_hub out."
+        )
+    return None

@@ -32,7 +32,7 @@ from hf_credit.cli.options import (
     named_oracle,
     parse_options,
 )
-from hf_credit.cli.progress import Progress
+from hf_credit.cli.progress import Progress, print_table
 
 if TYPE_CHECKING:
     from hf_credit.diagnostics.diagnosis import Diagnosis
@@ -285,7 +285,6 @@ def _print_table(found: list[Diagnosis]) -> None:
 
 def _print_one(title: str, header: list[str], rows: list[list[str]], named: int) -> None:
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -293,4 +292,4 @@ def _print_one(title: str, header: list[str], rows: list[list[str]], named: int)
     table = Table(*map(escape, header[named:]), title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row[named:]))
-    Console().print(table)
+    print_table(table)

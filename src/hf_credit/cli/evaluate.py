@@ -30,7 +30,7 @@ from hf_credit.cli.options import (
     named_oracle,
     parse_options,
 )
-from hf_credit.cli.progress import Progress, Task
+from hf_credit.cli.progress import Progress, Task, print_table
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.results import EvalResults
@@ -80,6 +80,8 @@ def evaluate(
       hf-credit evaluate runs/tic_tac_toe_vpr --option opponent=mcts --option opponent_simulations=1000
     """
     from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()  # before the libraries that have something to say when they are imported
     from hf_credit.evaluation.play import evaluate_model
     from hf_credit.evaluation.statistics import mean_interval
 
@@ -90,7 +92,6 @@ def evaluate(
     told, spec = spec, replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
     warn_unlike(spec, told, model)
     judge = named_oracle(oracle, oracle_option)
-    be_quiet()
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
     with Progress() as progress:
         turns: list[Task] = []
@@ -158,7 +159,6 @@ def _print_json(results: EvalResults) -> None:
 
 def _print_table(results: EvalResults) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from hf_credit.evaluation.report import results_rows
@@ -166,7 +166,7 @@ def _print_table(results: EvalResults) -> None:
     table = Table("", "mean [95% interval]", box=box.SIMPLE_HEAD)
     for row in results_rows({"policy": results}):
         table.add_row(*row)
-    Console().print(table)
+    print_table(table)
     failed = next((record.error for record in results.records if record.error), None)
     if failed is not None:
         typer.echo(f"At least one episode ended in an error, for example: {failed}", err=True)

@@ -45,10 +45,11 @@ def init_policy(
       hf-credit init-policy relay runs/relay_base
     """
     from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()  # before the libraries that have something to say when they are imported
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
 
-    be_quiet()
     config = MicroConfig(
         hidden_size=hidden_size,
         layers=layers,

@@ -6,11 +6,12 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
+_MOST_COLUMNS = 10_000
 
 
 class Task:
@@ -29,7 +30,13 @@ class Task:
         self._note = ""
         self._progress = progress
         self._id = progress.bars.add_task(name, total=total, note="")
-        self._shown = time.monotonic()
+        self._shown = self._begun = time.monotonic()
+        self._first = 0  # what was done before, in a run that was taken up again
+
+    def begin_at(self, done: int) -> None:
+        """`done` steps were done earlier, and say nothing of how fast it goes now."""
+        self._first = done
+        self.update(done)
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
         """`steps` more are done."""
@@ -41,9 +48,13 @@ class Task:
         self.done = done
         self._note = self._note if note is None else note
         self._progress.bars.update(self._id, completed=done, note=self._note)
-        if over or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
-            self._shown = time.monotonic()
-            self._progress.say(f"{self.name}: {done}/{self.total} {self._note}".rstrip())
+        now = time.monotonic()
+        if over or now - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = now
+            left = ""
+            if self._first < done < self.total:
+                left = f" ({_in_words((now - self._begun) / (done - self._first) * (self.total - done))} left)"
+            self._progress.say(f"{self.name}: {done}/{self.total}{left} {self._note}".rstrip())
 
     def finish(self, note: str | None = None) -> None:
         """All is done, perhaps in fewer steps than it might have taken."""
@@ -61,6 +72,7 @@ class Progress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", style="dim"),
             console=self.console,
             disable=not self.console.is_terminal,
@@ -80,7 +92,26 @@ class Progress:
         self.say(f"{name} ...")
         return Task(self, name, total)
 
+    def line(self, text: str) -> None:
+        """A line, above the bars where there are any."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def say(self, line: str) -> None:
         """A line, where there are no bars to say it."""
         if not self.console.is_terminal:
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.line(line)
+
+
+def _in_words(seconds: float) -> str:
+    """Some seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def print_table(table: RenderableType) -> None:
+    """A table on stdout: as wide as the terminal, or, where nobody sees the width, as wide as it is."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _MOST_COLUMNS
+    console.print(table)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import logging
-import warnings
 
-# TRL 1.16 still says gradient_checkpointing where transformers 5.23 wants activation_checkpointing.
-_KNOWN = (
-    (r"`gradient_checkpointing` is deprecated", r"transformers\.training_args"),
-    (r"`(is_gradient_checkpointing|gradient_checkpointing_(en|dis)able)` is", r"transformers\.modeling_utils"),
-)
+from hf_credit.noise import silence_known_warnings
 
 
 def be_quiet() -> None:
@@ -19,5 +14,4 @@ def be_quiet() -> None:
     disable_progress_bar()
     # bitsandbytes, where it is installed, misses a kernel for 4-bit weights on processors as soon as it is imported.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    for message, module in _KNOWN:
-        warnings.filterwarnings("ignore", message=message, category=FutureWarning, module=module)
+    silence_known_warnings()

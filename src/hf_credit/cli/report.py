@@ -14,11 +14,24 @@ def report(
         list[Path] | None,
         typer.Option(metavar="RUN_DIR", help="Another run to compare it with; give it several times."),
     ] = None,
+    update: Annotated[
+        int | None, typer.Option(help="Show an episode of this update; the last one recorded if left out.", min=1)
+    ] = None,
+    episode: Annotated[
+        int | None,
+        typer.Option(
+            help="Which of its recorded episodes, from 1; the one whose credits differ most if left out.", min=1
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="The folder to write; `report` in the run's folder if left out.")
     ] = None,
 ) -> None:
-    """Writes a report of a run: learning curves, settings, versions, and evaluations where there are any.
+    """Writes a report of a run: learning curves, the credit of replies, settings, versions, and evaluations if any.
+
+    Of the episodes that training recorded (episodes.jsonl, see log_episodes), one is shown decision by decision in
+    episode.html: what the policy was given, its reply, reward, the oracle's verdict, the advantage, that of each token
+    where tokens have their own, and what else was tried there and led to what.
 
     Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Two of
     them on the same tasks are compared, those of other runs too.
@@ -27,10 +40,13 @@ def report(
     Examples:
       hf-credit report runs/sudoku_vpr
       hf-credit report runs/sudoku_vpr --output reports/sudoku_vpr
+      hf-credit report runs/relay_micro --update 1 --episode 2
       hf-credit report runs/relay_micro --beside runs/relay_micro_mappo --beside runs/relay_micro_magrpo
     """
     from itertools import combinations
 
+    from hf_credit.evaluation.credited import EPISODES_FILE, choose_episode, read_episodes
+    from hf_credit.evaluation.episode_page import PAGE_FILE
     from hf_credit.evaluation.report import Report, compare, write_report
     from hf_credit.evaluation.results import EvalResults
     from hf_credit.evaluation.runs import read_run
@@ -51,10 +67,17 @@ def report(
         for a, b in combinations(results, 2)
         if {one.seed for one in results[a].records} == {one.seed for one in results[b].records}
     ]
+    recorded = read_episodes(run)
+    if not recorded and not (update is episode is None):
+        raise ValueError(
+            f"a run must have {EPISODES_FILE} to show an episode, got {str(run)!r} without; set log_episodes."
+        )
     told = Report(
         title=f"Run {names[0]}" if beside is None else f"Runs {', '.join(names)}",
         runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
         results=results,
         comparisons=[one for a, b in same for one in compare(results, a, b)],
+        episode=choose_episode(recorded, update, episode) if recorded else None,
     )
-    typer.echo(f"Wrote {write_report(told, output or run / 'report')}")
+    path = write_report(told, output or run / "report")
+    typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if told.episode else ''}")

@@ -40,7 +40,8 @@ def train(
     words = [*([config] if config else []), *context.args]
     recipe, fields = (named, words) if named else (config, words[1:])
     if recipe is None or not Path(recipe).is_file():
-        raise ValueError(f"CONFIG must be a recipe's file and come first, got {recipe!r}; name a YAML file.")
+        missing = "" if recipe is None or recipe.startswith("-") else ", which does not exist"
+        raise ValueError(f"CONFIG must be a recipe's file and come first, got {recipe!r}{missing}; name a YAML file.")
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()
@@ -52,6 +53,9 @@ def train(
     job = read_job(["--config", recipe, *fields])
     with Progress() as progress:
         run_job(job, [] if job.args.disable_tqdm else [ShowProgress(progress)])
+    if job.args.process_index == 0:
+        folder = job.args.output_dir
+        typer.echo(f"Wrote {folder}. Try: hf-credit evaluate {folder}; hf-credit report {folder}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         # All is saved and the group is closed, but its threads in C++ may abort an interpreter that ends by itself.
         sys.stdout.flush()

@@ -8,8 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.cli.progress import Progress, Task
-
-_SHOWN = ("reward", "success", "completion", "oracle/valid")
+from hf_credit.trainers.printing import headlines
 
 
 class ShowProgress(TrainerCallback):
@@ -29,7 +28,7 @@ class ShowProgress(TrainerCallback):
     ) -> None:
         if state.is_world_process_zero:
             self.task = self.progress.task("updates", state.max_steps)
-            self.task.update(state.global_step)
+            self.task.begin_at(state.global_step)
 
     def on_log(
         self,
@@ -39,7 +38,20 @@ class ShowProgress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.note = note(logs or {}) or self.note
+        if not any(name.startswith("eval_") for name in logs or {}):
+            self.note = note(logs or {}) or self.note
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        told = note(metrics or {})
+        if state.is_world_process_zero and told:
+            self.progress.line(f"update {state.global_step}, evaluated: {told}")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -50,4 +62,4 @@ class ShowProgress(TrainerCallback):
 
 def note(logs: Mapping[str, Any]) -> str:
     """A few of the logged numbers, in a line."""
-    return ", ".join(f"{name} {logs[name]:.3f}" for name in _SHOWN if isinstance(logs.get(name), int | float))
+    return ", ".join(f"{name} {value:.3f}" for name, value in headlines(logs).items())

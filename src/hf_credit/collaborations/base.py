@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from hf_credit.collaborations.graph import Event, Graph, Loop
-from hf_credit.collaborations.scorers import Scorer, check_score, resolve_scorer
+from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcript, resolve_scorer
 from hf_credit.collaborations.text import normalise
 from hf_credit.registry import importable, name_of, plain
 from hf_credit.rollouts import Interaction, Request
@@ -73,8 +73,9 @@ class Collaboration(Interaction[CollaborationState]):
         events: who speaks when, in the canonical order of events that are due at the same time.
         final: the event whose completion ends the episode, or several, all of which must be complete.
         scorer: given the task row and the scored text, says what it is worth, in [0, 1]: a function, or the
-            `"package.module:function"` of one (see `resolve_scorer`). The task row may hold what the scorer needs,
-            such as the gold answer; roles are shown the columns that events name and nothing else.
+            `"package.module:function"` of one (see `resolve_scorer`). One with a parameter `transcript` is given all
+            that was said, too, as (event, output) in the order in which it was made. The task row may hold what the
+            scorer needs, such as the gold answer; roles are shown the columns that events name and nothing else.
         loops: ways back.
         sanitise: changes each output before anybody sees it, the scorer included; `None` changes nothing.
         scored: the event whose last output is scored; the final one if `None`, the last of several.
@@ -102,6 +103,7 @@ class Collaboration(Interaction[CollaborationState]):
         self.graph = Graph(events, final, loops)
         self.roles: Mapping[str, str] = {role: normalise(prompt) for role, prompt in roles.items()}
         self.scorer = resolve_scorer(scorer)
+        self._scores_transcript = reads_transcript(self.scorer)
         self.sanitise = sanitise
         self.scored = self.graph.finals[-1] if scored is None else scored
         self._refuse_roles()
@@ -222,7 +224,8 @@ class Collaboration(Interaction[CollaborationState]):
         if not {*self.graph.finals} <= {*state.done}:
             return 0.0
         text = next(output for name, output in reversed(state.transcript) if name == self.scored)
-        return check_score(self.scorer(state.row, text), self.scorer)
+        said = {"transcript": state.transcript} if self._scores_transcript else {}
+        return check_score(self.scorer(state.row, text, **said), self.scorer)
 
     def without(self, state: CollaborationState, role: str) -> CollaborationState:
         if role not in self.removable:

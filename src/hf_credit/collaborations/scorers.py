@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
 from hf_credit.registry import CODE
 
-Scorer = Callable[[Mapping[str, Any], str], float]
-"""The score in [0, 1] of a text as the answer to a task row, which holds the gold answer or the tests."""
+Scorer = Callable[..., float]
+"""The score in [0, 1] of a text as the answer to a task row, which holds the gold answer or the tests.
+
+One with a parameter called `transcript` is also given all that was said, as `transcript=((event, output), ...)`.
+"""
 
 
 def resolve_scorer(scorer: Scorer | str) -> Scorer:
@@ -36,15 +39,24 @@ def resolve_scorer(scorer: Scorer | str) -> Scorer:
                 "name or install the package."
             ) from error
     try:
-        inspect.signature(function).bind({}, "")
+        inspect.signature(function).bind({}, "", **({"transcript": ()} if reads_transcript(function) else {}))
     except TypeError as error:
         raise ValueError(
-            f"a scorer must be a function of a task and a text, got {scorer!r} ({error}); pass score(task, text)."
+            f"a scorer must be a function of a task and a text, got {scorer!r} ({error}); pass score(task, text), or "
+            "score(task, text, transcript)."
         ) from error
     except ValueError:  # some functions of C have no signature that Python knows
         pass
     checked: Scorer = function
     return checked
+
+
+def reads_transcript(scorer: Any) -> bool:
+    """Whether a scorer has a parameter called `transcript`, hence wants all that was said."""
+    try:
+        return "transcript" in inspect.signature(scorer).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def check_score(score: Any, scorer: Any) -> float:

@@ -2,7 +2,6 @@
 
 from hf_credit.credit.clipped_values import clipped_value_errors, clipped_value_loss
 from hf_credit.credit.continuation_ratio import continuation_ratio
-from hf_credit.credit.doubly_robust import contributions, doubly_robust_values, family_mean, sequential_values
 from hf_credit.credit.counterfactual import (
     allocated_advantages,
     bonus_rewards,
@@ -11,6 +10,7 @@ from hf_credit.credit.counterfactual import (
     standardised,
     trust,
 )
+from hf_credit.credit.doubly_robust import contributions, doubly_robust_values, family_mean, sequential_values
 from hf_credit.credit.generalized_advantages import generalized_advantages
 from hf_credit.credit.group_advantages import group_advantages, tree_group_advantages
 from hf_credit.credit.group_in_group import group_in_group_advantages
@@ -23,6 +23,7 @@ from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
 from hf_credit.credit.token_returns import token_returns
+from hf_credit.credit.tokens import token_advantages
 from hf_credit.credit.tree_values import branch_advantages
 from hf_credit.credit.trust_region import divergence, projected_logprobs, top_tokens
 from hf_credit.credit.turn_baselines import alive_advantages, all_turns_advantages
@@ -31,9 +32,9 @@ from hf_credit.credit.turn_group import trajectory_advantages, turn_group_advant
 from hf_credit.credit.whitening import whitened
 
 __all__ = [
-    "Multipliers",
     "Moment",
     "Moments",
+    "Multipliers",
     "alive_advantages",
     "all_turns_advantages",
     "allocated_advantages",
@@ -62,9 +63,10 @@ __all__ = [
     "sampling_ratio",
     "score_deltas",
     "sequential_values",
-    "systematic_sample",
     "shaped_contributions",
     "standardised",
+    "systematic_sample",
+    "token_advantages",
     "token_returns",
     "top_tokens",
     "trajectory_advantages",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 from hf_credit.credit.inputs import as_mask, result_dtype
@@ -14,6 +14,7 @@ def turn_group_advantages(
     active: Bool[Tensor, "trajectories turns"] | Real[Tensor, "trajectories turns"],
     min_active: int = 4,
     eps: float = 1e-8,
+    groups: Int[Tensor, " trajectories"] | None = None,
 ) -> Float[Tensor, "trajectories turns"]:
     r"""Normalises the reward of each turn over the trajectories still active at that turn.
 
@@ -25,20 +26,23 @@ def turn_group_advantages(
     deviation of all active (trajectory, turn) pairs stand in (paper VPR, Appendix F). Without spread there is
     nothing to prefer, and the advantage is exactly 0.
 
-    The group is the whole batch: trajectories start from different states and are not grouped by prompt. Since a
-    turn's baseline is the mean over those trajectories that got that far, it depends on when the policy stops.
+    The group is the whole batch: trajectories start from different states and are not grouped by prompt. With `groups`
+    it is the trajectories of one group, such as those of one prompt in GRPO, for all of the above. Since a turn's
+    baseline is the mean over those trajectories that got that far, it depends on when the policy stops.
 
     Args:
         rewards: the reward of each decision, in turn order, finite where active and anything elsewhere.
         active: whether trajectory i made a decision at turn t: true (or 1) or false (or 0).
         min_active: the fewest active trajectories whose own statistics a turn uses, at least 1.
         eps: added to the standard deviation, at least 0.
+        groups: which group each trajectory belongs to, any integers in any order; all one group if `None`.
 
     Returns:
         Advantages in the dtype of `rewards`, torch's default for integers and booleans; inactive entries are 0.
 
     Raises:
-        ValueError: `min_active` < 1, `eps` < 0, shapes differ, `active` is no mask, or an active reward is not finite.
+        ValueError: `min_active` < 1, `eps` < 0, shapes differ, there is not one group for each trajectory, `active` is
+            no mask, or an active reward is not finite.
     """
     if min_active < 1 or eps < 0:
         raise ValueError(
@@ -53,6 +57,17 @@ def turn_group_advantages(
     if not bool(rewards[active].isfinite().all()):
         raise ValueError("active rewards must be finite, got NaN or infinity; mark failed decisions inactive.")
 
+    if groups is not None:
+        if groups.shape != rewards.shape[:1]:
+            raise ValueError(
+                f"groups must have one number for each trajectory, got {tuple(groups.shape)} for {len(rewards)} "
+                "trajectories; number the group of each."
+            )
+        found = torch.zeros_like(rewards, dtype=result_dtype(rewards))
+        for group in groups.unique():
+            own = groups == group
+            found[own] = turn_group_advantages(rewards[own], active[own], min_active, eps)
+        return found
     if not active.any():
         return torch.zeros_like(rewards, dtype=result_dtype(rewards))
     values = torch.where(active, rewards, 0).double()  # sums of many equal rewards must not look like spread

@@ -30,15 +30,18 @@ def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
     from matplotlib.figure import Figure
 
     events = [name for name in dict.fromkeys(event.event for one in diagnoses for event in one.events) if name != ALL]
-    figure = Figure(figsize=(21, 3.8 * len(events)), dpi=100, layout="constrained")
-    rows = figure.subplots(len(events), 5, squeeze=False)
+    answered = any(own.influence is not None for one in diagnoses for own in one.events)
+    columns = 5 if answered else 4
+    figure = Figure(figsize=(4.2 * columns, 3.8 * len(events)), dpi=100, layout="constrained")
+    rows = figure.subplots(len(events), columns, squeeze=False)
     for event, axes in zip(events, rows, strict=True):
         found = {_label(one.name): own for one in diagnoses for own in one.events if own.event == event}
         _scatter(axes[0], diagnoses[0], event)
         _fidelities(axes[1], found)
         _variances(axes[2], found)
-        _influences(axes[3], found)
-        _failures(axes[4], found)
+        _failures(axes[3], found)
+        if answered:
+            _influences(axes[4], found)
         axes[0].set_ylabel(f"{_label(event)}\n{axes[0].get_ylabel()}")
         for axis in axes:
             axis.grid(alpha=0.25)
@@ -96,8 +99,7 @@ def _influences(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
     known = {name: own for name, own in found.items() if own.influence is not None}
     _bars(axis, {name: {"influence": own.influence_interval, "by chance": own.chance} for name, own in known.items()})
     axis.set_ylabel("influence (nats)")
-    if not known:
-        axis.set_title("nobody answers", fontsize="medium")
+    axis.set_visible(bool(known))  # a blank panel tells nothing
 
 
 def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:

@@ -36,7 +36,10 @@ _LEGEND = """\
   standard deviation, as VPR and outcome reward do, are not comparable with those that do not.
 - Influence: mutual information in nats between a message and the answer to it (Appendix J); by chance: what the same
   answers give when they are dealt out to the messages at random.
-- Failures: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
+- What went wrong: by the rules of `hf_credit.diagnostics.Failure`, of which three are the paper's (Appendix N).
+  Successful credit shift: another reply returned over 0.2 more than the real one, so the real one was a mistake, and
+  credit successfully points elsewhere. Misleading plan: nothing that was tried returned 0.5. Evaluator ambiguity: all
+  returned the same. Over-coupling: the replays of one reply differ more than the replies do.
 - Intervals are 95% intervals over buckets; they say nothing about other training runs."""
 
 

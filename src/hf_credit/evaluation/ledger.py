@@ -25,8 +25,8 @@ def read_ledger(run: Run) -> Ledger | None:
 
 
 def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str], list[list[str]]]:
-    """The header and a row a run: terminal scoring events (TSE), all tokens (TT), the tokens that were generated, and
-    agent decision samples (ADS), of each role too.
+    """The header and a row a run: terminal scores (the paper's TSE), all tokens (TT), the tokens that were generated,
+    and replies (ADS, agent decision samples), of each role too.
 
     Behind each number of another run stands how many times that of `against` it is.
 
@@ -42,7 +42,7 @@ def ledger_table(ledgers: Mapping[str, Ledger], against: str) -> tuple[list[str]
             f"runs must be compared with one of {', '.join(ledgers)}, got {against!r}; name one of these."
         )
     roles = list(dict.fromkeys(role for ledger in ledgers.values() for role in ledger.decisions))
-    header = ["run", "TSE", "TT", "generated", "ADS", *(f"ADS {role}" for role in roles)]
+    header = ["run", "terminal scores", "tokens", "generated", "replies", *(f"replies of {role}" for role in roles)]
     reference = _numbers(ledgers[against], roles)
     rows = [
         [name, *(_cell(n, None if name == against else base) for n, base in zip(own, reference, strict=True))]

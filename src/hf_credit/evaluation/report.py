@@ -11,6 +11,9 @@ from typing import Any
 
 import yaml
 
+from hf_credit.evaluation.credit_tables import credit_table, decision_table
+from hf_credit.evaluation.credited import CreditedEpisode
+from hf_credit.evaluation.episode_page import PAGE_FILE, write_episode_page
 from hf_credit.evaluation.ledger import ledger_table, read_ledger
 from hf_credit.evaluation.plots import learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
@@ -24,8 +27,14 @@ HEADLINES = ("success", "completion", "return_first", "return_second")
 """What policies are compared on, where the game has it (paper VPR, Table 1)."""
 
 _LEDGER_WORDS = (
-    "Over the whole training: terminal scoring events (TSE), tokens given and generated (TT), tokens generated, and "
-    "agent decision samples (ADS). A message that several episodes share is counted once."
+    "Over the whole training: how often an outcome was asked for (the paper C3's TSE), tokens given and generated "
+    "(its TT), tokens generated, and replies (its ADS). A reply that several episodes share is counted once."
+)
+
+_CREDIT_WORDS = (
+    "As last logged. Advantage: the credit that a reply is trained with, over the replies that have one; zeros: the "
+    "share of them whose advantage is 0, from which nothing is learned; trained: the share of replies that have one; "
+    "length in tokens; distinct: different replies by replies."
 )
 
 
@@ -74,6 +83,7 @@ class Report:
         results: the evaluations by the policy's name.
         comparisons: the differences of interest.
         notes: what the reader must know to read the numbers right, each a sentence or more.
+        episode: one of training, of the first run, to show the credit of its decisions.
     """
 
     title: str
@@ -82,6 +92,7 @@ class Report:
     results: Mapping[str, EvalResults] = field(default_factory=dict)
     comparisons: Sequence[Comparison] = ()
     notes: Sequence[str] = ()
+    episode: CreditedEpisode | None = None
 
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
@@ -100,7 +111,8 @@ def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Com
 
 
 def write_report(report: Report, folder: str | Path) -> Path:
-    """Writes `report.md`, `results.json` and, where there is a run, `learning_curves.png`.
+    """Writes `report.md`, `results.json` and, where there are a run and an episode, `learning_curves.png` and
+    `episode.html`.
 
     Args:
         report: what to tell.
@@ -116,6 +128,8 @@ def write_report(report: Report, folder: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if report.runs:
         learning_curves(report.runs, folder / CURVES_FILE)
+    if report.episode is not None:
+        write_episode_page(report.episode, folder / PAGE_FILE, f"{report.title}, update {report.episode.update}")
     (folder / RESULTS_FILE).write_text(json.dumps(numbers(report), indent=2) + "\n", encoding="utf-8")
     path = folder / REPORT_FILE
     path.write_text(markdown(report), encoding="utf-8")
@@ -186,6 +200,7 @@ def markdown(report: Report) -> str:
         ledgers = _ledgers(report.runs)
         if ledgers:
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_WORDS]
+        parts += _credit(report)
         parts += ["## Last logged values", _last_table(report.runs)]
     parts += _settings(report.runs)
     facts = [run for run in report.runs if run.facts.get("versions")]
@@ -193,6 +208,24 @@ def markdown(report: Report) -> str:
         versions = facts[0].facts["versions"]
         parts += ["## Versions", table(("package", "version"), [list(item) for item in versions.items()])]
     return "\n\n".join(parts) + "\n"
+
+
+def _credit(report: Report) -> list[str]:
+    """What replies got: those of each role and event at the end, and those of one episode."""
+    tables = {run.name: credit_table(run) for run in report.runs}
+    parts = [
+        part
+        for name, (header, rows) in tables.items()
+        if rows
+        for part in (f"## Credit of replies, {name}", table(header, rows), _CREDIT_WORDS)
+    ]
+    if report.episode is not None:
+        parts += [
+            f"## An episode of update {report.episode.update}",
+            f"In full, with what the policy was given: [{PAGE_FILE}]({PAGE_FILE}).",
+            table(*decision_table(report.episode)),
+        ]
+    return parts
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -87,7 +87,7 @@ class Method:
         sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
             where `importance_sampling_level` is `"sequence"`.
         options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
-        paper: title, `id` on arXiv and citation, for the model card, where there is a paper.
+        paper: what `paper` says of it, for the model card, where there is one.
     """
 
     name: str
@@ -132,6 +132,20 @@ class Method:
         parts = ("collector", "estimator", "evaluation")
         told = {name: _described(getattr(self, name)) for name in parts}
         return {"name": self.name, **told, "refresh_frozen_every": self.refresh_frozen_every}
+
+
+def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:
+    """A paper as a model card cites it: `title`, `citation` in BibTeX, and `id` where it is on arXiv.
+
+    Args:
+        title: of the paper.
+        arxiv: its number there, such as `"2402.03300"`.
+        url: where else it is to be found.
+    """
+    where = {"eprint": arxiv, "archivePrefix": "arXiv", "year": f"20{arxiv[:2]}"} if arxiv else {"howpublished": url}
+    key = f"arxiv{arxiv}" if arxiv else "".join(word[0] for word in title.lower().split())
+    fields = "".join(f",\n  {name} = {{{value}}}" for name, value in {"title": f"{{{title}}}", **where}.items())
+    return {"title": title, "citation": f"@misc{{{key}{fields}\n}}", **({"id": arxiv} if arxiv else {})}
 
 
 def _option(value: Any) -> Any:

@@ -9,14 +9,13 @@ import torch
 
 from hf_credit.collectors import Collected, UncertainForks
 from hf_credit.credit import branch_advantages
-from hf_credit.methods.base import Credit, DecisionCredit, Method, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, place, sound
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "CARL: Criticality-Aware Agentic Reinforcement Learning",
-    "id": "2512.04949",
-    "citation": "CARL: Criticality-Aware Agentic Reinforcement Learning. arXiv:2512.04949",
-}
+PAPER = paper(
+    "CARL: Criticality-Aware Agentic Reinforcement Learning",
+    arxiv="2512.04949",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

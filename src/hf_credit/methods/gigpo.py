@@ -8,15 +8,14 @@ import torch
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import discounted_returns, group_in_group_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
 from hf_credit.methods.turns import ANCHORS, by_turn, matrix, paid, state_numbers
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Group-in-Group Policy Optimization for LLM Agent Training",
-    "id": "2505.10978",
-    "citation": "Group-in-Group Policy Optimization for LLM Agent Training. arXiv:2505.10978",
-}
+PAPER = paper(
+    "Group-in-Group Policy Optimization for LLM Agent Training",
+    arxiv="2505.10978",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

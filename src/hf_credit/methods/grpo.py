@@ -9,14 +9,13 @@ import torch
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import group_advantages
 from hf_credit.credit.group_advantages import SCALES
-from hf_credit.methods.base import Credit, Method, at_rows, everywhere, numbered, sound, spread
+from hf_credit.methods.base import Credit, Method, at_rows, everywhere, numbered, paper, sound, spread
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    "id": "2402.03300",
-    "citation": "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models. arXiv:2402.03300",
-}
+PAPER = paper(
+    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+    arxiv="2402.03300",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

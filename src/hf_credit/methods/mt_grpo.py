@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 from hf_credit.collectors import Collected
 from hf_credit.credit import multi_turn_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, sound
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
 from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
-    "id": "2505.11821",
-    "citation": "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design. arXiv:2505.11821",
-}
+PAPER = paper(
+    "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
+    arxiv="2505.11821",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,13 @@ import torch
 
 from hf_credit.collectors import Collected, Collector, Group, Single
 from hf_credit.credit import full_mean, token_returns, whitened
-from hf_credit.methods.base import Credit, DecisionCredit, Method, everywhere, outcomes_of, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Method, everywhere, outcomes_of, paper, place, sound
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models",
-    "id": "2501.03262",
-    "citation": "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models. arXiv:2501.03262",
-}
+PAPER = paper(
+    "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models",
+    arxiv="2501.03262",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,14 @@ import torch
 from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
-from hf_credit.methods.base import Credit, Lesson, Method, place
+from hf_credit.methods.base import Credit, Lesson, Method, paper, place
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.runner import Reading, Runner
 
-PAPER = {
-    "title": "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
-    "id": "2603.06859",
-    "citation": "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM "
-    "Collaboration. arXiv:2603.06859",
-}
+PAPER = paper(
+    "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
+    arxiv="2603.06859",
+)
 BASELINES = ("leave_one_out", "full_mean")
 
 

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import leave_one_out
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
-    "id": "2402.14740",
-    "citation": "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs. "
-    "arXiv:2402.14740",
-}
+PAPER = paper(
+    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    arxiv="2402.14740",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,13 @@ import torch
 
 from hf_credit.collectors import Collected, RandomForks, tree_numbers
 from hf_credit.credit import tree_group_advantages
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Tree Search for LLM Agent Reinforcement Learning",
-    "id": "2509.21240",
-    "citation": "Tree Search for LLM Agent Reinforcement Learning. arXiv:2509.21240",
-}
+PAPER = paper(
+    "Tree Search for LLM Agent Reinforcement Learning",
+    arxiv="2509.21240",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import Credit, Method, everywhere
+from hf_credit.methods.base import Credit, Method, everywhere, paper
 from hf_credit.methods.turns import matrix
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Verifiable Process Rewards for Agentic Reasoning",
-    "citation": "Verifiable Process Rewards for Agentic Reasoning. https://github.com/thu-nics/VPR",
-}
+PAPER = paper(
+    "Verifiable Process Rewards for Agentic Reasoning",
+    url="https://github.com/thu-nics/VPR",
+)
 
 TurnRewards = Sequence[Sequence[float | None]]
 """The reward of each decision of each trained episode; `None` where there is none to be had."""

@@ -10,15 +10,14 @@ import torch
 
 from hf_credit.collectors import Collected, Collector, Continuations, Group, Single, continuation_values
 from hf_credit.credit import value_differences, whitened
-from hf_credit.methods.base import Credit, Method, everywhere, outcomes_of, sound
+from hf_credit.methods.base import Credit, Method, everywhere, outcomes_of, paper, sound
 from hf_credit.methods.turns import by_turn, matrix
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "VinePPO: Refining Credit Assignment in RL Training of LLMs",
-    "id": "2410.01679",
-    "citation": "VinePPO: Refining Credit Assignment in RL Training of LLMs. arXiv:2410.01679",
-}
+PAPER = paper(
+    "VinePPO: Refining Credit Assignment in RL Training of LLMs",
+    arxiv="2410.01679",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, get_cosine_schedule_with_warmup
+from transformers.utils.logging import tqdm
 
 from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
@@ -263,12 +264,29 @@ def _imitate(
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None,
 ) -> Qwen3ForCausalLM:
-    """A model that was warmed up on scripted episodes."""
+    """A model that was warmed up on scripted episodes, with bars where nobody else shows how far it is."""
     model, chat = build_model(tokenizer, config), Chat(tokenizer)
+    if on_step is None:
+        starts, on_step = tqdm(starts, desc="scripted play", total=config.episodes), _bar("warm-up")
     episodes = [play(interaction, chat, script, start) for start in starts]
     rows = [row for e in episodes for row in decision_rows(e.decisions, [1.0] * len(e.decisions))]
     warm_up(model, rows, tokenizer.pad_token_id, config, on_step)
     return model
+
+
+def _bar(name: str) -> Callable[[int, int, float], None]:
+    """Shows steps and loss, as bars of transformers are shown or not."""
+    bars: list[Any] = []
+
+    def on_step(step: int, steps: int, loss: float) -> None:
+        if not bars:
+            bars.append(tqdm(total=steps, desc=name))
+        bars[0].update(1)
+        bars[0].set_postfix_str(f"loss {loss:.3f}")
+        if step == steps:
+            bars[0].close()
+
+    return on_step
 
 
 def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, output: str | Path, card: str) -> Path:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
+from datasets import Dataset
+from peft import PeftModel
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, Start
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.trainers.config import refuse_short_dataset
+
+_HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
 
 def require(interaction: Any, args: Any, config: type) -> None:
@@ -62,14 +70,77 @@ def require_config(args: Any, wanted: type) -> None:
 
 
 def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model id or of a model."""
+    """The tokenizer of a model id or of a model.
+
+    Raises:
+        ValueError: the model was made in memory and knows no folder.
+    """
+    name = model if isinstance(model, str) else model.config._name_or_path
+    if not name:
+        raise ValueError(
+            "the tokenizer of a model made in memory must be given, got none; pass processing_class=, or save both "
+            "and pass the folder."
+        )
     tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        model if isinstance(model, str) else model.config._name_or_path,
+        name,
         revision=cast(dict[str, Any], args.model_init_kwargs or {}).get("revision"),
         padding_side="left",
         trust_remote_code=args.trust_remote_code,
     )
     return tokenizer
+
+
+@contextmanager
+def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
+    """Within, a model made in memory has a folder: TRL loads the reference policy from where the model is from.
+
+    Args:
+        model: as a trainer was handed it.
+        args: the settings.
+        adapted: whether an adapter is put on it, without which it is its own reference.
+    """
+    if not args.beta or adapted or isinstance(model, str | PeftModel) or model.config._name_or_path:
+        yield
+        return
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        model.config._name_or_path = folder
+        try:
+            yield
+        finally:
+            model.config._name_or_path = ""
+
+
+def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
+    """What is evaluated on where evaluation is wanted and no rows are given: held-out tasks of the Interaction's own.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if args.eval_strategy == "no":
+        return None
+    try:
+        return interaction.tasks("held_out", _HELD_OUT_TASKS)
+    except ValueError:
+        raise ValueError(
+            f"an evaluation during training needs task rows, got eval_strategy={args.eval_strategy.value!r} for "
+            f"{interaction.name!r}, which has no tasks of its own; pass eval_dataset=, or leave eval_strategy out."
+        ) from None
+
+
+def require_trackers(args: Any) -> None:
+    """Refuses trackers that are not installed, before anything is loaded.
+
+    Raises:
+        ValueError: how to get them.
+    """
+    installed = get_available_reporting_integrations()
+    missing = [name for name in args.report_to if name in INTEGRATION_TO_CALLBACK and name not in installed]
+    if missing:
+        raise ValueError(
+            f"report_to must name trackers that are installed, got {', '.join(missing)}; run pip install "
+            f"{' '.join(missing)}, or set report_to to none."
+        )
 
 
 def check_rows(
@@ -127,7 +198,8 @@ class StopOnFailedEvaluation(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Raises on every process, as metrics are the same on all."""
-        if (metrics or {}).get("eval_endings/error") == 1:
+        errors = (value for name, value in (metrics or {}).items() if name.endswith("_endings/error"))
+        if any(share == 1 for share in errors):  # of one of several evaluation sets, too
             latest = self.trainer.engine.failures.latest
             raise EveryEpisodeFailedError(
                 "some episode of an evaluation must come to an end, got errors alone, the last of this process "

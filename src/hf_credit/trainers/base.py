@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -14,13 +16,20 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+)
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import Collected
 from hf_credit.credit import sampling_ratio
+from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, room_beside, room_for_context
 from hf_credit.rollouts import (
@@ -38,17 +47,21 @@ from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_row
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.accumulation import accumulating
+from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
-    episode_log,
     largest_difference,
+    log_rows,
+    mean,
     summarise,
     update_metrics,
     without_cut_replies,
 )
+from hf_credit.trainers.printing import BriefPrinter, BriefProgress
 from hf_credit.trainers.ranks import SynchronizedSampler
+from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
@@ -61,7 +74,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     It overrides three methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and
     laid out in rows; `compute_loss`, which runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because
     a slice can hold more rows than it has episodes; and `_get_per_token_logps_and_entropies`, where rows that begin
-    alike share a forward pass. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
+    alike share a forward pass. What TRL logs, evaluates and writes on the card of a model stays and is told more
+    exactly. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
     own.
 
     A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`.
@@ -71,7 +85,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         interaction: what is played.
         args: the settings.
         train_dataset: task rows.
-        eval_dataset: task rows of the evaluation.
+        eval_dataset: task rows of the evaluation, or several by name; held-out tasks of the Interaction's own if
+            `None`, where `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
         evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
@@ -89,6 +104,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     model: Any
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
+    _evaluated_as = "eval"
     _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
 
@@ -111,21 +127,36 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
-        self.evaluation_interaction = evaluation_interaction or interaction.evaluated
+        self.evaluation_interaction = (
+            interaction.evaluated if evaluation_interaction is None else evaluation_interaction
+        )
+        if eval_dataset is None:
+            eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         wait_for_server(args)
-        super().__init__(
-            model=model,
-            reward_funcs=_no_reward,
-            args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
-            optimizers=optimizers,
-            quantization_config=quantization_config,
-            peft_config=peft_config,
-        )
+        with arguments.reference_at_hand(model, args, peft_config is not None):
+            super().__init__(
+                model=model,
+                reward_funcs=_no_reward,
+                args=args,
+                train_dataset=train_dataset,
+                eval_dataset=eval_dataset,
+                processing_class=processing_class,
+                callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
+                optimizers=optimizers,
+                quantization_config=quantization_config,
+                peft_config=peft_config,
+            )
+        for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
+            if self.pop_callback(shown) is not None:
+                self.add_callback(brief())
+        self.recorder = EpisodeRecorder(self.chat.tokenizer, args.log_episodes)
+        self.add_callback(self.recorder)
+        if self.log_completions:  # TRL makes room for one completion an episode; an episode has many decisions
+            self._logs = {
+                **{name: [] for name in ("images", "prompt", "completion", "advantages")},
+                **{name: defaultdict(list) for name in ("rewards", "extra")},
+            }
         self.ledger = Ledger()
         self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
@@ -193,9 +224,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             pairs = zip(episodes, advantages, strict=True)
             batch = self._lay_out(self._averaged([decision_rows(one.decisions, credits) for one, credits in pairs]))
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
-        logged = [episodes[place] for place in counted], [advantages[place] for place in counted]
-        self._log_episodes(*logged)
-        self._log_conversations(*logged)
+        self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
+        self._log_decisions(collected, advantages)
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             self._add_logprobs(batch)
         return batch
@@ -396,17 +426,38 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         yield
         self.log_metric(name, time.perf_counter() - begun)
 
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """As in transformers, where each of several evaluation sets has metrics of its own name."""
+        self._evaluated_as = metric_key_prefix
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"
         for name, value in self._loss_metrics[mode].taken().items():
             self._metrics[mode][name] = [value]
+        if mode == "eval":
+            prefix = self._evaluated_as
+            logs.pop(f"{prefix}_loss", None)  # nobody credits an evaluation, so it is a loss of nothing
+            if prefix != "eval":  # TRL knows no other
+                for name, values in self._metrics[mode].items():
+                    known = [value for value in values if not math.isnan(value)]
+                    logs[f"{prefix}_{name}"] = mean(known)
+                self._metrics[mode].clear()
         super().log(logs, start_time)
 
     def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         pairs = zip(episodes, advantages, strict=True)
         summaries = self.ranks.gather([summarise(*pair, self.eos_token_ids) for pair in pairs])
         for name, value in update_metrics(summaries).items():
-            self.log_metric(name, value)
+            if self.model.training or "advantages/" not in name:  # evaluation gives no credit
+                self.log_metric(name, value)
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
@@ -415,16 +466,30 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 for name in costs:
                     self._metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
 
-    def _log_conversations(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+    def _log_decisions(self, collected: Collected, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+        if self.model.training:
+            self.recorder.record(self.state.global_step, collected, advantages)
         if not self.log_completions:
             return
-        pairs = zip(episodes, advantages, strict=True)
-        for told in self.ranks.gather([episode_log(*pair, self.chat.tokenizer) for pair in pairs]):
-            self._logs["prompt"].append([{"role": "user", "content": told.prompt}])
-            self._logs["completion"].append([{"role": "assistant", "content": told.replies}])
-            self._logs["rewards"]["outcome"].append(told.outcome)
-            self._logs["extra"]["ending"].append(told.ending)
+        held = [self._logs["prompt"], self._logs["completion"], self._logs["advantages"]]
+        for one in [*held, *self._logs["rewards"].values(), *self._logs["extra"].values()]:
+            one.clear()  # decisions of the latest collection alone, however many
+        found = credited_episodes(collected, advantages, self.chat.tokenizer, self.state.global_step + 1)
+        before = sum(self.ranks.gather([len(found)])[: self.accelerator.process_index])
+        for told in self.ranks.gather(
+            [row for place, one in enumerate(found, before) for row in log_rows(one, place)]
+        ):
+            self._logs["prompt"].append([{"role": "user", "content": told.context}])
+            self._logs["completion"].append([{"role": "assistant", "content": told.reply}])
             self._logs["advantages"].append(told.advantage)
+            for name, value in told.rewards.items():
+                self._logs["rewards"][name].append(value)
+            for name, value in told.facts.items():
+                self._logs["extra"][name].append(value)
+        if all(math.isnan(one) for one in self._logs["rewards"]["verdict"]):
+            del self._logs["rewards"]["verdict"]  # no oracle was asked
+        if self._logs["extra"]["event"] == self._logs["extra"]["role"]:
+            del self._logs["extra"]["event"]
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

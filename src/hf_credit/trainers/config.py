@@ -11,7 +11,10 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
+
+silence_known_warnings()
 
 # These two divide by the number of tokens in the loss of the whole update, which no padding, no slicing and no number
 # of processes changes. The other losses of TRL average over rows or over one slice.
@@ -46,6 +49,8 @@ class CreditConfig(GRPOConfig):
             episodes alike, and within each its tokens. It scales advantages, so a KL penalty is over tokens in both.
         importance_sampling_level: as in TRL. With `"sequence"` the ratio is that of all replies of an episode, so an
             episode must be one row: one role, whose contexts grow by appending.
+        log_episodes: episodes of an update that are written with the credit of their decisions to `episodes.jsonl` in
+            `output_dir`, every `logging_steps`; 0 writes none. At 16 MiB every second update in it is dropped.
         critic_model: for a method with a critic, the model id of its backbone. `None` puts an adapter of its own
             beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
             started from.
@@ -94,6 +99,9 @@ class CreditConfig(GRPOConfig):
     aggregation: str = field(
         default="token", metadata={"help": "token: all tokens weigh alike; sequence: all episodes do."}
     )
+    log_episodes: int = field(
+        default=4, metadata={"help": "Episodes of an update written to episodes.jsonl with their credit."}
+    )
     critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
@@ -121,6 +129,8 @@ class CreditConfig(GRPOConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
+        if self.log_episodes < 0:
+            raise ValueError(f"log_episodes must be at least 0, got {self.log_episodes}; 0 writes none.")
         if self.vllm_server_request_timeout <= 0:
             raise ValueError(
                 f"vllm_server_request_timeout must be above 0, got {self.vllm_server_request_timeout}; raise it."

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
+from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
 from hf_credit.methods import DecisionCredit
 from hf_credit.rollouts import Ending, Episode
+
+
+class DecisionSummary(NamedTuple):
+    """The few numbers of a decision that processes exchange.
+
+    Attributes:
+        role, event: whose it is.
+        advantage: its credit, the mean where its tokens have one each; `None` where it is not trained on.
+        length: of the reply, in tokens.
+        reply: a digest of its text, by which equal ones are known.
+    """
+
+    role: str
+    event: str
+    advantage: float | None
+    length: int
+    reply: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +47,7 @@ class EpisodeSummary:
         context: tokens the policy was given, over all turns.
         cut: replies that ran into the length limit.
         advantages: of the decisions that have one, the mean where its tokens have one each.
+        decisions: each of them that no earlier episode holds.
         verdicts: whether the oracle accepts each decision that it was asked about.
     """
 
@@ -39,11 +59,13 @@ class EpisodeSummary:
     context: int
     cut: int
     advantages: tuple[float, ...]
+    decisions: tuple[DecisionSummary, ...] = ()
     verdicts: tuple[bool, ...] = ()
 
 
-def summarise(episode: Episode, advantages: Iterable[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
+def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
     """The summary of one episode and the advantages of its decisions."""
+    own = zip(episode.own_decisions, advantages[episode.inherited :], strict=True)
     return EpisodeSummary(
         outcome=episode.outcome,
         ending=episode.ending,
@@ -53,41 +75,74 @@ def summarise(episode: Episode, advantages: Iterable[DecisionCredit], end_tokens
         context=sum(len(decision.context_ids) for decision in episode.own_decisions),
         cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.own_decisions),
         advantages=tuple(_known(advantages)),
+        decisions=tuple(
+            DecisionSummary(
+                role=decision.role,
+                event=decision.event,
+                advantage=next(iter(_known([credit])), None),
+                length=len(decision.action_ids),
+                reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
+            )
+            for decision, credit in own
+        ),
         verdicts=tuple(one.verdict.valid for one in episode.own_decisions if one.verdict is not None),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpisodeLog:
-    """An episode as people read it in the log of completions.
+class LogRow:
+    """A decision as people read it in the log of completions.
 
     Attributes:
-        prompt: the first context.
-        replies: all of them, a line break between two.
-        outcome: of the episode.
-        ending: how it ended.
-        advantage: mean over the decisions that have one.
+        context: what was new to the policy.
+        reply: its text.
+        advantage: its credit, the mean where its tokens have one each; NaN where it is not trained on.
+        rewards: by name.
+        facts: what else there is to know, by name.
     """
 
-    prompt: str
-    replies: str
-    outcome: float
-    ending: str
+    context: str
+    reply: str
     advantage: float
+    rewards: Mapping[str, float]
+    facts: Mapping[str, str | int]
 
 
-def episode_log(
-    episode: Episode, advantages: Iterable[DecisionCredit], tokenizer: PreTrainedTokenizerBase
-) -> EpisodeLog:
-    """One episode and the advantages of its decisions in words."""
-    first = episode.decisions[0].context_ids if episode.decisions else ()
-    return EpisodeLog(
-        prompt=str(tokenizer.decode(list(first))) if first else "",
-        replies="\n".join(decision.action_text for decision in episode.decisions),
-        outcome=episode.outcome,
-        ending=str(episode.ending),
-        advantage=mean(_known(advantages)),
-    )
+def log_rows(episode: CreditedEpisode, number: int) -> list[LogRow]:
+    """The decisions of an episode that no earlier one holds.
+
+    Args:
+        episode: with the credit of its decisions.
+        number: of the episode in its update.
+    """
+    return [
+        LogRow(
+            context=one.context,
+            reply=one.reply,
+            advantage=math.nan if one.credit is None else one.credit,
+            rewards={
+                "reward": one.reward,
+                "verdict": math.nan if one.verdict is None else one.verdict,
+                "outcome": math.nan if episode.outcome is None else episode.outcome,
+            },
+            facts={
+                "episode": number,
+                "turn": turn,
+                "role": one.role,
+                "event": one.event,
+                "ending": episode.ending,
+                "alternatives": "\n".join(_in_a_line(other) for other in one.alternatives),
+            },
+        )
+        for turn, one in enumerate(episode.decisions)
+        if not one.inherited
+    ]
+
+
+def _in_a_line(other: CreditedReply) -> str:
+    led_to = ", ".join(f"{outcome:.3g}" for outcome in other.outcomes) or "unknown"
+    credit = "not trained on" if other.credit is None else f"advantage {other.credit:+.3g}"
+    return f"{other.reply!r}: led to {led_to}, {credit}"
 
 
 def without_cut_replies(
@@ -142,6 +197,32 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
         "tokens/context": sum(summary.context for summary in summaries),
         **({"oracle/valid": mean(verdicts)} if verdicts else {}),
         **({} if not len(advantages) else _spread("advantages", advantages)),
+        **_of_decisions([one for summary in summaries for one in summary.decisions]),
+    }
+
+
+def _of_decisions(decisions: Sequence[DecisionSummary]) -> dict[str, float]:
+    """What replies got and looked like, those of all, and by role and by event where there are several."""
+    found = _of_replies("", decisions)
+    roles, events = {one.role for one in decisions}, {(one.role, one.event) for one in decisions}
+    for role in sorted(roles if len(roles) > 1 else ()):
+        found |= _of_replies(f"roles/{role}/", [one for one in decisions if one.role == role])
+    if len(events) > len(roles):  # else an event is another name of a role
+        for event in sorted({event for _, event in events}):
+            found |= _of_replies(f"events/{event}/", [one for one in decisions if one.event == event])
+    return found
+
+
+def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, float]:
+    if not decisions:
+        return {}
+    advantages = [one.advantage for one in decisions if one.advantage is not None]
+    told = bool(prefix and advantages)  # those of all are told of the episodes
+    return {
+        **(_spread(f"{prefix}advantages", torch.tensor(advantages, dtype=torch.float64)) if told else {}),
+        f"{prefix}advantages/trained": len(advantages) / len(decisions),
+        f"{prefix}replies/length": mean([one.length for one in decisions]),
+        f"{prefix}replies/distinct": len({one.reply for one in decisions}) / len(decisions),
     }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import difflib
 import importlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -220,7 +222,7 @@ def read_job(arguments: Sequence[str]) -> Job:
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
-            f"{' '.join(unknown)}; correct or remove it."
+            f"{' '.join(unknown)}; {_meant(unknown, parts)}"
         )
     if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
         raise ValueError(
@@ -229,6 +231,14 @@ def read_job(arguments: Sequence[str]) -> Job:
     if model.model_name_or_path is None:
         raise ValueError("model_name_or_path must name a model, got none; add it to the recipe.")
     return Job(game=game, args=args, model=model)
+
+
+def _meant(unknown: Sequence[str], parts: Any) -> str:
+    """What to do about flags that nobody knows."""
+    names = [field.name for part in parts for field in dataclasses.fields(part)]
+    flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in unknown if word.startswith("--")]
+    close = [match for flag in flags for match in difflib.get_close_matches(flag, names, n=1)]
+    return f"did you mean {', '.join(f'--{name}' for name in close)}?" if close else "correct or remove it."
 
 
 def trainer_of(method: str) -> str:

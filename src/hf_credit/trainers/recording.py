@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
+from hf_credit.collectors import Collected
+from hf_credit.evaluation.credited import (
+    EPISODES_FILE,
+    MOST_BYTES,
+    CreditedEpisode,
+    credited_episodes,
+    read_episodes,
+    write_episodes,
+)
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
+from hf_credit.methods import DecisionCredit
 from hf_credit.redaction import redacted
+
+logger = logging.getLogger(__name__)
 
 
 class RunRecorder(TrainerCallback):
@@ -49,6 +68,79 @@ class RunRecorder(TrainerCallback):
         if state.is_world_process_zero:
             with (_folder(args) / LOG_FILE).open("a", encoding="utf-8") as log:
                 log.write(_line({**(logs or {}), "step": state.global_step}))
+
+
+class EpisodeRecorder(TrainerCallback):
+    """Writes some episodes of training with the credit of their decisions to `episodes.jsonl` of the output folder.
+
+    Recorded is the first update, and then one every `logging_steps`: of each, the first episode of each of the first
+    `episodes` task rows of the main process. When the file has more than `most_bytes`, every second recorded update
+    is dropped, and from then on updates are recorded half as often.
+
+    Args:
+        tokenizer: of the policy.
+        episodes: of an update; 0 records nothing.
+        most_bytes: of the file.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, episodes: int, most_bytes: int = MOST_BYTES) -> None:
+        self.tokenizer = tokenizer
+        self.episodes = episodes
+        self.most_bytes = most_bytes
+        self._path: Path | None = None  # of a run under way, on the main process
+        self._every = self._next = 1
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not (self.episodes and state.is_world_process_zero):
+            return
+        self._path = _folder(args) / EPISODES_FILE
+        self._every = max(int(state.logging_steps), 1)
+        self._next = state.global_step + 1
+        # A new run starts a new file; one that is taken up again forgets what came after the checkpoint.
+        if state.global_step:
+            try:
+                kept = [one for one in read_episodes(self._path.parent) if one.update <= state.global_step]
+            except ValueError as error:
+                logger.warning("started %s anew: %s", EPISODES_FILE, error)
+                kept = []
+            self._next = self._multiple_from(state.global_step + 1)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._write(kept)
+        else:
+            self._path.unlink(missing_ok=True)
+
+    def record(self, step: int, collected: Collected, credit: Sequence[Sequence[DecisionCredit]]) -> None:
+        """Records an update, if it is due.
+
+        Args:
+            step: how many updates were made before it.
+            collected: what the main process played.
+            credit: of its trained episodes.
+        """
+        update = step + 1
+        if self._path is None or update < self._next:
+            return
+        self._next = self._multiple_from(update + 1)
+        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{one.shortened().to_json()}\n" for one in found)
+        if self._path.stat().st_size > self.most_bytes:
+            episodes = read_episodes(self._path.parent)
+            kept = set(sorted({one.update for one in episodes})[::2])
+            self._write([one for one in episodes if one.update in kept])
+            self._every *= 2
+            self._next = self._multiple_from(update + 1)
+
+    def _multiple_from(self, update: int) -> int:
+        """The next update, this one included, that is recorded."""
+        return -(-update // self._every) * self._every
+
+    def _write(self, episodes: Sequence[CreditedEpisode]) -> None:
+        assert self._path is not None
+        write_episodes(self._path, episodes)
 
 
 def _folder(args: TrainingArguments) -> Path:

@@ -103,6 +103,12 @@ class ResumableTrainer(Trainer):
         """What this process needs to resume, beside what transformers saves: tensors and plain values."""
         return {}
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A weight that shares another's is in no file, and does not miss.
+        tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
+        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Takes back what `checkpoint_state` gave."""
 

@@ -19,6 +19,7 @@ from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
+from hf_credit.trainers.arguments import require_trackers
 from hf_credit.trainers.checkpoints import explain_disk_errors
 from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
@@ -70,6 +71,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         ValueError: something of the job is not possible, in one sentence.
     """
     game, args, model = job.game, job.args, job.model
+    require_trackers(args)
     spec = job.spec()
     interaction = spec.build()
     rows = rows or load_rows(job)

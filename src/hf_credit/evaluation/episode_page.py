@@ -1,0 +1,72 @@
+"""One episode with its credit as a page for a browser: a single file without scripts or anything from elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from hf_credit.evaluation.credited import CreditedEpisode
+
+PAGE_FILE = "episode.html"
+
+
+def episode_page(episode: CreditedEpisode, title: str = "Episode") -> str:
+    """An episode as HTML: each decision with what was new to the policy, its reply, reward, verdict and advantage, the
+    credit of its tokens where they have their own, and what else was tried at its context.
+
+    Bars and colours have one scale, on which the largest advantage of the page is full. All text is escaped, and
+    characters that show nothing, or turn the direction of others, are written out.
+
+    Args:
+        episode: as `hf_credit.evaluation.credited.credited_episode` makes one.
+        title: of the page.
+    """
+    of_tokens = [abs(credit) for one in episode.decisions for _, credit in one.token_credit]
+    credits = [one.credit for one in episode.decisions]
+    credits += [other.credit for one in episode.decisions for other in one.alternatives]
+    largest = max((abs(credit) for credit in credits if credit is not None), default=0.0)
+    return _template().render(
+        title=title, episode=episode, largest=largest, largest_of_tokens=max(of_tokens, default=0.0)
+    )
+
+
+def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = "Episode") -> Path:
+    """Writes the page of an episode.
+
+    Args:
+        episode, title: as for `episode_page`.
+        path: the HTML file.
+    """
+    path = Path(path)
+    path.write_text(episode_page(episode, title), encoding="utf-8")
+    return path
+
+
+def written_out(text: str) -> str:
+    """A text whose control characters and broken ones are written as their codes."""
+    return "".join(_written_out(character) for character in text)
+
+
+def _written_out(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+@functools.cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("hf_credit.evaluation", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["written_out"] = written_out
+    environment.filters["signed"] = lambda value: f"{value:+.3g}"
+    environment.filters["number"] = lambda value: "unknown" if value is None else f"{value:.3g}"
+    environment.filters["share"] = lambda value, largest: f"{abs(value) / largest if largest else 0:.3f}"
+    return environment.get_template("episode_page.html")

@@ -1,0 +1,216 @@
+"""Decisions with their credit, as they are recorded and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.collectors import Collected, Sample
+from hf_credit.evaluation.credited import (
+    EPISODES_FILE,
+    CreditedDecision,
+    CreditedEpisode,
+    CreditedReply,
+    choose_episode,
+    credited_episode,
+    credited_episodes,
+    read_episodes,
+    token_credit,
+    write_episodes,
+)
+from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.rollouts.episode import Verdict
+
+
+def decision(tokenizer: Any, context: str, reply: str, name: str = "", **other: Any) -> Decision:
+    return Decision(
+        role="poet",
+        state=None,
+        context_ids=tuple(tokenizer.encode(context)),
+        action_ids=tuple(tokenizer.encode(reply)),
+        logprobs=None,
+        action_text=reply,
+        id=name or f"{context} {reply}",
+        **other,
+    )
+
+
+def episode(*decisions: Decision, outcome: float = 1.0, **other: Any) -> Episode:
+    return Episode(decisions=decisions, outcome=outcome, ending=Ending.FINISHED, **other)
+
+
+def test_a_context_is_told_by_what_is_new_in_it(tokenizer: Any) -> None:
+    first = decision(tokenizer, "<|user|>one<|assistant|>", "two<|end|>")
+    grown = "<|user|>one<|assistant|>two<|end|><|user|>three<|assistant|>"
+    second, other = decision(tokenizer, grown, "four"), decision(tokenizer, "<|user|>five", "six")
+    told = credited_episode(episode(first, second, other), [1.0, None, 0.0], tokenizer)
+    assert [one.context for one in told.decisions] == [
+        "<|user|>one<|assistant|>",
+        "<|user|>three<|assistant|>",
+        "<|user|>five",
+    ]
+    assert [one.credit for one in told.decisions] == [1.0, None, 0.0]
+
+
+def test_credit_of_tokens_stands_beside_their_text_and_its_mean_is_that_of_the_decision(tokenizer: Any) -> None:
+    one = decision(tokenizer, "x", "abc on")
+    ids = one.action_ids
+    (told,) = credited_episode(episode(one), [[1.0, -1.0, 0.0, 4.0][: len(ids)]], tokenizer).decisions
+    assert "".join(text for text, _ in told.token_credit) == "abc on"
+    assert len(told.token_credit) == len(ids) == 3
+    assert told.credit == 0.0
+
+
+def test_tokens_that_spell_one_character_together_share_their_mean() -> None:
+    class Bytes:
+        def decode(self, ids: list[int]) -> str:
+            return bytes(ids).decode(errors="replace")
+
+    ids = [*"aé".encode(), ord("b")]
+    told = token_credit(ids, [1.0, 2.0, 4.0, -1.0], Bytes())  # type: ignore[arg-type]
+    assert told == (("a", 1.0), ("é", 3.0), ("b", -1.0))
+
+
+def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokenizer: Any) -> None:
+    root = decision(tokenizer, "x", "plan", "root", verdict=Verdict(score=1.0, valid=True))
+    good, bad = decision(tokenizer, "x plan", "good", "good"), decision(tokenizer, "x plan", "bad", "bad")
+    elsewhere = decision(tokenizer, "x plan", "far", "far")
+    unscored = episode(decision(tokenizer, "x plan", "seen", "seen"), outcome=math.nan, scored=False)
+    samples = (
+        Sample(episode=episode(root, good, outcome=1.0, path=(0,)), instance=0),
+        Sample(episode=episode(root, bad, outcome=0.0, path=(1,), inherited=1), instance=0),
+        Sample(episode=episode(elsewhere), instance=1),
+        Sample(episode=unscored, instance=0, trained=False, kind="reference"),
+        Sample(episode=episode(decision(tokenizer, "x plan", "more", "more"), outcome=0.5), instance=0, trained=False),
+    )
+    credit = [[0.25, 0.5], [None, -0.5], [None]]
+    first, second, far = credited_episodes(Collected(samples=samples, rows=2), credit, tokenizer, update=3)
+    plan, reply = first.decisions
+    assert (plan.outcomes, plan.credit, plan.verdict, plan.alternatives) == ((1.0, 0.0), 0.25, 1.0, ())
+    assert reply.outcomes == (1.0,)
+    assert reply.alternatives == (
+        CreditedReply(reply="bad", outcomes=(0.0,), credit=-0.5),
+        CreditedReply(reply="more", outcomes=(0.5,), credit=None),  # not trained on, but compared with
+    )
+    assert [one.inherited for one in second.decisions] == [True, False]
+    assert second.decisions[0].credit == 0.25  # given where an earlier episode holds it
+    assert far.decisions[0].alternatives == ()
+    assert (far.update, far.instance) == (3, 1)
+
+
+def test_of_so_many_tasks_the_first_episode_of_each_is_told(tokenizer: Any) -> None:
+    samples = tuple(
+        Sample(episode=episode(decision(tokenizer, "x", str(place))), instance=instance)
+        for place, instance in enumerate((0, 0, 1, 2))
+    )
+    found = credited_episodes(Collected(samples=samples, rows=3), [[0.0]] * 4, tokenizer, instances=2)
+    assert [one.decisions[0].reply for one in found] == ["0", "2"]
+
+
+def test_another_number_of_credits_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match="credit must have one entry for each decision, got 0 for 1 decisions"):
+        credited_episode(episode(decision(tokenizer, "x", "y")), [], tokenizer)
+
+
+TOLD = CreditedEpisode(
+    decisions=(
+        CreditedDecision(
+            role="poet",
+            event="verse",
+            context="broken \ud800 text",
+            reply="<b>",
+            credit=0.125,
+            verdict=1.0,
+            valid=False,
+            token_credit=(("<b", 0.5), (">", -0.25)),
+            outcomes=(1.0,),
+            alternatives=(CreditedReply(reply="x", outcomes=(0.0, 0.5), credit=None),),
+        ),
+        CreditedDecision(role="poet", event="poet", context="", reply=""),
+    ),
+    outcome=None,
+    ending="error",
+    error="it broke",
+    metrics={"success": 0.5},
+    update=2,
+    instance=1,
+)
+
+
+def test_a_recorded_episode_reads_as_it_was_written(tmp_path: Path) -> None:
+    assert CreditedEpisode.from_json(TOLD.to_json()) == TOLD
+    write_episodes(tmp_path / EPISODES_FILE, [TOLD, TOLD])
+    with (tmp_path / EPISODES_FILE).open("a") as file:
+        file.write('{"decisions": [')  # of a run that goes on
+    assert read_episodes(tmp_path) == [TOLD, TOLD]
+    assert read_episodes(tmp_path / "elsewhere") == []
+
+
+def test_numbers_that_are_none_do_not_get_into_the_file() -> None:
+    assert json.loads(replace(TOLD, metrics={"rate": math.nan}).to_json())["metrics"] == {"rate": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((), []),
+        (("decisions",), 1),
+        (("decisions",), ["x"]),
+        (("decisions", 0, "credit"), "1"),
+        (("decisions", 0, "reply"), None),
+        (("decisions", 0, "token_credit"), [["a", "b"]]),
+        (("decisions", 0, "token_credit"), [[1, 1]]),
+        (("decisions", 0, "outcomes"), [None]),
+        (("decisions", 0, "alternatives", 0, "reply"), 3),
+        (("decisions", 0, "valid"), 1),
+        (("metrics",), {"a": "b"}),
+        (("update",), -1),
+        (("outcome",), True),
+        (("unknown",), 1),
+    ],
+)
+def test_something_else_is_refused_in_one_sentence(path: tuple[Any, ...], value: Any) -> None:
+    values: Any = json.loads(TOLD.to_json())
+    if path:
+        inner = values
+        for name in path[:-1]:
+            inner = inner[name]
+        inner[path[-1]] = value
+    else:
+        values = value
+    with pytest.raises(ValueError, match=r"must be what CreditedEpisode\.to_json writes, got .*; record it again"):
+        CreditedEpisode.from_json(json.dumps(values))
+
+
+def test_a_shortened_episode_is_bounded_and_says_what_it_leaves_out() -> None:
+    other = CreditedReply(reply="a" * 9_999, outcomes=(1.0,) * 99)
+    long = CreditedDecision(
+        role="r", event="r", context="c" * 9_999, reply="d" * 9_999, alternatives=(other,) * 20,
+        token_credit=(("x", 1.0),) * 9_999,
+    )  # fmt: skip
+    short = replace(TOLD, decisions=(long,) * 70).shortened()
+    assert (len(short.decisions), short.decisions_left_out) == (64, 6)
+    assert (len(short.decisions[0].alternatives), short.decisions[0].alternatives_left_out) == (8, 12)
+    assert "(7999 characters left out)" in short.decisions[0].context
+    assert len(replace(short, decisions=short.decisions[:1]).to_json()) < 50_000
+    assert TOLD.shortened() == TOLD
+
+
+def test_an_episode_is_chosen_by_update_and_place_or_by_how_much_its_credits_differ() -> None:
+    def of(update: int, *credits: float | None) -> CreditedEpisode:
+        made = tuple(CreditedDecision(role="r", event="r", context="", reply="", credit=one) for one in credits)
+        return CreditedEpisode(decisions=made, outcome=0.0, ending="finished", update=update)
+
+    recorded = [of(1, 9.0, -9.0), of(5, None), of(5, 0.5, -0.5), of(5, 0.75)]
+    assert choose_episode(recorded) is recorded[2]
+    assert choose_episode(recorded, update=1) is recorded[0]
+    assert choose_episode(recorded, episode=1) is recorded[1]
+    with pytest.raises(ValueError, match="one of those recorded, 1, 5, got 3"):
+        choose_episode(recorded, update=3)
+    with pytest.raises(ValueError, match="update 5 has the episodes 1 to 3 recorded, got 4"):
+        choose_episode(recorded, episode=4)

@@ -1,0 +1,123 @@
+"""The page of an episode: all of it is there, and nothing in it acts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
+from hf_credit.evaluation.episode_page import episode_page
+
+HOSTILE = '</pre><script>alert(1)</script><img src=x onerror=alert(1)>" style="{{ 7 * 7 }}{% raw %}\x00\u202e&amp;'
+
+
+class Seen(HTMLParser):
+    """The elements of a page, their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.text += " "
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        if self.elements[-1:] != ["style"]:
+            self.text += data
+
+
+@pytest.fixture
+def episode() -> CreditedEpisode:
+    plan = CreditedDecision(
+        role="reasoner",
+        event="plan",
+        context="Which number?",
+        reply="say nine",
+        reward=0.25,
+        verdict=0.5,
+        valid=True,
+        credit=-0.5,
+        outcomes=(0.0, 1.0),
+        alternatives=(CreditedReply(reply="say five", outcomes=(1.0, 1.0), credit=1.0),),
+        alternatives_left_out=3,
+    )
+    answer = CreditedDecision(
+        role="actor", event="actor", context="say nine", reply="ab", token_credit=(("a", 2.0), ("b", -1.0)), credit=0.5
+    )
+    told = CreditedEpisode(
+        decisions=(plan, answer), outcome=1.0, ending="finished", update=4, metrics={"success": 1.0}
+    )
+    return replace(told, decisions=(*told.decisions, replace(answer, credit=None, token_credit=(), reply="unused")))
+
+
+def test_every_part_of_a_decision_is_on_the_page(episode: CreditedEpisode) -> None:
+    text = " ".join(Seen(episode_page(episode, "A run")).text.split())
+    for part in (
+        "A run update 4",
+        "outcome 1 ending finished success 1",
+        "1. reasoner, plan",
+        "-0.5 reward 0.25 oracle 0.5, valid tokens 0 led to 0, 1 What was new to the policy Which number? say nine",
+        "Also tried here: 4 +1 led to 1, 1 say five and 3 more",
+        "2. actor +0.5",
+        "3. actor not trained on",
+        "A full bar is 1, the largest of this page. A token in full colour has 2.",
+    ):
+        assert part in text
+
+
+def test_bars_and_tokens_are_signed_and_to_scale(episode: CreditedEpisode) -> None:
+    page = episode_page(episode)
+    assert 'class="bar minus" style="--share: 0.500"' in page  # -0.5 of 1
+    assert 'class="bar plus" style="--share: 1.000"' in page  # the alternative's 1
+    marks = re.findall(r'<mark class="(\w+)" style="--share: ([\d.]+)" title="(.*?)">(.)</mark>', page)
+    assert marks == [("plus", "1.000", "+2", "a"), ("minus", "0.500", "-1", "b")]
+
+
+def test_nothing_that_is_said_becomes_markup(episode: CreditedEpisode) -> None:
+    honest = Seen(episode_page(episode, "title"))
+    bad = replace(
+        episode.decisions[0],
+        role=HOSTILE,
+        event=f"{HOSTILE}!",
+        context=HOSTILE,
+        reply=HOSTILE,
+        alternatives=(CreditedReply(reply=HOSTILE, outcomes=(1.0, 1.0), credit=1.0),),
+    )
+    tokens = replace(episode.decisions[1], role=HOSTILE, event=HOSTILE, token_credit=((HOSTILE, 2.0), (HOSTILE, -1.0)))
+    unused = replace(episode.decisions[2], reply=HOSTILE)
+    page = episode_page(
+        replace(episode, decisions=(bad, tokens, unused), ending=HOSTILE, metrics={HOSTILE: 1.0}), HOSTILE
+    )
+    seen = Seen(page)
+    assert seen.elements == honest.elements
+    assert seen.attributes == honest.attributes
+    assert "script" not in seen.elements
+    assert "alert(1)" in seen.text  # it is told, as text
+    assert "{{ 7 * 7 }}" in seen.text
+    assert "\x00" not in page
+    assert "\u202e" not in page
+    assert "\\u202e" in seen.text
+
+
+def test_the_page_loads_nothing_and_runs_nothing(episode: CreditedEpisode) -> None:
+    page = episode_page(episode)
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:|src=|@import|url\(", page)
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport" content="width=device-width' in page
+
+
+def test_an_episode_without_decisions_has_a_page() -> None:
+    page = episode_page(CreditedEpisode(decisions=(), outcome=None, ending="error", error="<it> broke"))
+    text = Seen(page).text
+    assert "<it> broke" in text
+    assert "No decision was made." in text
+    assert "outcome unknown" in text
