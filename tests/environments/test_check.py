@@ -15,7 +15,7 @@ from hf_credit.environments.sudoku import Sudoku, SudokuState
 
 OPTIONS = {
     "minesweeper": [{}, {"rows": 3, "columns": 4, "mines": 2}],
-    "sudoku": [{}, {"size": 4}, {"size": 6, "blanks": 5}],
+    "sudoku": [{}, {"size": 4}, {"size": 6, "blanks": 5}, {"size": 4, "notation": "named"}],
     "tic_tac_toe": [{}],
 }
 
