@@ -126,8 +126,8 @@ def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
     assert "| outcome reward | 25.0% [25.0, 25.0] |" in page
     assert "| VPR | 75.0% [12.9, 100.0] |" in page
     assert (
-        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-12.1, +112.1] includes 0, so these "
-        "seeds do not tell the two apart." in page
+        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-12.1, +112.1] includes 0, so "
+        "these seeds do not tell the two apart." in page
     )
     assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [+25.0, +25.0] excludes 0" in page
 

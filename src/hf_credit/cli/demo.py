@@ -256,8 +256,8 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
             f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}), because an illegal action ends an "
             "episode early.",
             f"The intervals cover the draw of the {recipe.held_out} held-out tasks and nothing else. Each method was "
-            f"trained once, with seed {recipe.seed}, so they say nothing about other seeds; `hf-credit demo --seeds 5` "
-            "trains and compares five times.",
+            f"trained once, with seed {recipe.seed}, so they say nothing about other seeds; `hf-credit demo --seeds "
+            "5` trains and compares five times.",
         ],
     )
 
@@ -288,8 +288,8 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     ]
     note = (
         f"Means over {len(reports)} seeds [95% intervals, Student's, over the seeds]. A seed has a base policy of its "
-        "own, from which each method was trained once; both are compared seed by seed, on the same held-out tasks. The "
-        "intervals cover the weights, the scripted play, the order of the tasks and the draws of training."
+        "own, from which each method was trained once; both are compared seed by seed, on the same held-out tasks. "
+        "The intervals cover the weights, the scripted play, the order of the tasks and the draws of training."
     )
     listed = "\n".join(f"- {verdict}" for verdict in verdicts)
     body = table(("policy", "success rate", "completion rate"), rows)
