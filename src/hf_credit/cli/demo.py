@@ -45,14 +45,14 @@ class DemoRecipe:
     hidden_size: int = 64
     layers: int = 1
     scripted_episodes: int = 3000
-    quality: float = 0.75
+    quality: float = 0.88
     warm_up_epochs: int = 3
     warm_up_rows: int = 64
-    warm_up_learning_rate: float = 6e-3
+    warm_up_learning_rate: float = 8e-3
     updates: int = 60
     trajectories: int = 128
     gradient_steps: int = 8
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     max_new_tokens: int = 6
     held_out: int = 512
     seed: int = 0
@@ -91,6 +91,7 @@ class DemoRecipe:
             "learning_rate": self.learning_rate,
             "lr_scheduler_type": "constant_with_warmup",
             "warmup_steps": self.gradient_steps,
+            "shuffle_dataset": False,  # the tasks are drawn at random as it is
             "seed": self.seed,
             "use_cpu": True,
             "bf16": False,
