@@ -84,7 +84,7 @@ class DemoRecipe:
             "model_name_or_path": str(base),
             "output_dir": str(output),
             "max_steps": self.steps,
-            "instances_per_update": None,
+            "instances_per_update": self.trajectories // self.gradient_steps,
             "per_device_train_batch_size": self.trajectories // self.gradient_steps,
             "steps_per_generation": self.gradient_steps,
             "max_completion_length": self.max_new_tokens,
