@@ -40,10 +40,11 @@ def report(output: Path) -> Any:
     return one
 
 
-def test_both_trainings_differ_in_the_reward_alone(report: Any, output: Path) -> None:
+def test_both_trainings_differ_in_the_reward_and_the_learning_rate_alone(report: Any, output: Path) -> None:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
     assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
+    assert (vpr.pop("learning_rate"), outcome.pop("learning_rate")) == (5e-4, 2e-4)
     assert vpr == outcome
 
 
