@@ -246,8 +246,8 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks was warmed up on "
             f"{recipe.scripted_episodes} scripted episodes whose actions are oracle-valid with probability "
             f"{recipe.quality:g} (*base*). From there it was trained twice with as many episodes, each time with the "
-            f"learning rate that suited the method better on training tasks and otherwise the same settings: with the oracle's verdict on each action (*{VPR}*), and with the outcome of the episode only "
-            f"(*{OUTCOME}*)."
+            f"learning rate that suited the method better on training tasks and otherwise the same settings: with "
+            f"the oracle's verdict on each action (*{VPR}*), and with the outcome of the episode only (*{OUTCOME}*)."
         ),
         runs=runs,
         results=results,
