@@ -213,7 +213,7 @@ def test_named_cells_are_shown_with_what_they_hold(named):
 def test_the_instructions_tell_the_names_and_the_format(named):
     assert "its row, a to d from the top, and its column, 1 to 4 from the left" in named.instructions
     assert "<action>a2=3</action>" in named.instructions
-    assert "fill" not in named.instructions
+    assert "<action>fill" not in named.instructions
 
 
 def test_filling_named_cells_rightly_solves_the_puzzle(named):

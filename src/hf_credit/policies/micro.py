@@ -204,7 +204,7 @@ def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -
         ids: the tokens of the reply that was given.
         replies: every reply that could have been given, `ids` among them, as tokens, with its probability.
     """
-    shares = []
+    shares: list[TokenShares] = []
     for place, token in enumerate(ids):
         following: dict[int, float] = {}
         for reply, probability in replies.items():
