@@ -74,7 +74,7 @@ class Experiment:
     """
 
     games: tuple[Game, ...]
-    seeds: tuple[int, ...] = field(default=(0, 1, 2, 3, 4))
+    seeds: tuple[int, ...] = field(default=tuple(range(10)))
     held_out_episodes: int = 512
 
     def settings(self) -> dict[str, Any]:

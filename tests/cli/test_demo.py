@@ -9,14 +9,23 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe, demo, run_demo
-from hf_credit.evaluation.results import EvalResults
+from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe, _write_over_seeds, demo, run_demo
+from hf_credit.evaluation.report import Report
+from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import read_run
 from hf_credit.tasks.spec import TaskSpec
 
 # Enough warm-up for a valid action now and then, without which there is nothing to learn from.
 TINY = DemoRecipe(
-    blanks=2, hidden_size=32, scripted_episodes=1600, quality=1.0, updates=2, trajectories=32, held_out=24
+    blanks=2,
+    hidden_size=32,
+    scripted_episodes=400,
+    quality=1.0,
+    warm_up_epochs=2,
+    updates=2,
+    trajectories=32,
+    gradient_steps=2,
+    held_out=24,
 )
 
 
@@ -27,13 +36,15 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(output: Path) -> Any:
-    return run_demo(TINY, output)
+    (one,) = run_demo(TINY, output)
+    return one
 
 
-def test_both_trainings_differ_in_the_reward_alone(report: Any, output: Path) -> None:
+def test_both_trainings_differ_in_the_reward_and_the_learning_rate_alone(report: Any, output: Path) -> None:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
     assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
+    assert (vpr.pop("learning_rate"), outcome.pop("learning_rate")) == (5e-4, 2e-4)
     assert vpr == outcome
 
 
@@ -55,7 +66,9 @@ def test_all_policies_meet_the_same_held_out_tasks(report: Any, output: Path) ->
 
 def test_differences_with_verdicts_are_told(report: Any, output: Path) -> None:
     pairs = {(one.of, one.minus, one.metric) for one in report.comparisons}
-    assert pairs == {(VPR, other, metric) for other in (OUTCOME, BASE) for metric in ("success", "completion")}
+    assert pairs == {(VPR, other, metric) for other in (OUTCOME, BASE) for metric in ("success", "completion")} | {
+        (OUTCOME, BASE, metric) for metric in ("success", "completion")
+    }
     page = (output / "report.md").read_text()
     for comparison in report.comparisons:
         assert comparison.verdict in page
@@ -76,7 +89,52 @@ def test_a_recipe_out_of_range_is_refused(tmp_path: Path) -> None:
         run_demo(DemoRecipe(quality=2), tmp_path)
 
 
+def test_one_seed_says_what_its_intervals_cover(report: Any, output: Path) -> None:
+    said = "The intervals cover the draw of the 24 held-out tasks and nothing else. Each method was trained once"
+    assert any(note.startswith(said) for note in report.notes)
+    assert said in (output / "report.md").read_text()
+
+
+def test_an_update_is_cut_into_gradient_steps(report: Any, output: Path) -> None:
+    assert [run.updates for run in report.runs] == [4, 4]
+    settings = yaml.safe_load((output / "vpr.yaml").read_text())
+    assert (settings["per_device_train_batch_size"], settings["steps_per_generation"]) == (16, 2)
+
+
+def evaluated(right: int, completed: float) -> EvalResults:
+    """Of four tasks, so many solved, the others filled so far."""
+    records = [
+        EpisodeRecord(
+            seed=task,
+            outcome=float(task < right),
+            ending="finished",
+            metrics={"success": float(task < right), "completion": 1.0 if task < right else completed},
+        )
+        for task in range(4)
+    ]
+    return EvalResults(records=tuple(records))
+
+
+def test_several_seeds_are_compared_run_by_run(tmp_path: Path) -> None:
+    # Success of VPR less that of outcome reward: 0.5, 0.25, 0.75; mean 0.5, standard deviation 0.25,
+    # t(0.975; 2) = 4.3027, so the half width is 4.3027 * 0.25 / sqrt(3) = 0.6210.
+    reports = [
+        Report(title="Both", results={BASE: evaluated(0, 0.5), OUTCOME: evaluated(b, 0.5), VPR: evaluated(a, 0.5)})
+        for a, b in ((3, 1), (2, 1), (4, 1))
+    ]
+    page = _write_over_seeds(reports, tmp_path).read_text()
+    assert "# Both: 3 seeds" in page
+    assert "| outcome reward | 25.0% [25.0, 25.0] |" in page
+    assert "| VPR | 75.0% [12.9, 100.0] |" in page
+    assert (
+        "- VPR minus outcome reward, success rate: +50.0 points; the 95% interval [-12.1, +112.1] includes 0, so "
+        "these seeds do not tell the two apart." in page
+    )
+    assert "outcome reward minus base, success rate: +25.0 points; the 95% interval [+25.0, +25.0] excludes 0" in page
+
+
 def test_what_the_command_offers_is_what_the_recipe_says() -> None:
     offered = {name: parameter.default for name, parameter in inspect.signature(demo).parameters.items()}
     recipe = DemoRecipe()
     assert (offered["updates"], offered["episodes"], offered["seed"]) == (recipe.updates, recipe.held_out, recipe.seed)
+    assert offered["seeds"] == 1

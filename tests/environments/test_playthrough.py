@@ -48,7 +48,7 @@ def test_another_seed_is_another_episode():
 def test_a_short_one_in_full():
     lines = playthrough(Sudoku(size=4, blanks=1), seed=0).splitlines()
     assert lines[0] == "# sudoku, seed 0"
-    assert lines[2:4] == ['options: {"size": 4, "blanks": 1}', "max_turns: 1"]
+    assert lines[2:4] == ['options: {"size": 4, "blanks": 1, "notation": "grid"}', "max_turns: 1"]
     assert [line for line in lines if line.startswith("## ")] == ["## turn 1", "## the end, after 1 turns"]
     assert lines[-3] == "status: finished"
 

@@ -1,11 +1,17 @@
 """The rules of Sudoku as an environment."""
 
+import random
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.environments.sudoku import Sudoku, SudokuState, solution_of
 from hf_credit.environments.sudoku_grid import BOXES
+from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
+
+ORACLE = SudokuConstraintsOracle()
 
 # Printed in Wikipedia's article on Sudoku.
 PUZZLE_9 = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
@@ -153,6 +159,8 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"size": "9"}, "size must be one of 4, 6, 9, got '9'; use one of these."),
         ({"size": 4.0}, "size must be one of 4, 6, 9, got 4.0; use one of these."),
         ({"size": [9]}, r"size must be one of 4, 6, 9, got \[9\]; use one of these."),
+        ({"notation": "words"}, "notation must be one of grid, named, got 'words'; use one of these."),
+        ({"notation": ["named"]}, r"notation must be one of grid, named, got \['named'\]; use one of these."),
         ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; use for example 40."),
         ({"blanks": True}, "blanks must be a whole number, got True; use for example 40."),
         ({"blanks": 65}, "blanks must leave a 9x9 .* got 65; use fewer."),
@@ -186,3 +194,80 @@ def test_a_task_with_several_solutions_is_refused():
     # Rows 1 and 3 can swap 1 and 2 in columns 1 and 2: two grids agree with the clues.
     with pytest.raises(ValueError, match="exactly one solution, got one with several"):
         Sudoku(size=4).initial_state({"puzzle": "..343412..434321"}, 0)
+
+
+# Cells by name
+
+
+@pytest.fixture
+def named():
+    return Sudoku(size=4, blanks=2, notation="named")
+
+
+def test_named_cells_are_shown_with_what_they_hold(named):
+    assert named.observe(named.initial_state({"puzzle": TWO_BLANKS}, 0)) == (
+        "a1=1 a2=2 a3=3 a4=4\nb1=3 b2=4 b3=1 b4=2\nc1=2 c2=1 c3=4 c4=3\nd1=4 d2=. d3=2 d4=."
+    )
+
+
+def test_the_instructions_tell_the_names_and_the_format(named):
+    assert "its row, a to d from the top, and its column, 1 to 4 from the left" in named.instructions
+    assert "<action>a2=3</action>" in named.instructions
+    assert "<action>fill" not in named.instructions
+
+
+def test_filling_named_cells_rightly_solves_the_puzzle(named):
+    start = named.initial_state({"puzzle": TWO_BLANKS}, 7)
+    last = play(named, start, "d2=3", "So be it. <ACTION>D4=1</ACTION>")
+    assert (last.reward, last.terminated, last.state.status) == (1.0, True, "finished")
+    assert last.info == {"action": "d4=1"}
+    assert named.observe(last.state).endswith("d1=4 d2=3 d3=2 d4=1")
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [
+        ("a1=1", "a1=1"),  # a given, even with its own digit
+        ("d2=5", "d2=5"),
+        ("d2=0", "d2=0"),
+        ("e2=3", "e2=3"),
+        ("z9=9", "z9=9"),
+        ("d0=3", "d0=3"),
+        ("d2=.", None),
+        ("d2", None),
+        ("d2 = 3", None),
+        ("d2=3 d4=1", None),
+        ("d02=3", None),
+        ("d2=\u0663", None),
+        ("d2=3\u0663", None),
+        ("fill 4 2 3", None),
+        ("", None),
+    ],
+)
+def test_a_name_that_is_no_empty_cell_ends_the_episode_as_invalid(named, action, read):
+    start = named.initial_state({"puzzle": TWO_BLANKS}, 7)
+    transition = named.step(start, action)
+    assert transition.state == replace(start, status="invalid")
+    assert transition.info == {"action": read}
+
+
+@pytest.mark.parametrize("size", sorted(BOXES))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_both_notations_write_the_same_game(size, seed):
+    grid, named = (Sudoku(size=size, blanks=4, notation=notation) for notation in ("grid", "named"))
+    task = grid.sample_task(seed)
+    assert named.sample_task(seed) == task
+    draws = random.Random(seed)
+    states = [environment.initial_state(task, seed) for environment in (grid, named)]
+    while legal := grid.legal_actions(states[0]):
+        pairs = list(zip(legal, named.legal_actions(states[1]), strict=True))
+        for fill, cell in pairs:
+            _, row, column, digit = fill.split()
+            assert cell == f"{'abcdefghi'[int(row) - 1]}{column}={digit}"
+        assert {dict(pairs)[fill] for fill in ORACLE.valid_actions(states[0])} == ORACLE.valid_actions(states[1])
+        states = [
+            environment.step(s, a).state
+            for environment, s, a in zip((grid, named), states, draws.choice(pairs), strict=True)
+        ]
+        assert replace(states[0], notation="named") == states[1]
+    assert grid.metrics(states[0]) == named.metrics(states[1])

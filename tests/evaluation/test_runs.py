@@ -96,6 +96,13 @@ def test_a_total_knows_that_a_generation_can_serve_several_updates() -> None:
     assert run.total("never/logged") == 0.0
 
 
+def test_a_total_counts_a_generation_that_its_first_step_logs() -> None:
+    # Three generations of eight steps each, logged at every step: at 1, 9 and 17 there is something to count.
+    log = tuple({"step": s} | ({"tokens/generated": 10.0 * s} if s % 8 == 1 else {}) for s in range(1, 25))
+    run = Run(name="r", facts={"generations_per_update": 1 / 8}, log=log)
+    assert run.total("tokens/generated") == 10.0 + 90.0 + 170.0
+
+
 @given(st.lists(st.integers(1, 5), min_size=1), st.data())
 def test_a_total_is_the_sum_over_steps(spans: list[int], data: st.DataObject) -> None:
     values = [float(data.draw(st.integers(0, 100))) for _ in spans]

@@ -21,16 +21,19 @@ from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import (
     MicroConfig,
+    _examples,
     build_model,
     build_tokenizer,
     init_collaboration_policy,
     init_policy,
     init_scripted_policy,
+    token_shares,
     tokenizer_of,
     warm_up,
 )
 from hf_credit.policies.scripted import scripted_episodes
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 SMALL = MicroConfig(hidden_size=16, layers=1, heads=2)
@@ -220,6 +223,45 @@ def test_only_tokens_in_the_loss_are_imitated(tokenizer):
     steps = []
     warm_up(model, [row], tokenizer.pad_token_id, SMALL, lambda *step: steps.append(step))
     assert steps[0][2] == pytest.approx(expected, rel=1e-4)
+
+
+def test_each_token_has_the_share_of_the_replies_that_go_on_with_it():
+    # Three replies: 1 5 9 (a half), 1 6 9 (a quarter), 2 6 9 (a quarter). After a 1, two of three parts go on with 5.
+    replies = {(1, 5, 9): 0.5, (1, 6, 9): 0.25, (2, 6, 9): 0.25}
+    assert token_shares((1, 5, 9), replies) == [{1: 0.75, 2: 0.25}, {5: 2 / 3, 6: 1 / 3}, {9: 1.0}]
+    assert token_shares((2, 6, 9), replies) == [{1: 0.75, 2: 0.25}, {6: 1.0}, {9: 1.0}]
+
+
+def test_a_reply_may_end_before_others():
+    replies = {(1, 9): 0.5, (1, 1, 9): 0.5}
+    assert token_shares((1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}]
+    assert token_shares((1, 1, 9), replies) == [{1: 1.0}, {9: 0.5, 1: 0.5}, {9: 1.0}]
+
+
+def test_shares_of_tokens_are_imitated(tokenizer):
+    # The loss is the cross entropy with the shares: a mean of those of either token, weighted by them.
+    def loss(token, targets=None):
+        row = Row(prompt_ids=(7, 8), completion_ids=(token,), loss_mask=(1,), advantages=(1.0,), logprobs=None)
+        losses = []
+        model = build_model(tokenizer, SMALL)
+        warm_up(model, [row], tokenizer.pad_token_id, SMALL, lambda *step: losses.append(step[2]), targets)
+        return losses[0]
+
+    assert loss(9, [[{9: 0.75, 10: 0.25}]]) == pytest.approx(0.75 * loss(9) + 0.25 * loss(10), rel=1e-5)
+
+
+def test_the_replies_of_an_oracle_player_are_imitated_by_their_probabilities(tokenizer):
+    interaction = EnvironmentInteraction(SUDOKU, history="append", instructions=False)
+    chat, player = Chat(tokenizer), OraclePlayer(SUDOKU, default_oracle(SUDOKU), 0.7)
+    start = Start(task={"seed": 3}, seed=3)
+    ((row, shares),) = _examples(interaction, chat, chat.encode, player, start)
+    said = [token for token, on in zip(row.completion_ids, row.loss_mask, strict=True) if on]
+    assert len(shares) == len(said) == 4 * 7
+    assert all(
+        token in share and sum(share.values()) == pytest.approx(1) for token, share in zip(said, shares, strict=True)
+    )
+    # A digit behind the row and the column: the right one is drawn with 0.7 + 0.3 / 4.
+    assert sorted(shares[4].values()) == pytest.approx([0.075, 0.075, 0.075, 0.775])
 
 
 # The folder

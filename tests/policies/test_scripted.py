@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_player, relay_task
+from hf_credit.environments.actions import tag
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
 from hf_credit.policies.scripted import play, scripted_episode, scripted_episodes, walk
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start, verify
+from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 ORACLE = default_oracle(SUDOKU)
@@ -45,6 +50,31 @@ def test_the_rest_of_its_actions_are_legal_ones(chat, quality):
     assert {len(episode.decisions) for episode in episodes} == {4}
     # One of the four digits of an empty cell is valid. Three standard deviations of 400 decisions are 0.075 at most.
     assert share_of_valid(episodes) == pytest.approx(quality + (1 - quality) / 4, abs=0.075)
+
+
+def test_an_oracle_player_knows_how_likely_each_of_its_replies_is():
+    player = OraclePlayer(SUDOKU, ORACLE, 0.6)
+    interaction = EnvironmentInteraction(SUDOKU)
+    state = interaction.start(STARTS[0].task, 0)
+    (request,) = interaction.pending(state)
+    shares = player.probabilities(state, request)
+    # Four empty cells: 16 legal actions share 0.4, and the four valid ones 0.6 besides.
+    valid = {tag(action) for action in ORACLE.valid_actions(state.world)}
+    assert {text for text, share in shares.items() if share > 0.1} == valid
+    assert sorted(shares.values()) == pytest.approx([0.4 / 16] * 12 + [0.6 / 4 + 0.4 / 16] * 4)
+    draws = random.Random(0)
+    drawn = Counter(player(state, request, draws) for _ in range(4000))
+    assert drawn.keys() <= shares.keys()
+    # Five standard deviations of a share of 4000 draws are 0.03 at most.
+    assert all(drawn[text] / 4000 == pytest.approx(share, abs=0.03) for text, share in shares.items())
+
+
+def test_the_best_and_the_worst_player_give_no_share_to_what_they_never_play():
+    interaction = EnvironmentInteraction(SUDOKU)
+    state = interaction.start(STARTS[0].task, 0)
+    (request,) = interaction.pending(state)
+    assert set(OraclePlayer(SUDOKU, ORACLE, 1.0).probabilities(state, request).values()) == {0.25}
+    assert set(OraclePlayer(SUDOKU, ORACLE, 0.0).probabilities(state, request).values()) == {1 / 16}
 
 
 @pytest.mark.parametrize("history", ["append", "current"])

@@ -46,12 +46,14 @@ class Comparison:
         of, minus: the policies' names; the difference is of the one minus the other.
         metric: which number.
         interval: of the mean difference.
+        units: what the interval is over.
     """
 
     of: str
     minus: str
     metric: str
     interval: Interval
+    units: str = "tasks"
 
     @property
     def excludes_zero(self) -> bool:
@@ -68,7 +70,7 @@ class Comparison:
         what = f"{self.of} minus {self.minus}, {LABELS[self.metric]}: {mean}{unit}"
         level = f"the {100 * self.interval.confidence:g}% interval [{low}, {high}]"
         if not self.excludes_zero:
-            return f"{what}; {level} includes 0, so these tasks do not tell the two apart."
+            return f"{what}; {level} includes 0, so these {self.units} do not tell the two apart."
         return f"{what}; {level} excludes 0, so {self.of} is {'better' if self.interval.low > 0 else 'worse'}."
 
 

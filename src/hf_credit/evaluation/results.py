@@ -124,7 +124,7 @@ class EvalResults:
             name: _interval(list(self.values(name).values()), confidence, resamples)
             for name in [*known, *sorted(names - set(known))]
         }
-        return {name: _share(interval) if name in SHARES else interval for name, interval in found.items()}
+        return {name: within_shares(interval) if name in SHARES else interval for name, interval in found.items()}
 
     def to_json(self) -> str:
         """The results as JSON; `from_json` gives back equal results."""
@@ -180,7 +180,7 @@ def difference(a: EvalResults, b: EvalResults, name: str, confidence: float = 0.
     return paired_difference([first[seed] for seed in both], [second[seed] for seed in both], confidence)
 
 
-def _share(interval: Interval) -> Interval:
+def within_shares(interval: Interval) -> Interval:
     """The same, cut to [0, 1]; Student's interval of few values may reach beyond."""
     low, high = (min(max(end, 0.0), 1.0) if not math.isnan(end) else end for end in (interval.low, interval.high))
     return dataclasses.replace(interval, low=low, high=high)

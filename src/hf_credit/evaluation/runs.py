@@ -75,12 +75,15 @@ class Run:
     def total(self, name: str) -> float:
         """What was logged as `name`, once a generation, summed over the run.
 
-        A logged value is the mean over the steps since the entry before it.
+        A logged value is the mean over the generations since the entry before it. Where a generation serves several
+        steps, the first of them logs it.
         """
         steps, values = self.curve(name)
-        spans = [step - before for before, step in itertools.pairwise([0, *steps])]
         often = self.facts.get("generations_per_update", 1)
-        return sum(span * value * often for span, value in zip(spans, values, strict=True))
+        begun = [math.ceil(round(step * often, 6)) for step in [0, *steps]]
+        return sum(
+            (now - before) * value for (before, now), value in zip(itertools.pairwise(begun), values, strict=True)
+        )
 
 
 def read_run(folder: str | Path, name: str | None = None) -> Run:

@@ -21,6 +21,6 @@ class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
         """The right fill of every empty cell; empty when the episode is over."""
         if state.status != "active":
             return frozenset()
-        fills = fill_actions(state.size)
+        fills = fill_actions(state.size, state.notation)
         solution = solution_of(state.givens)
         return frozenset(fills[cell][int(solution[cell]) - 1] for cell, held in enumerate(state.cells) if held == ".")

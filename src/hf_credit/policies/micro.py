@@ -6,11 +6,12 @@ trains this one too.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,18 @@ from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.policies.scripted import play, walk
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.rollouts.scripts import Script, oracle_player, random_texts
+from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script, random_texts
 
-# A tag, a word with its number (C1), a number, or one other character, each with the blank before it.
-_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
+# A tag, a word with its number (C1) and what it equals (b3=2), a number, or one other character, each with the blank
+# before it.
+_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.])?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
 _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
+
+TokenShares = Mapping[int, float]
+"""The tokens that may come next, each with its probability."""
 
 _CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -153,10 +158,11 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context
 
 def warm_up(
     model: Qwen3ForCausalLM,
-    rows: list[Row],
+    rows: Sequence[Row],
     pad_token_id: int,
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
+    targets: Sequence[Sequence[TokenShares]] | None = None,
 ) -> None:
     """Supervised training on the action tokens of `rows`: the mean cross entropy of a batch, AdamW, cosine schedule.
 
@@ -166,13 +172,20 @@ def warm_up(
         pad_token_id: fills the gaps of a batch.
         config: for the epochs, the batch, the learning rate and the seed.
         on_step: told the step, the number of steps and the loss after each step.
+        targets: for each row, how likely which token was in the place of each token in the loss; that token itself
+            if `None`.
     """
-    batches = [batch for epoch in range(config.epochs) for batch in _shuffled(rows, config, epoch)]
+    if targets is None:
+        targets = [
+            [{token: 1.0} for token, on in zip(row.completion_ids, row.loss_mask, strict=True) if on] for row in rows
+        ]
+    batches = [batch for epoch in range(config.epochs) for batch in _shuffled(len(rows), config, epoch)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=0.01)
     schedule = get_cosine_schedule_with_warmup(optimizer, len(batches) // 20, len(batches))
     model.train()
     for step, batch in enumerate(batches, start=1):
-        loss = _imitation_loss(model, pad_rows(batch, pad_token_id))
+        tokens = [target for index in batch for target in targets[index]]
+        loss = _imitation_loss(model, pad_rows([rows[index] for index in batch], pad_token_id), tokens)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -181,6 +194,27 @@ def warm_up(
         if on_step is not None:
             on_step(step, len(batches), loss.item())
     model.eval()
+
+
+def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -> list[TokenShares]:
+    """How likely which token was in the place of each token of a reply, given those before it.
+
+    Imitating these in place of the tokens that were drawn has the same expected gradient, and none of the noise of
+    the draw.
+
+    Args:
+        ids: the tokens of the reply that was given.
+        replies: every reply that could have been given, `ids` among them, as tokens, with its probability.
+    """
+    shares: list[TokenShares] = []
+    for place, token in enumerate(ids):
+        following: dict[int, float] = {}
+        for reply, probability in replies.items():
+            following[reply[place]] = following.get(reply[place], 0.0) + probability
+        total = sum(following.values())
+        shares.append({one: probability / total for one, probability in following.items()})
+        replies = {reply: probability for reply, probability in replies.items() if reply[place] == token}
+    return shares
 
 
 def init_policy(
@@ -201,7 +235,7 @@ def init_policy(
         config: how it is built.
         on_step: as in `warm_up`.
     """
-    script = oracle_player(interaction.environment, oracle, config.quality)
+    script = OraclePlayer(interaction.environment, oracle, config.quality)
     return init_scripted_policy(interaction, script, starts, output, config, on_step)
 
 
@@ -268,10 +302,41 @@ def _imitate(
     model, chat = build_model(tokenizer, config), Chat(tokenizer)
     if on_step is None:
         starts, on_step = tqdm(starts, desc="scripted play", total=config.episodes), _bar("warm-up")
-    episodes = [play(interaction, chat, script, start) for start in starts]
-    rows = [row for e in episodes for row in decision_rows(e.decisions, [1.0] * len(e.decisions))]
-    warm_up(model, rows, tokenizer.pad_token_id, config, on_step)
+    encode = functools.cache(chat.encode)
+    examples = [example for start in starts for example in _examples(interaction, chat, encode, script, start)]
+    rows, targets = [row for row, _ in examples], [shares for _, shares in examples]
+    warm_up(model, rows, tokenizer.pad_token_id, config, on_step, targets)
     return model
+
+
+def _examples(
+    interaction: Interaction[Any],
+    chat: Chat,
+    encode: Callable[[str], tuple[int, ...]],
+    script: Script,
+    start: Start[Any],
+) -> Iterator[tuple[Row, list[TokenShares]]]:
+    """The rows of one scripted episode, with how likely the script was to say which token."""
+    decisions, end = play(interaction, chat, script, start).decisions, chat.tokenizer.eos_token_id
+    for event in dict.fromkeys(decision.event for decision in decisions):
+        own = [decision for decision in decisions if decision.event == event]  # whose rows hold them in this order
+        shares = chain.from_iterable(_shares(interaction, encode, end, script, decision) for decision in own)
+        for row in decision_rows(own, [1.0] * len(own)):
+            yield row, list(islice(shares, sum(row.loss_mask)))
+
+
+def _shares(
+    interaction: Interaction[Any],
+    encode: Callable[[str], tuple[int, ...]],
+    end: int,
+    script: Script,
+    decision: Decision,
+) -> list[TokenShares]:
+    if not isinstance(script, LikelyScript):
+        return [{token: 1.0} for token in decision.action_ids]
+    (request,) = (one for one in interaction.pending(decision.state) if one.event == decision.event)
+    replies = script.probabilities(decision.state, request)
+    return token_shares(decision.action_ids, {(*encode(text), end): share for text, share in replies.items()})
 
 
 def _bar(name: str) -> Callable[[int, int, float], None]:
@@ -297,21 +362,25 @@ def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, output: s
     return folder
 
 
-def _shuffled(rows: list[Row], config: MicroConfig, epoch: int) -> list[list[Row]]:
-    order = list(range(len(rows)))
+def _shuffled(rows: int, config: MicroConfig, epoch: int) -> list[list[int]]:
+    order = list(range(rows))
     stream(config.seed, "warm-up", epoch).shuffle(order)
-    size = config.batch_rows
-    return [[rows[index] for index in order[first : first + size]] for first in range(0, len(order), size)]
+    return [order[first : first + config.batch_rows] for first in range(0, rows, config.batch_rows)]
 
 
-def _imitation_loss(model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def _imitation_loss(
+    model: Qwen3ForCausalLM, batch: dict[str, torch.Tensor], targets: Sequence[TokenShares]
+) -> torch.Tensor:
+    """The mean cross entropy of the tokens in the loss, of which `targets` has one each, row after row."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     length = batch["completion_ids"].shape[1]
     logits = model(input_ids=ids, attention_mask=attention, logits_to_keep=length + 1).logits[:, :-1]
-    losses = functional.cross_entropy(logits.flatten(0, 1), batch["completion_ids"].flatten(), reduction="none")
-    mask = batch["tool_mask"].flatten()
-    return (losses * mask).sum() / mask.sum()
+    logprobs = functional.log_softmax(logits[batch["tool_mask"].bool()], dim=-1)
+    places = torch.tensor([place for place, target in enumerate(targets) for _ in target])
+    tokens = torch.tensor([token for target in targets for token in target])
+    shares = torch.tensor([share for target in targets for share in target.values()])
+    return -(logprobs[places, tokens] * shares).sum() / len(targets)
 
 
 def _card(interaction: Interaction[Any], config: MicroConfig, parameters: int) -> str:

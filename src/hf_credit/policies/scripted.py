@@ -9,7 +9,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, Start
 from hf_credit.rollouts.chat import Thread
-from hf_credit.rollouts.scripts import Script, oracle_player
+from hf_credit.rollouts.scripts import OraclePlayer, Script
 
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, who was asked in it, and what they replied."""
@@ -75,7 +75,7 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start
 def scripted_episode(
     interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: Start
 ) -> Episode:
-    """One episode of `oracle_player`.
+    """One episode of `OraclePlayer`.
 
     Args:
         interaction: what is played.
@@ -87,7 +87,7 @@ def scripted_episode(
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    return play(interaction, chat, oracle_player(interaction.environment, oracle, quality), start)
+    return play(interaction, chat, OraclePlayer(interaction.environment, oracle, quality), start)
 
 
 def scripted_episodes(

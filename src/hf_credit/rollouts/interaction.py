@@ -17,7 +17,7 @@ from hf_credit.environments.tasks import Split, complete_task, require_task_colu
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.registry import name_of, remembered
 from hf_credit.rollouts.episode import Ending
-from hf_credit.rollouts.scripts import Script, oracle_player, random_texts
+from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -383,7 +383,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def scripted_player(self, quality: float) -> Script | None:
         oracle = self.default_oracle()
-        return None if oracle is None else oracle_player(self.environment, oracle, quality)
+        return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
 
     def texts(self, episodes: int) -> Iterable[str]:
         return random_texts(self.environment, episodes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
@@ -17,27 +18,64 @@ Script = Callable[[Any, "Request", random.Random], str]
 """The reply to a request in a state; what is random in it comes from the random stream alone."""
 
 
-def oracle_player(environment: Environment[Any], oracle: Oracle[Any], quality: float) -> Script:
+@runtime_checkable
+class LikelyScript(Protocol):
+    """A `Script` that can tell how likely it is to give each reply, which teaches more than one drawn reply does."""
+
+    def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
+        """A drawn reply."""
+
+    def probabilities(self, state: Any, request: Request) -> Mapping[str, float]:
+        """The probability of every reply that it may give; they sum to 1."""
+
+
+@dataclass(frozen=True)
+class OraclePlayer:
     """A player of an `EnvironmentInteraction` who takes a uniformly drawn oracle-valid action with probability
     `quality`, and a uniformly drawn legal action otherwise.
+
+    Args:
+        environment: what is played.
+        oracle: who knows the valid actions.
+        quality: in [0, 1].
 
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 plays as the oracle says.")
 
-    def script(state: Any, request: Request, draws: random.Random) -> str:
-        valid = draws.random() < quality
-        choices = oracle.valid_actions(state.world) if valid else environment.legal_actions(state.world)
+    environment: Environment[Any]
+    oracle: Oracle[Any]
+    quality: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.quality <= 1:
+            raise ValueError(f"quality must be in [0, 1], got {self.quality}; 1 plays as the oracle says.")
+
+    def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
+        choices = self._valid(state) if draws.random() < self.quality else self._legal(state)
+        return self.environment.write_action(str(draws.choice(choices)))
+
+    def probabilities(self, state: Any, request: Request) -> dict[str, float]:
+        shares: dict[str, float] = {}
+        for weight, choices in ((self.quality, self._valid(state)), (1 - self.quality, self._legal(state))):
+            for action in choices if weight else ():
+                reply = self.environment.write_action(action)
+                shares[reply] = shares.get(reply, 0.0) + weight / len(choices)
+        return shares
+
+    def _valid(self, state: Any) -> list[str]:
+        return self._known(self.oracle.valid_actions(state.world), state)
+
+    def _legal(self, state: Any) -> list[str]:
+        return self._known(self.environment.legal_actions(state.world), state)
+
+    def _known(self, choices: Collection[str], state: Any) -> list[str]:
         if not choices:
             raise ValueError(
                 f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
                 "mend its valid_actions."
             )
-        return environment.write_action(str(draws.choice(sorted(choices))))
-
-    return script
+        return sorted(choices)
 
 
 def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
