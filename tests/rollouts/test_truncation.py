@@ -292,6 +292,22 @@ def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec()
         game.require_columns([])
 
 
+def test_all_that_an_interaction_can_say_is_said_by_the_inner_one() -> None:
+    """A new member of Interaction must be handed on, or it is lost in training."""
+    not_handed_on = {"asks_for_answers", "answer_prompt", "hurried", "enumerable"}  # of what is asked before a cut
+    members = {name for name in vars(Interaction) if not name.startswith("_")}
+    assert members - set(vars(Truncated)) == not_handed_on
+
+
+def test_steps_of_slow_worlds_are_made_side_by_side_and_cut_as_one_after_the_other() -> None:
+    game = Truncated(Ladder(), Height(window=1))
+    states = [game.start({}, seed) for seed in range(3)]
+    replies = [["up"], ["stay"], ["boom"]]
+    first, second, third = game.advance_many(states, replies)
+    assert [first, second] == [game.advance(state, own) for state, own in zip(states, replies[:2], strict=False)]
+    assert isinstance(third, RuntimeError)
+
+
 def test_scripted_play_is_cut_like_any_other(chat: Chat) -> None:
     from hf_credit.policies.scripted import play as scripted
 

@@ -234,6 +234,23 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def advance(self, state: TruncatedTurn[S], replies: Sequence[str]) -> TruncatedTurn[S]:
         return self._judged(state, replies, self.inner.advance(state.inner, replies))
 
+    def advance_many(
+        self, states: Sequence[TruncatedTurn[S]], replies: Sequence[Sequence[str]]
+    ) -> list[TruncatedTurn[S] | Exception]:
+        made = self.inner.advance_many([state.inner for state in states], replies)
+        return [
+            after if isinstance(after, Exception) else self._judged_or_error(state, own, after)
+            for state, own, after in zip(states, replies, made, strict=True)
+        ]
+
+    def _judged_or_error(
+        self, state: TruncatedTurn[S], replies: Sequence[str], after: S
+    ) -> TruncatedTurn[S] | Exception:
+        try:
+            return self._judged(state, replies, after)
+        except Exception as error:  # of a rule
+            return error
+
     def _judged(self, state: TruncatedTurn[S], replies: Sequence[str], after: S) -> TruncatedTurn[S]:
         turns = state.turns + 1
         if state.cut is not None or not self.inner.pending(after):
@@ -257,6 +274,9 @@ class Truncated(Interaction[TruncatedTurn[S]]):
             cut=turns if cuts else None,
             stalled=self.rule.stalls(made),
         )
+
+    def scores(self, state: TruncatedTurn[S]) -> int:
+        return 0 if self._unanswered(state) else self.inner.scores(state.inner)
 
     def outcome(self, state: TruncatedTurn[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
@@ -302,8 +322,22 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         return self.inner.roles
 
     @property
+    def removable(self) -> Collection[str]:  # type: ignore[override]
+        return self.inner.removable
+
+    def without(self, state: TruncatedTurn[S], role: str) -> TruncatedTurn[S]:
+        return dataclasses.replace(state, inner=self.inner.without(state.inner, role))
+
+    @property
     def max_replies(self) -> int | None:  # type: ignore[override]
         return self.inner.max_replies
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+        return self.inner.tools
+
+    def costs(self) -> Mapping[str, float]:
+        return self.inner.costs()
 
     @property
     def seeded(self) -> bool:  # type: ignore[override]
