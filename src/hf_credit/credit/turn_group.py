@@ -64,7 +64,7 @@ def turn_group_advantages(
                 "trajectories; number the group of each."
             )
         found = torch.zeros_like(rewards, dtype=result_dtype(rewards))
-        for group in groups.unique():
+        for group in torch.unique(groups):
             own = groups == group
             found[own] = turn_group_advantages(rewards[own], active[own], min_active, eps)
         return found
