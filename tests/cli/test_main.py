@@ -12,6 +12,7 @@ import pytest
 
 from hf_credit import __version__
 from hf_credit.cli import app
+from hf_credit.environments import known
 
 COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo"}
 
@@ -36,12 +37,12 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
     [
         (
             ("play", "chess"),
-            "environment must be one of minesweeper, sudoku, tic_tac_toe, or 'module:object', got 'chess'",
+            f"environment must be one of {', '.join(known())}, or 'module:object', got 'chess'",
         ),
         (("play", "relay"), "a person plays a game, got the collaboration 'relay', whose roles are a policy's"),
         (
             ("init-policy", "chess", "nowhere"),
-            "a task must be one of the environments minesweeper, sudoku, tic_tac_toe or",
+            f"a task must be one of the environments {', '.join(known())} or",
         ),
         (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
