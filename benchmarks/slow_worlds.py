@@ -4,7 +4,8 @@ Each episode is a walk of 1 to 16 steps, and each step of its world sleeps for 0
 another process lets one wait. Nothing is generated: replies are constant, so that what is timed is waiting and the
 engine's own work. `serial` takes the steps one after the other, as an environment does that says nothing of waiting.
 
-The bound is the longest chain: its steps times the wait. Seconds are those of a clock on the wall, medians of runs.
+The bound is the longest chain: its steps times the wait. Seconds are those of a clock on the wall, and beside them
+those that this process spent on a processor: what is in neither was spent waiting for other processes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from common import arguments, report, take_turns
+from common import arguments, cpu_seconds, report, take_turns
 
 from hf_credit.environments.actions import tag
 from hf_credit.environments.replayed import ReplayedEnvironment
@@ -66,12 +67,12 @@ def run(chat: Chat, episodes: int, side_by_side: bool) -> dict[str, Any]:
         return [reply] * len(contexts)
 
     starts = [Start(task=environment.sample_task(seed), seed=seed) for seed in range(episodes)]
-    begun = time.perf_counter()
+    begun, worked = time.perf_counter(), cpu_seconds()
     played = Engine(EnvironmentInteraction(environment), chat, generate).run(starts)
-    seconds = time.perf_counter() - begun
+    seconds, working = time.perf_counter() - begun, cpu_seconds() - worked
     steps = [len(episode.decisions) for episode in played]
     environment.close()
-    return {"seconds": seconds, "steps": sum(steps), "longest": max(steps)}
+    return {"seconds": seconds, "working": working, "steps": sum(steps), "longest": max(steps)}
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -89,6 +90,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "episodes": options.episodes,
                 "steps": runs[0]["steps"],
                 "seconds": seconds,
+                "of them on a processor": median(one["working"] for one in runs),
                 "longest chain": chain,
                 "times the longest chain": seconds / chain,
             }

@@ -8,7 +8,7 @@ import pytest
 
 import hf_credit
 from hf_credit import environments, oracles
-from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.environments import ENVIRONMENTS, Environment, known
 from hf_credit.oracles import ORACLES, Oracle
 from hf_credit.registry import build
 
@@ -60,8 +60,7 @@ def test_options_reach_the_class() -> None:
 
 
 def test_an_unknown_environment_is_refused_in_one_sentence() -> None:
-    known = f"{', '.join(sorted(ENVIRONMENTS))}, or 'module:object'"
-    message = rf"environment must be one of {known}, got 'chess'; pick one of these\."
+    message = rf"environment must be one of {', '.join(known())}, or 'module:object', got 'chess'; pick one of these\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         hf_credit.make("chess")
 

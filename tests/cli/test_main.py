@@ -14,9 +14,7 @@ from huggingface_hub import get_session
 
 from hf_credit import __version__
 from hf_credit.cli import _told, app
-from hf_credit.environments import ENVIRONMENTS
-
-GAMES = ", ".join(sorted(ENVIRONMENTS))
+from hf_credit.environments import known
 
 COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo"}
 
@@ -41,12 +39,12 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
     [
         (
             ("play", "chess"),
-            f"environment must be one of {GAMES}, or 'module:object', got 'chess'",
+            f"environment must be one of {', '.join(known())}, or 'module:object', got 'chess'",
         ),
         (("play", "relay"), "a person plays a game, got the collaboration 'relay', whose roles are a policy's"),
         (
             ("init-policy", "chess", "nowhere"),
-            f"a task must be one of the environments {GAMES} or",
+            f"a task must be one of the environments {', '.join(known())} or",
         ),
         (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit.environments import ENVIRONMENTS
+from hf_credit.environments import known
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.tasks.spec import Sampling, TaskSpec
@@ -144,7 +144,6 @@ def test_a_wrong_recipe_fails_in_one_line(command: Callable[..., Any], recipe: C
     code, _, err = command("train", recipe(environment="chess"))
     assert code == 1
     assert (
-        err
-        == f"Error: environment must be one of {', '.join(sorted(ENVIRONMENTS))}, or 'module:object', got 'chess'; "
+        err == f"Error: environment must be one of {', '.join(known())}, or 'module:object', got 'chess'; "
         "pick one of these.\n"
     )

@@ -346,7 +346,8 @@ def test_actions_are_read_as_they_are_spelled():
         assert environment.step(state, reply).state.actions == ("Say  Hi",)
 
 
-def test_restoring_more_than_going_on_is_warned_of_once(caplog):
+def test_restoring_more_than_going_on_is_warned_of_once(caplog, monkeypatch):
+    monkeypatch.setattr("hf_credit.environments.sessions._MANY", 1000)
     environment = Ride(1)
     states = played(environment, ["wait"] * 60)
     for state in reversed(states):

@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_MANY = 1000  # replayed steps, from which on their share is worth a warning
+_MANY = 10_000  # replayed steps, from which on their share is worth a warning
 
 
 @dataclass(eq=False)
