@@ -57,3 +57,16 @@ def test_the_same_seed_is_the_same_game() -> None:
 def test_without_a_seed_one_is_drawn_and_shown() -> None:
     _, out = play("", "sudoku", "--option", "size=4")
     assert "Seed " in out
+
+
+def test_a_game_of_queries_is_played_in_its_own_language() -> None:
+    typed = "guess 1\nINTERACT A(0, 0)\ninteract A(0,  0)\n<answer>1, 1</answer>\n"
+    code, out = play(typed, "circuit_decoding", "--option", "candidates=3", "--option", "inputs=2")
+    assert code == 0
+    assert out.count("is not legal here") == 2
+    assert "finished: success" in out
+
+
+def test_a_question_of_ones_own_is_put_where_actions_are_open() -> None:
+    code, out = play("interact Was it Tuesday?\nquit\n", "situation_puzzles", "--option", "wording=brief")
+    assert (code, out.count("Unknown Was it Tuesday")) == (0, 2)

@@ -33,7 +33,7 @@ def test_a_question_goes_to_the_judge_with_the_story_and_the_verdict_to_the_play
     (back,) = GAME.pending(walk(ASK, "No, not at all."))
     assert back.role == "agent"
     contents = [message["content"] for message in back.messages]
-    assert contents == ["Why?", ASK, "Was it cold? No"]
+    assert contents == ["Why?", ASK, "No Was it cold"]
     assert not any("Because" in content for content in contents)
 
 

@@ -73,9 +73,11 @@ def _ask(world: Any, oracle: Any, state: Any) -> str | None:
             return None
         if word in ("?", "oracle"):
             print("no oracle for this game" if oracle is None else _view(oracle, state))
-        elif plain_action(line) in legal:
-            return plain_action(line)
-        elif word:
+            continue
+        for action in (world.read_action(line), " ".join(line.split()), plain_action(line)):
+            if action in legal or (world.open_actions and world.step(state, action).state.status != "invalid"):
+                return str(action)
+        if word:
             print(f"{word!r} is not legal here, which would end a policy's episode; one legal action is {legal[0]!r}")
 
 

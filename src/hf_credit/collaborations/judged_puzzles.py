@@ -42,7 +42,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         instructions: as in `EnvironmentInteraction`.
     """
 
-    roles = (PLAYER, JUDGE)
+    roles = (PLAYER, JUDGE)  # type: ignore[assignment]
 
     def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:
         super().__init__(environment, "append", instructions)
@@ -52,7 +52,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         return "judged_puzzles"
 
     @property
-    def max_replies(self) -> int:
+    def max_replies(self) -> int:  # type: ignore[override]
         return 2 * self.max_turns
 
     def default_oracle(self) -> Oracle[Any] | None:

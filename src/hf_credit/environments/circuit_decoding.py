@@ -213,7 +213,7 @@ def output(state: CircuitDecodingState, query: str) -> int:
 
 def bit(table: int, inputs: str) -> int:
     """The output in a truth table for inputs such as `101`."""
-    return table >> 2 ** len(inputs) - 1 - int(inputs, 2) & 1
+    return table >> (1 << len(inputs)) - 1 - int(inputs, 2) & 1
 
 
 @functools.lru_cache(maxsize=2**12)

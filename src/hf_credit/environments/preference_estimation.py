@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import permutations
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
 from hf_credit.environments.randomness import stream
@@ -79,7 +79,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
 
     name = "preference_estimation"
     state_type = PreferenceState
-    task_columns: tuple[str, ...] = ("levels", "weights", "names", "scores")
+    task_columns: ClassVar[tuple[str, ...]] = ("levels", "weights", "names", "scores")
     open_actions = True
 
     def __init__(

@@ -199,7 +199,7 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
 
     def _feedback(self, state: SituationPuzzlesState) -> str:
         if self.wording == "brief":
-            return f"{state.queries[-1]} {state.replies[-1]}"
+            return f"{state.replies[-1]} {state.queries[-1].rstrip('?')}"
         return state.replies[-1]
 
     def _asked(self, state: SituationPuzzlesState, content: str) -> SituationPuzzlesState | None:

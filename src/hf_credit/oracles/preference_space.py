@@ -148,7 +148,7 @@ def _disagreements(state: PreferenceState, weights: NDArray[Any]) -> NDArray[Any
 
 
 def _fits(state: PreferenceState) -> bool:
-    return (state.levels + 1) ** len(state.weights) <= MAX_LISTED
+    return bool((state.levels + 1) ** len(state.weights) <= MAX_LISTED)
 
 
 def _listed(state: PreferenceState) -> NDArray[Any]:
