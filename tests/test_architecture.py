@@ -25,7 +25,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "data": set(),
     "oracles": {"environments"},
     "rollouts": {"environments", "oracles"},
-    "collaborations": {"rollouts"},
+    "collaborations": {"rollouts", "verifiers"},
     "collectors": {"rollouts"},
     "critics": {"credit", "rollouts"},
     "methods": {"credit", "collectors", "critics"},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hf_credit.collaborations import COLLABORATIONS, Collaboration, make
+from hf_credit.collaborations import COLLABORATIONS, make
 from hf_credit.collaborations.relay import relay_score
+from hf_credit.rollouts import Interaction
 
 
 def test_every_name_makes_a_collaboration():
@@ -15,7 +16,7 @@ def test_every_name_makes_a_collaboration():
         "reasoner_actor": {"domain": "math", "scorer": relay_score},
     }
     for name in COLLABORATIONS:
-        assert isinstance(make(name, **options.get(name, {})), Collaboration)
+        assert isinstance(make(name, **options.get(name, {})), Interaction)
 
 
 def test_options_are_passed_on():
@@ -28,10 +29,9 @@ def test_a_scorer_is_given_by_name():
 
 
 def test_an_unknown_name_or_option_is_refused():
-    with pytest.raises(
-        ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "
-    ):
-        make("vote")
+    known = ", ".join(sorted(COLLABORATIONS))
+    with pytest.raises(ValueError, match=f"collaboration must be one of {known}, or 'module:object', got 'nobody'; "):
+        make("nobody")
     with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
         make("relay", length=3)
     with pytest.raises(ValueError, match=r"importable as 'package.module:function', got 'exact'"):

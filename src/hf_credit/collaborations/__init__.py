@@ -14,6 +14,7 @@ __all__ = ["COLLABORATIONS", "Collaboration", "CollaborationState", "Event", "Lo
 
 COLLABORATIONS = {
     "graph": "hf_credit.collaborations.protocol:graph",
+    "judged_puzzles": "hf_credit.collaborations.judged_puzzles:judged_puzzles",
     "reasoner_actor": "hf_credit.collaborations.reasoner_actor:reasoner_actor",
     "relay": "hf_credit.collaborations.relay:relay",
 }

@@ -147,12 +147,16 @@ class QueryEnvironment(Environment[S]):
 
     def _after(self, state: S, verb: str, content: str) -> S | None:
         """The state after an action, `None` if it cannot be read."""
-        left = state.left - 1
         if verb == ANSWER:
             answer = self._read_answer(state, content)
-            return None if answer is None else replace(state, left=left, answer=answer, status="finished")
+            return None if answer is None else replace(state, left=state.left - 1, answer=answer, status="finished")
         asked = self._asked(state, content)
-        return None if asked is None else replace(asked, left=left, status="active" if left else "finished")
+        return None if asked is None else self._spent(asked)
+
+    def _spent(self, state: S) -> S:
+        """The state after a query, at the cost of a reply."""
+        left = state.left - 1
+        return replace(state, left=left, status="active" if left else "finished")
 
     @abstractmethod
     def _rules(self) -> str:

@@ -174,9 +174,10 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         return (*(f"{INTERACT} {text}" for text in asked), *(f"{ANSWER} {text}" for text in told))
 
     def told(self, state: SituationPuzzlesState, question: str, verdict: str) -> SituationPuzzlesState:
-        """The state in which the judge has said something to a question; what is no verdict is Unknown."""
+        """The state after a question to which the judge said something; what is no verdict is Unknown."""
         verdict = verdict if verdict in VERDICTS else UNKNOWN
-        return replace(state, queries=(*state.queries, question), replies=(*state.replies, verdict))
+        asked = replace(state, queries=(*state.queries, question), replies=(*state.replies, verdict))
+        return self._spent(asked)
 
     def metrics(self, state: SituationPuzzlesState) -> dict[str, float]:
         """As in `QueryEnvironment`, success meaning an F1 of words of 1; with F1 of words and of characters, and the
@@ -205,7 +206,8 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         if not self.is_question(content):
             return None
         judge = self._judge or FactJudge(dict(zip(state.questions, state.verdicts, strict=True)))
-        return self.told(state, content, judge(state.surface, state.bottom, content))
+        verdict = judge(state.surface, state.bottom, content)
+        return replace(self.told(state, content, verdict), left=state.left, status="active")
 
     @staticmethod
     def is_question(content: str) -> bool:

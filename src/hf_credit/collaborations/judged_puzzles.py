@@ -1,0 +1,120 @@
+"""Situation puzzles with a judge model: a player who is trained, and a judge who is not (paper T3, Appendix C.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hf_credit.environments.queries import INTERACT, parse
+from hf_credit.environments.situation_puzzles import SituationPuzzles
+from hf_credit.oracles import Oracle
+from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
+from hf_credit.rollouts.interaction import EnvironmentTurn
+from hf_credit.rollouts.scripts import Script
+from hf_credit.verifiers.judges import judge_prompt, read_verdict
+
+PLAYER, JUDGE = "agent", "judge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTurn(EnvironmentTurn):
+    """The state of `JudgedPuzzles`.
+
+    Attributes:
+        asked: the question that the judge has to answer, `None` where it is the player's turn.
+        spoke: who spoke last; empty before anybody did.
+    """
+
+    asked: str | None = None
+    spoke: str = ""
+
+
+class JudgedPuzzles(EnvironmentInteraction):
+    """A player asks, and a judge model says Yes, No or Unknown, on the prompt of Figure 9 with the whole story.
+
+    The judge is a role of its own, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`),
+    asks it of many episodes at once, and counts its replies in the ledger under its name. They are no turns, and
+    `trained` says that nothing is learned from them. A reply that begins with no verdict is Unknown.
+
+    Args:
+        environment: the puzzles; a judge of its own is not asked.
+        instructions: as in `EnvironmentInteraction`.
+    """
+
+    roles = (PLAYER, JUDGE)
+
+    def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:
+        super().__init__(environment, "append", instructions)
+
+    @property
+    def name(self) -> str:
+        return "judged_puzzles"
+
+    @property
+    def max_replies(self) -> int:
+        return 2 * self.max_turns
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        """None: what the judge will say of a question is not known."""
+        return None
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        return Interaction.check_oracle(self, oracle)
+
+    def scripted_player(self, quality: float) -> Script | None:
+        return None
+
+    def trained(self, state: EnvironmentTurn) -> bool:
+        """Whether the reply that led to `state` is learned from: a player's is, a judge's is not."""
+        return not isinstance(state, JudgedTurn) or state.spoke != JUDGE
+
+    def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
+        question = _question(state)
+        if question is None:
+            return super().pending(state)
+        world: Any = state.world
+        prompt = judge_prompt(world.surface, world.bottom, question)
+        return (Request(role=JUDGE, messages=[{"role": "user", "content": prompt}]),)
+
+    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> JudgedTurn:
+        (reply,) = replies
+        question = _question(state)
+        environment: Any = self.environment
+        if question is not None:
+            world = environment.told(state.world, question, read_verdict(reply))
+            transcript = (*state.transcript, ("user", environment.observe(world)))
+            return JudgedTurn(world=world, transcript=transcript, turns=state.turns, spoke=JUDGE)
+        act = parse(environment.read_action(reply))
+        if act is not None and act[0] == INTERACT and environment.is_question(act[1]):
+            transcript = (*state.transcript, ("assistant", reply))
+            asked = JudgedTurn(world=state.world, transcript=transcript, turns=state.turns + 1, spoke=PLAYER)
+            return replace(asked, asked=act[1])
+        after = super().advance(state, replies)
+        return JudgedTurn(**vars(after), spoke=PLAYER)
+
+
+def judged_puzzles(
+    path: str | None = None,
+    slots: int = 3,
+    values: int = 6,
+    reward: Literal["word", "character"] = "word",
+    turns: int = 15,
+    wording: Literal["paper", "brief"] = "paper",
+    instructions: bool = True,
+) -> JudgedPuzzles:
+    """The collaboration `judged_puzzles`.
+
+    Args:
+        path, slots, values, reward, turns, wording: of the puzzles, as for `SituationPuzzles`.
+        instructions: whether the prompt opens with the environment's instructions.
+
+    Raises:
+        ValueError: an option is not possible, in one sentence.
+    """
+    environment = SituationPuzzles(path, slots, values, None, reward, turns, wording)
+    return JudgedPuzzles(environment, instructions)
+
+
+def _question(state: EnvironmentTurn) -> str | None:
+    return state.asked if isinstance(state, JudgedTurn) else None
