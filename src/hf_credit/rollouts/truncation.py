@@ -37,8 +37,8 @@ def first_cut(
         min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
 
     Args:
-        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which is no
-            stall.
+        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which
+            counts as no step.
         window: how many steps must stall, at least 1.
         min_progress: what a step must reach not to stall.
         consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
@@ -55,9 +55,10 @@ def first_cut(
     for step, value in enumerate(progress, start=1):
         if value is not None and math.isnan(value):
             raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
-        stalled = value is not None and value < min_progress
-        stalls = stalls + 1 if stalled else stalls * (not consecutive)
-        if stalled and stalls >= window:
+        if value is None:
+            continue
+        stalls = stalls + 1 if value < min_progress else stalls * (not consecutive)
+        if value < min_progress and stalls >= window:
             return step
     return None
 
@@ -132,7 +133,7 @@ class Rule(ABC):
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
-        """How far a step came; `None` where nothing can be said, which is no stall.
+        """How far a step came; `None` where nothing can be said, such as of another role's step.
 
         It is asked of steps after which the walk goes on: no answer, no invalid reply.
         """
@@ -258,6 +259,28 @@ class Truncated(Interaction[TruncatedTurn[S]]):
             stalled=self.rule.stalls(made),
         )
 
+    def advance_many(
+        self, states: Sequence[TruncatedTurn[S]], replies: Sequence[Sequence[str]]
+    ) -> list[TruncatedTurn[S] | Exception]:
+        """`advance` of many walks, those within side by side where the inner Interaction lets them."""
+        inner: Any = self.inner
+        return [
+            after if isinstance(after, Exception) else _tried(self._judged, state, own, after)
+            for state, own, after in zip(
+                states, replies, inner.advance_many([state.inner for state in states], replies), strict=True
+            )
+        ]
+
+    def without(self, state: TruncatedTurn[S], role: str) -> TruncatedTurn[S]:
+        """`state` as if a role had never spoken, as the inner Interaction has it."""
+        inner: Any = self.inner
+        return dataclasses.replace(state, inner=inner.without(state.inner, role))
+
+    @property
+    def removable(self) -> Collection[str]:
+        """The roles that `without` can leave out."""
+        return getattr(self.inner, "removable", ())
+
     def outcome(self, state: TruncatedTurn[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
 
@@ -351,6 +374,14 @@ class Truncated(Interaction[TruncatedTurn[S]]):
 
     def reward(self, state: TruncatedTurn[S]) -> float:
         return self.inner.reward(state.inner)
+
+
+def _tried(judged: Any, *given: Any) -> Any:
+    """What a function returns, or what it raised."""
+    try:
+        return judged(*given)
+    except Exception as error:
+        return error
 
 
 def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
