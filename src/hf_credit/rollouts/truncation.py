@@ -37,8 +37,8 @@ def first_cut(
         min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
 
     Args:
-        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which is no
-            stall.
+        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which
+            counts as no step.
         window: how many steps must stall, at least 1.
         min_progress: what a step must reach not to stall.
         consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
@@ -55,9 +55,10 @@ def first_cut(
     for step, value in enumerate(progress, start=1):
         if value is not None and math.isnan(value):
             raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
-        stalled = value is not None and value < min_progress
-        stalls = stalls + 1 if stalled else stalls * (not consecutive)
-        if stalled and stalls >= window:
+        if value is None:
+            continue
+        stalls = stalls + 1 if value < min_progress else stalls * (not consecutive)
+        if value < min_progress and stalls >= window:
             return step
     return None
 
@@ -132,7 +133,7 @@ class Rule(ABC):
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
-        """How far a step came; `None` where nothing can be said, which is no stall.
+        """How far a step came; `None` where nothing can be said, such as of another role's step.
 
         It is asked of steps after which the walk goes on: no answer, no invalid reply.
         """

@@ -160,7 +160,7 @@ class TruncatedPPOConfig(CreditConfig):
         return dict(options)
 
     def _refuse_what_only_a_rule_has(self) -> None:
-        unused = {
+        unused: dict[str, Any] = {
             "truncation_options": {},
             "window": None,
             "min_progress": None,
