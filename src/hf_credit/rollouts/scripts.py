@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.environments import Environment
-from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 
@@ -36,7 +35,7 @@ def oracle_player(environment: Environment[Any], oracle: Oracle[Any], quality: f
                 f"an oracle must know a valid action in every state it scripts, got none in {state.world.to_json()}; "
                 "mend its valid_actions."
             )
-        return tag(str(draws.choice(sorted(choices))))
+        return environment.write_action(str(draws.choice(sorted(choices))))
 
     return script
 
@@ -50,7 +49,7 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
         yield environment.observe(state)
         yield environment.step(state, "").observation  # what an unreadable action is answered with
         while actions := environment.legal_actions(state):
-            yield from map(tag, actions)
+            yield from map(environment.write_action, actions)
             transition = environment.step(state, draws.choice(actions))
             state = transition.state
             yield transition.observation
