@@ -115,8 +115,8 @@ def demo(
 ) -> None:
     """Trains a micro policy on 4x4 Sudoku with VPR and with outcome reward only, and compares both with the base.
 
-    Both trainings start from the same weights and play the same number of episodes. Takes less than five minutes a
-    seed on two cores and needs the extras statistics and viz.
+    Both trainings start from the same weights and play the same number of episodes. Takes minutes a seed on two
+    cores and needs the extras statistics and viz. Fewer updates are the beginning of the same training.
 
     \b
     Examples:
