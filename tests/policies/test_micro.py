@@ -293,7 +293,7 @@ def test_the_folder_says_what_it_holds(micro_policy):
     card = (micro_policy / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "`sudoku`" in card
-    assert '{"size": 4, "blanks": 4}' in card
+    assert '{"size": 4, "blanks": 4, "notation": "grid"}' in card
     assert '"history": "current"' in card
     assert '"quality": 0.7' in card
     parameters = AutoModelForCausalLM.from_pretrained(micro_policy).num_parameters()

@@ -115,8 +115,8 @@ def demo(
 ) -> None:
     """Trains a micro policy on 4x4 Sudoku with VPR and with outcome reward only, and compares both with the base.
 
-    Both trainings start from the same weights and play the same number of episodes. Takes less than five minutes a
-    seed on two cores and needs the extras statistics and viz.
+    Both trainings start from the same weights and play the same number of episodes. Takes minutes a seed on two
+    cores and needs the extras statistics and viz. Fewer updates are the beginning of the same training.
 
     \b
     Examples:
@@ -256,8 +256,8 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         ],
         notes=[
             f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
-            f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}), because an illegal action ends an "
-            "episode early.",
+            f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an illegal "
+            "action ends an episode early.",
             f"The intervals cover the draw of the {recipe.held_out} held-out tasks and nothing else. Each method was "
             f"trained once, with seed {recipe.seed}, so they say nothing about other seeds; `hf-credit demo --seeds "
             "5` trains and compares five times.",
