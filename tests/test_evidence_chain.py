@@ -215,8 +215,8 @@ def test_tables_and_plots_are_written(scripts: dict[str, Any], work: Path, tmp_p
     told = scripts["chain_results"]
     told.write(told.read_cells((work / "cells").glob("*.json")), tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
-    # Three measures of each kind, two opponents, C3 at two lengths and its tree at one.
-    assert len(results["comparisons"]) == (3 + 3) * 2 * 3
+    # Four measures of credit and three of training, two opponents, C3 at two lengths and its tree at one.
+    assert len(results["comparisons"]) == (4 + 3) * 2 * 3
     assert all(one["p"] >= 0.5 for one in results["comparisons"])  # two seeds have four sign patterns
     for plot in ("credit", "training"):
         assert (tmp_path / f"{plot}.png").stat().st_size > 10_000
@@ -229,3 +229,20 @@ def test_one_seed_is_refused(scripts: dict[str, Any], work: Path, tmp_path: Path
     cells = scripts["chain_results"].read_cells((work / "cells").glob("*-0.json"))
     with pytest.raises(ValueError, match=r"needs two seeds of which every cell is finished, got \[0\]"):
         scripts["chain_results"].write(cells, tmp_path)
+
+
+def test_the_learning_rates_are_the_best_of_those_that_were_tried(scripts: dict[str, Any], root: Path) -> None:
+    tried = json.loads((root / "evaluation" / "c3" / "results" / "chain" / "rates.json").read_text())
+    best = {arm: {int(n): float(max(by, key=by.get)) for n, by in own.items()} for arm, own in tried.items()}
+    chosen = scripts["chain"].CHAINS.learning_rates
+    assert best == {arm: {n: chosen[arm][n] for n in own} for arm, own in best.items()}
+    assert set(best) == set(chosen)
+
+
+def test_rates_are_tried_at_every_length(scripts: dict[str, Any], tmp_path: Path) -> None:
+    fewer = scripts["chain"].Chains(lengths=(2,), instances=4, updates=2, every=1)
+    scripts["chain"].try_rates(fewer, tmp_path / "work", workers=1)
+    scripts["chain_results"].write_rates(tmp_path / "work", tmp_path)
+    tried = json.loads((tmp_path / "rates.json").read_text())
+    assert set(tried) == set(scripts["chain_results"].arms_of(2))
+    assert all(set(own["2"]) == {"0.1", "0.3", "0.6"} for own in tried.values())

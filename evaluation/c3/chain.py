@@ -67,7 +67,7 @@ class Chains:
 
     size: int = 4
     lengths: tuple[int, ...] = (2, 3, 4, 5, 6)
-    noises: tuple[float, ...] = (0.0, 0.15, 0.3)
+    noises: tuple[float, ...] = (0.0, 0.3)
     quality: float = 0.7
     spread: float = 0.5
     instances: int = 32
@@ -85,7 +85,16 @@ class Chains:
         return {**values, "budget": BUDGET, "contexts": CONTEXTS, "trees": {str(n): v for n, v in TREES.items()}}
 
 
-CHAINS = Chains()
+# The best of `RATES` for each arm and length, as `results/chain/rates.json` has them.
+_WHOLE = {2: 0.6, 3: 0.6, 4: 0.6, 5: 0.3, 6: 0.1}
+CHAINS = Chains(
+    learning_rates={
+        CRITIC: _WHOLE,
+        MAGRPO: _WHOLE,
+        C3: {2: 0.6, 3: 0.6, 4: 0.3, 5: 0.3, 6: 0.1},
+        TREE: {2: 0.6, 3: 0.6},
+    }
+)
 
 
 class Tables:
@@ -282,8 +291,9 @@ def gradient(tables: Tables, messages: Messages, credits: np.ndarray[Any, Any], 
     total = torch.zeros((), dtype=torch.float64)
     for speaker, chances in enumerate(tables.probabilities()):
         at = (messages.speaker == speaker) & ~np.isnan(credits)
-        logarithms = chances.log()[messages.told[at], messages.own[at], messages.said[at]]
-        total = total + (torch.tensor(credits[at]) * logarithms).sum()
+        summed = np.zeros(chances.shape)
+        np.add.at(summed, (messages.told[at], messages.own[at], messages.said[at]), credits[at])
+        total = total + (torch.tensor(summed) * chances.log()).sum()
     return tables.gradient(total / instances)
 
 
@@ -311,10 +321,10 @@ def look(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> di
     truth = tables.gradient(expected_score(probabilities, torch.tensor(possible)))
     prices = token_prices(chains.size, speakers)
     given, true, by = [], [], []
-    cosines: list[list[float]] = [[] for _ in range(speakers)]
+    cosines: list[list[float]] = []
     tokens = 0
     for number in range(chains.looks):
-        numbers = _tasks(possible, chains, seed, number)
+        numbers = _tasks(possible, chains.instances, seed, number)
         messages = play(arm, probabilities, numbers, _draws(seed, "play", number))
         credits = credit(arm, messages, probabilities, numbers)
         known = ~np.isnan(credits)
@@ -323,17 +333,31 @@ def look(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> di
         true.append((worth - before)[known])
         by.append(messages.speaker[known])
         tokens += int(messages.spoken @ prices)
-        found = gradient(tables, messages, credits, chains.instances)
-        for own, one, other in zip(cosines, found, truth, strict=True):
-            own.append(float(functional.cosine_similarity(one.ravel(), other.ravel(), dim=0)))
+        cosines.append(_cosines(gradient(tables, messages, credits, len(numbers)), truth))
+    # As many instances as whole episodes would take the tokens of.
+    more = round(chains.instances**2 * BUDGET * prices.sum() * chains.looks / tokens)
+    with_more = []
+    for number in range(chains.looks, 2 * chains.looks):
+        numbers = _tasks(possible, more, seed, number)
+        messages = play(arm, probabilities, numbers, _draws(seed, "play", number))
+        credits = credit(arm, messages, probabilities, numbers)
+        with_more.append(fmean(_cosines(gradient(tables, messages, credits, more), truth)))
     credits, targets, who = (np.concatenate(parts) for parts in (given, true, by))
-    told: dict[str, Any] = {"cosine": fmean(fmean(own) for own in cosines)}
+    mean = np.mean(cosines, axis=0)
+    told = {"cosine": mean.mean(), "cosine/first": mean[0], "cosine/last": mean[-1], "cosine/tokens": fmean(with_more)}
     for name, at in (("", who >= 0), ("/first", who == 0), ("/last", who == speakers - 1)):
-        told[f"fidelity{name}"] = float(credit_fidelity([credits[at].tolist()], [targets[at].tolist()]).rho)
-        told[f"squared_error{name}"] = float(np.square(credits[at] - targets[at]).mean())
-    told["cosine/first"], told["cosine/last"] = fmean(cosines[0]), fmean(cosines[-1])
-    told = {name: round(value, 6) for name, value in told.items()}
-    return {**told, "credited": len(credits) / chains.looks, "tokens": tokens / chains.looks}
+        told[f"fidelity{name}"] = credit_fidelity([credits[at].tolist()], [targets[at].tolist()]).rho
+        told[f"squared_error{name}"] = np.square(credits[at] - targets[at]).mean()
+    rounded = {name: round(float(value), 6) for name, value in told.items()}
+    return {**rounded, "credited": len(credits) / chains.looks, "tokens": tokens / chains.looks}
+
+
+def _cosines(found: Sequence[Tensor], truth: Sequence[Tensor]) -> list[float]:
+    """Of each speaker, how well a gradient points where the other does."""
+    return [
+        float(functional.cosine_similarity(one.ravel(), other.ravel(), dim=0))
+        for one, other in zip(found, truth, strict=True)
+    ]
 
 
 def train(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> dict[str, Any]:
@@ -351,7 +375,7 @@ def train(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> d
             seen = (round(score, 6), number * chains.instances * BUDGET, tokens)
             for curve, value in zip(curves.values(), seen, strict=True):
                 curve.append(value)
-        numbers = _tasks(possible, chains, seed, number)
+        numbers = _tasks(possible, chains.instances, seed, number)
         messages = play(arm, probabilities, numbers, _draws(seed, "play", number))
         tokens += int(messages.spoken @ prices)
         credits = credit(arm, messages, probabilities, numbers)
@@ -362,11 +386,9 @@ def train(chains: Chains, speakers: int, noise: float, arm: str, seed: int) -> d
     return {"curves": curves}
 
 
-def _tasks(possible: np.ndarray[Any, Any], chains: Chains, seed: int, number: int) -> np.ndarray[Any, Any]:
+def _tasks(possible: np.ndarray[Any, Any], instances: int, seed: int, number: int) -> np.ndarray[Any, Any]:
     """The numbers of an update's instances, the same for all arms."""
-    drawn: np.ndarray[Any, Any] = possible[
-        _draws(seed, "tasks", number).integers(len(possible), size=chains.instances)
-    ]
+    drawn: np.ndarray[Any, Any] = possible[_draws(seed, "tasks", number).integers(len(possible), size=instances)]
     return drawn
 
 

@@ -32,6 +32,7 @@ COLOURS = {CRITIC: "#d55e00", MAGRPO: "#009e73", C3: "#0072b2", TREE: "#56b4e9"}
 MEASURES: Mapping[str, Mapping[str, str]] = {
     CREDIT: {
         "cosine": "cosine with the exact gradient",
+        "cosine/tokens": "at equal tokens",
         "cosine/first": "first speaker's",
         "cosine/last": "last speaker's",
         "fidelity": "fidelity",
@@ -47,7 +48,7 @@ MEASURES: Mapping[str, Mapping[str, str]] = {
         "end": "score at the end",
     },
 }
-TESTED = {CREDIT: ("cosine", "fidelity", "squared_error"), TRAINING: ("events", "tokens", "end")}
+TESTED = {CREDIT: ("cosine", "cosine/tokens", "fidelity", "squared_error"), TRAINING: ("events", "tokens", "end")}
 
 Setting = tuple[int, float]  # speakers and noise
 Numbers = Mapping[str, Mapping[Setting, Mapping[str, Mapping[str, Sequence[float]]]]]
@@ -112,12 +113,12 @@ def _measures(cell: Mapping[str, Any], tokens: float) -> dict[str, float]:
 def comparisons(numbers: Numbers) -> list[dict[str, Any]]:
     """C3, drawn and as a tree, against each other arm. A measure and an opponent make a family of Holm's."""
     found = []
-    for kind, names in TESTED.items():
-        for name in names:
+    for kind, settings in numbers.items():
+        for name in TESTED[kind]:
             for other in (MAGRPO, CRITIC):
                 pairs = [
                     (setting, arm, compare(name, other, own[arm][name], own[other][name]))
-                    for setting, own in numbers.get(kind, {}).items()
+                    for setting, own in settings.items()
                     for arm in (C3, TREE)
                     if arm in own
                 ]
@@ -211,8 +212,14 @@ def markdown(results: Mapping[str, Any]) -> str:
     for kind, names in TESTED.items():
         for name in names:
             own = [one for one in results["comparisons"] if (one["kind"], one["column"]) == (kind, name)]
-            parts += [f"### {MEASURES[kind][name].capitalize()}", "", _comparisons(own), ""] if own else []
+            parts += [f"### {_called(kind, name).capitalize()}", "", _comparisons(own), ""] if own else []
     return "\n".join(parts)
+
+
+def _called(kind: str, name: str) -> str:
+    """What people call a measure where no table head stands beside it."""
+    first, _, rest = name.partition("/")
+    return MEASURES[kind][name] if not rest else f"{MEASURES[kind][first]}, {MEASURES[kind][name]}"
 
 
 def _means(results: Mapping[str, Any], kind: str, names: Mapping[str, str]) -> str:
@@ -269,7 +276,7 @@ def draw(means: Sequence[Mapping[str, Any]], kind: str, names: Sequence[str], pa
                 axis.errorbar(x, y, ends, color=colour, marker="o", ms=4, label=arm)
             if kind == TRAINING:
                 axis.axhline(0, color="#777777", linewidth=1)
-            label = MEASURES[kind][name] + (",\nbeyond MAGRPO" if kind == TRAINING else "")
+            label = _called(kind, name).replace(", ", ",\n") + (",\nbeyond MAGRPO" if kind == TRAINING else "")
             tidy(axis, "speakers" if name == names[-1] else "", label if noise == noises[0] else "")
             if name == names[0]:
                 axis.set_title(f"noise {noise:g}", fontsize=10)
