@@ -310,7 +310,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         ValueError: `history` is unknown or does not suit the environment, or `max_turns` is less than 1.
     """
 
-    roles = ("agent",)
+    roles: Collection[str] = ("agent",)
     seeded = True
 
     def __init__(

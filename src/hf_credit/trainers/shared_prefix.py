@@ -120,7 +120,7 @@ def takes_positions(model: PreTrainedModel) -> bool:
         return False
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return _has_positions(type(inner))
+    return _has_positions(inner.__class__)
 
 
 @functools.cache
