@@ -309,7 +309,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})
         world = self.environment.initial_state(complete, seed)
-        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(world)),))
+        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
 
     def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
         if state.world.status != "active" or state.turns >= self.max_turns:
@@ -324,7 +324,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         if self.history == "append":
             transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
         else:
-            transcript = (("user", self._prompt(transition.state)),)
+            transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentTurn(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
@@ -350,6 +350,5 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
         return dataclasses.replace(state, world=reseed(state.world, seed))
 
-    def _prompt(self, world: State) -> str:
-        observation = self.environment.observe(world)
+    def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation
