@@ -352,3 +352,24 @@ def test_a_rule_that_raises_ends_its_episode_as_an_error(chat: Chat) -> None:
             raise KeyError("no such belief")
 
     assert play(Truncated(Ladder(), Broken()), chat, "up").ending == Ending.ERROR
+
+
+def test_walks_side_by_side_and_without_a_role_are_the_inner_interactions() -> None:
+    class Team(Ladder):
+        removable = ("agent",)
+
+        def advance_many(self, states, replies):
+            pairs = zip(states, replies, strict=True)
+            return [KeyError("lost") if own == ("bad",) else self.advance(one, own) for one, own in pairs]
+
+        def without(self, state, role):
+            return replace(state, said=())
+
+    game = Truncated(Team(), Height())
+    states = [game.start({}, seed) for seed in range(3)]
+    found = game.advance_many(states, [("no",), ("bad",), ("up",)])
+    assert found[0] == game.advance(states[0], ("no",))
+    assert isinstance(found[1], KeyError)
+    assert found[2] == game.advance(states[2], ("up",))
+    assert game.removable == ("agent",)
+    assert game.without(found[0], "agent") == replace(found[0], inner=Climb(luck=0))

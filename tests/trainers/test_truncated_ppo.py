@@ -16,10 +16,11 @@ from hf_credit import CreditConfig, CreditTrainer, TruncatedPPOConfig, Truncated
 from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
-from hf_credit.rollouts import Ending, EnvironmentInteraction, Truncated, make_rule, sequence_mean
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Truncated, make_rule, sequence_mean
 from hf_credit.rollouts.rows import Row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.truncated_ppo import hypotheses_left
 
 BASE: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none"}
 
@@ -247,3 +248,23 @@ def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_an
     plain = CreditConfig(**BASE, output_dir=str(tmp_path))
     with pytest.raises(ValueError, match="the method 'gspo' compares policies by whole episodes"):
         CreditTrainer("nowhere", Uneven(), plain, rows, method="gspo")
+
+
+def test_what_was_left_to_know_is_counted_where_it_can_be() -> None:
+    def before(state: Any) -> Episode:
+        decision = Decision(
+            role="agent", state=state, context_ids=(1,), action_ids=(2,), logprobs=None, action_text=""
+        )
+        return Episode(decisions=(decision,), outcome=0.0, ending=Ending.FINISHED)
+
+    guessing = EnvironmentInteraction(make("guess_numbers", digits=3))
+    task = {"digits": 3, "symbols": 4, "secret": "124", "first_guess": "123", "seed": 0}
+    game = Truncated(guessing, make_rule("random", probability=0.0))
+    start = game.start(task, 0)
+    after = game.advance(start, ["<interact>412</interact>"])
+    nothing = Episode(decisions=(), outcome=0.0, ending=Ending.TRUNCATED)
+    told = [before(start), nothing, before(after)]
+    assert hypotheses_left(game, told) == [3, 1]
+    sudoku = Uneven()
+    assert hypotheses_left(sudoku, [before(sudoku.start({"seed": 0}, 0))]) == []
+    assert hypotheses_left(relay(size=4), [before(None)]) == []
