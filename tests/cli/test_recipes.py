@@ -77,7 +77,9 @@ def test_the_papers_settings_of_c3_are_in_its_recipes() -> None:
 
 
 def test_the_relays_baselines_differ_from_it_in_the_method_alone() -> None:
-    micro = {path.stem: read_job(["--config", str(path)]).config() for path in RECIPES if "relay" in path.stem}
+    micro = {
+        path.stem: read_job(["--config", str(path)]).config() for path in RECIPES if path.stem.startswith("relay")
+    }
     assert {name: config["method"] for name, config in micro.items()} == {
         "relay_micro": "replay_loo",
         "relay_micro_magrpo": "magrpo",
