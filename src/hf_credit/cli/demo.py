@@ -256,8 +256,8 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         ],
         notes=[
             f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
-            f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an illegal "
-            "action ends an episode early.",
+            f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
+            "illegal action ends an episode early.",
             f"The intervals cover the draw of the {recipe.held_out} held-out tasks and nothing else. Each method was "
             f"trained once, with seed {recipe.seed}, so they say nothing about other seeds; `hf-credit demo --seeds "
             "5` trains and compares five times.",
