@@ -28,7 +28,11 @@ def chat():
 
 
 def share_of_valid(episodes):
-    verdicts = [decision.verdict.valid for episode in verify(episodes, ORACLE) for decision in episode.decisions]
+    verdicts = [
+        decision.verdict.valid
+        for episode in verify(episodes, ORACLE, EnvironmentInteraction(SUDOKU))
+        for decision in episode.decisions
+    ]
     return sum(verdicts) / len(verdicts)
 
 

@@ -14,6 +14,7 @@ from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
 
 ENVIRONMENT = make("sudoku", size=4, blanks=4)
 ORACLE = default_oracle(ENVIRONMENT)
+PLAYED = EnvironmentInteraction(ENVIRONMENT)
 PUZZLE = "12343412.14.4..1"  # the blanks are 2, 3, 3 and 2
 RIGHT, WRONG = Verdict(score=1.0, valid=True), Verdict(score=0.0, valid=False)
 
@@ -52,36 +53,36 @@ class Judge:
 def test_every_decision_is_judged_in_the_state_it_was_made_in():
     # The digit of one cell is right in it and wrong in the next, whatever was filled before.
     own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), "well: " + tag("FILL 4 2 3"), tag("fill 4 3 4"))
-    (judged,) = verify([own], ORACLE)
+    (judged,) = verify([own], ORACLE, PLAYED)
     assert verdicts(judged) == [RIGHT, WRONG, RIGHT, WRONG]
 
 
 def test_nothing_but_the_verdicts_changes():
     own = episode(tag("fill 3 1 2"), tag("fill 3 4 2"), ending=Ending.TRUNCATED)
-    (judged,) = verify([own], ORACLE)
+    (judged,) = verify([own], ORACLE, PLAYED)
     bare = replace(judged, decisions=tuple(replace(decision, verdict=None) for decision in judged.decisions))
     assert bare == own
     assert verdicts(own) == [None, None]
 
 
-@pytest.mark.parametrize("reply", ["", "fill 3 1 2", "<action>fill 3 1 2", "</action><action>"])
+@pytest.mark.parametrize("reply", ["", "fill 3 1 2", "<action>fill 3 1 2", "</action><action>", tag("")])
 def test_a_reply_without_an_action_is_worth_nothing_and_nobody_is_asked(reply):
     judge = Judge(lambda action: 1.0)
-    (judged,) = verify([episode(reply, ending=Ending.INVALID_ACTION)], judge)
+    (judged,) = verify([episode(reply, ending=Ending.INVALID_ACTION)], judge, PLAYED)
     assert verdicts(judged) == [WRONG]
     assert judged.ending == Ending.INVALID_ACTION
     assert judge.asked == []
 
 
-def test_an_empty_or_illegal_action_is_asked_about():
+def test_an_illegal_action_is_asked_about():
     judge = Judge(lambda action: 0.0)
-    verify([episode(tag("")), episode(tag(" Fill  9 9\n9 "))], judge)
-    assert judge.asked == ["", "fill 9 9 9"]
+    verify([episode(tag(" Fill  9 9\n9 "))], judge, PLAYED)
+    assert judge.asked == ["fill 9 9 9"]
 
 
 @pytest.mark.parametrize(("score", "valid"), [(0, False), (1e-9, True), (0.5, True), (True, True)])
 def test_an_action_with_any_score_is_valid(score, valid):
-    (judged,) = verify([episode(tag("x"))], Judge(lambda action: score))
+    (judged,) = verify([episode(tag("x"))], Judge(lambda action: score), PLAYED)
     assert verdicts(judged) == [Verdict(score=float(score), valid=valid)]
 
 
@@ -105,7 +106,7 @@ def test_an_oracle_that_fails_ends_that_episode_there_and_no_other(verdict, erro
         episode(tag("fill 3 1 2")),
         episode(*map(tag, ("fill 3 1 2", "fill 3 4 3", "fill 4 2 3", "fill 4 3 2"))),
     )
-    first, second, third = verify([sound, broken, sound], judge)
+    first, second, third = verify([sound, broken, sound], judge, PLAYED)
     assert first == third
     assert (verdicts(first), first.ending, first.error) == ([RIGHT], Ending.FINISHED, None)
     assert verdicts(second) == [RIGHT, RIGHT, None, None]
@@ -119,16 +120,16 @@ def test_the_report_of_a_failure_is_short():
     def fail(action):
         raise RuntimeError("x" * 10_000)
 
-    (judged,) = verify([episode(tag("fill 3 1 2"))], Judge(fail))
+    (judged,) = verify([episode(tag("fill 3 1 2"))], Judge(fail), PLAYED)
     assert len(judged.error) == 500
 
 
 def test_an_episode_that_ended_in_an_error_keeps_it():
     own = replace(episode(tag("fill 3 1 2"), ending=Ending.ERROR), error="the world ended")
-    (judged,) = verify([own], ORACLE)
+    (judged,) = verify([own], ORACLE, PLAYED)
     assert (verdicts(judged), judged.ending, judged.error) == ([RIGHT], Ending.ERROR, "the world ended")
 
 
 def test_no_episodes_have_no_verdicts():
-    assert verify([], ORACLE) == []
-    assert verify([replace(episode(), ending=Ending.TRUNCATED)], ORACLE)[0].decisions == ()
+    assert verify([], ORACLE, PLAYED) == []
+    assert verify([replace(episode(), ending=Ending.TRUNCATED)], ORACLE, PLAYED)[0].decisions == ()

@@ -51,7 +51,7 @@ class Verified:
         if oracle is None:
             return collected
         begun = time.perf_counter()
-        judged = verify(collected.episodes, oracle, runner.failures)
+        judged = verify(collected.episodes, oracle, runner.interaction, runner.failures)
         runner.log("oracle/seconds", time.perf_counter() - begun)
         if not self.required:
             judged = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hf_credit.diagnostics.buckets import Action, Bucket
@@ -26,6 +27,8 @@ from hf_credit.rollouts import (
     verify,
 )
 from hf_credit.rollouts.samplers import sample
+
+_Judge = Callable[[Sequence[Episode]], list[Episode]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +279,9 @@ def _replayed(
 ) -> tuple[list[Bucket], Ledger]:
     """The drafts with all their actions replayed."""
     replays, cost = _replay(engine, drafts, plan)
-    judge = None if oracle is None else _RememberingOracle(oracle)
+    judge = (
+        None if oracle is None else partial(verify, oracle=_RememberingOracle(oracle), interaction=engine.interaction)
+    )
     return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
 
 
@@ -316,13 +321,13 @@ def _forced(episode: Episode, event: str) -> int | None:
     return next((place for place, decision in enumerate(episode.decisions) if decision.event == event), None)
 
 
-def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], oracle: _RememberingOracle | None) -> Bucket:
+def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge | None) -> Bucket:
     decision = draft.decision
     texts = [*draft.replies, *(text for text, _ in draft.value_only)]
     actions = []
     for place, (text, episodes) in enumerate(zip(texts, replays, strict=True)):
         is_candidate = place < len(draft.replies)
-        judged = _judged(episodes, oracle) if is_candidate else episodes
+        judged = _judged(episodes, judge) if is_candidate else episodes
         action = _action(text, decision.event, judged, draft.counts[text] if is_candidate else 1)
         actions.append(action if is_candidate else replace(action, replays=()))
     return Bucket(
@@ -362,13 +367,12 @@ def _response(episode: Episode, event: str) -> str | None:
     return next(later, None)
 
 
-def _judged(episodes: Sequence[Episode], oracle: _RememberingOracle | None) -> list[Episode]:
+def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:
     """The episodes with the oracle's verdicts; its failures are its own."""
-    if oracle is None:
+    if judge is None:
         return list(episodes)
     return [
-        replace(before, decisions=after.decisions)
-        for before, after in zip(episodes, verify(episodes, oracle), strict=True)
+        replace(before, decisions=after.decisions) for before, after in zip(episodes, judge(episodes), strict=True)
     ]
 
 

@@ -19,6 +19,8 @@ def last_action(reply: str) -> str | None:
 
     Case does not count and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
     """
+    if OPEN[0] not in reply:
+        return None
     # ASCII letters only are folded: `lower()` can change the length of other text and so shift the positions.
     folded = reply.translate(_FOLD)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))

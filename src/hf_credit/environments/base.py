@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
+from hf_credit.environments.actions import last_action, tag
+
 Status = Literal["active", "finished", "invalid"]
 
 
@@ -76,11 +78,18 @@ class Environment(ABC, Generic[S]):
         name: what `hf_credit.make` knows it by.
         state_type: its `State` subclass.
         task_columns: the columns a task row must have, beside `seed`.
+        open_actions: whether actions are free text, so that `legal_actions` can only give some of them.
+        forgiving: whether an illegal or unreadable action is answered and the episode goes on, at the cost of a turn.
+        self_contained: whether an observation says all that matters without those before it. If not, an agent needs
+            the whole conversation.
     """
 
     name: ClassVar[str]
     state_type: ClassVar[type[State]]
     task_columns: ClassVar[tuple[str, ...]]
+    open_actions: ClassVar[bool] = False
+    forgiving: ClassVar[bool] = False
+    self_contained: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -106,14 +115,25 @@ class Environment(ABC, Generic[S]):
 
     @abstractmethod
     def legal_actions(self, state: S) -> tuple[str, ...]:
-        """Every legal action in `state`, in its plain form and a fixed order; empty when the episode is over."""
+        """Every legal action in `state`, in its plain form and a fixed order; empty when the episode is over.
+
+        With `open_actions` these are some of them, at least one: good examples to try or to imitate.
+        """
+
+    def read_action(self, reply: str) -> str:
+        """The plain action that a reply takes; empty where it takes none. By default that in the last action tag."""
+        return last_action(reply) or ""
+
+    def write_action(self, action: str) -> str:
+        """A reply that takes a plain action and says nothing else."""
+        return tag(action)
 
     @abstractmethod
     def step(self, state: S, action: str) -> Transition[S]:
-        """The transition of `action`: a plain action, or a reply whose last `<action>...</action>` holds one.
+        """The transition of `action`: a plain action, or a reply that `read_action` finds one in.
 
-        Never raises on any text: an illegal or unreadable action ends the episode with status `"invalid"`, and an
-        action after the end changes nothing.
+        Never raises on any text. An illegal or unreadable action ends the episode with status `"invalid"`, unless the
+        environment is `forgiving`. An action after the end changes nothing.
         """
 
     @abstractmethod

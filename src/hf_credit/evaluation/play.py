@@ -115,7 +115,7 @@ def evaluate_policy(
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
     if oracle is not None:
-        episodes = verify(episodes, oracle, engine.failures)
+        episodes = verify(episodes, oracle, interaction, engine.failures)
     refuse_total_failure(episodes, what="of an evaluation")
     refuse_unplayed(episodes, engine.max_context_tokens)
     records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))

@@ -341,7 +341,7 @@ class Engine(Generic[S]):
                 walk.shared = None
             state = self.interaction.advance(walk.state, [decision.action_text for decision in step])
             reward = float(self.interaction.reward(state))
-            walk.decisions.extend(replace(decision, reward=reward) for decision in step)
+            walk.decisions.extend(replace(decision, reward=reward) if reward else decision for decision in step)
             walk.state = state
             walk.steps += 1
             walk.fanout = walk.fanout[1:]

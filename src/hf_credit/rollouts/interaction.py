@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hf_credit import environments
 from hf_credit.environments import Environment, State
-from hf_credit.environments.actions import last_action
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle, require_fit
@@ -112,6 +111,18 @@ class Interaction(ABC, Generic[S]):
                 "out."
             )
         return None
+
+    def action_of(self, state: S, reply: str) -> tuple[Any, str]:
+        """What an oracle is asked about: the environment's state, and the plain action that a reply took in it.
+
+        The action is empty where the reply took none.
+
+        Raises:
+            ValueError: there is no environment in it.
+        """
+        raise ValueError(
+            f"an oracle judges the actions of an environment, got a reply of {self.name!r}, which has none."
+        )
 
     def scripted_player(self, quality: float) -> Script | None:
         """Who plays it from a script, right with a probability of about `quality`; `None` where nobody knows how.
@@ -218,7 +229,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         max_turns: the most actions of an episode; the environment's own limit if `None`.
 
     Raises:
-        ValueError: `history` is unknown or `max_turns` is less than 1.
+        ValueError: `history` is unknown or does not suit the environment, or `max_turns` is less than 1.
     """
 
     roles = ("agent",)
@@ -235,6 +246,11 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
             raise ValueError(f"history must be 'append' or 'current', got {history!r}; pick one.")
         if max_turns is not None and max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
+        if history == "current" and not environment.self_contained:
+            raise ValueError(
+                f"history must be 'append' where an observation leaves out what earlier ones said, got 'current' for "
+                f"{environment.name!r}; leave the default."
+            )
         self.environment = environment
         self.history = history
         self.instructions = instructions
@@ -280,6 +296,9 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
             require_fit(oracle, self.environment)
         return oracle
 
+    def action_of(self, state: EnvironmentTurn, reply: str) -> tuple[State, str]:
+        return state.world, self.environment.read_action(reply)
+
     def scripted_player(self, quality: float) -> Script | None:
         oracle = self.default_oracle()
         return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
@@ -290,7 +309,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})
         world = self.environment.initial_state(complete, seed)
-        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(world)),))
+        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
 
     def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
         if state.world.status != "active" or state.turns >= self.max_turns:
@@ -300,12 +319,12 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
         (reply,) = replies
-        # A reply must tag its action. The empty action is readable nowhere, so the world ends as invalid.
-        transition = self.environment.step(state.world, last_action(reply) or "")
+        # The empty action is readable nowhere.
+        transition = self.environment.step(state.world, self.environment.read_action(reply))
         if self.history == "append":
             transcript = (*state.transcript, ("assistant", reply), ("user", transition.observation))
         else:
-            transcript = (("user", self._prompt(transition.state)),)
+            transcript = (("user", self._prompt(transition.observation)),)
         return EnvironmentTurn(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
@@ -331,6 +350,5 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
         return dataclasses.replace(state, world=reseed(state.world, seed))
 
-    def _prompt(self, world: State) -> str:
-        observation = self.environment.observe(world)
+    def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation

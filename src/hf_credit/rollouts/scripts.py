@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hf_credit.environments import Environment
-from hf_credit.environments.actions import tag
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 
@@ -54,13 +53,15 @@ class OraclePlayer:
 
     def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
         choices = self._valid(state) if draws.random() < self.quality else self._legal(state)
-        return tag(str(draws.choice(choices)))
+        return self.environment.write_action(str(draws.choice(choices)))
 
     def probabilities(self, state: Any, request: Request) -> dict[str, float]:
         shares: dict[str, float] = {}
-        for weight, choices in ((self.quality, self._valid(state)), (1 - self.quality, self._legal(state))):
-            for action in choices if weight else ():
-                shares[tag(action)] = shares.get(tag(action), 0.0) + weight / len(choices)
+        for weight, known in ((self.quality, self._valid), (1 - self.quality, self._legal)):
+            choices = known(state) if weight else []
+            for action in choices:
+                reply = self.environment.write_action(action)
+                shares[reply] = shares.get(reply, 0.0) + weight / len(choices)
         return shares
 
     def _valid(self, state: Any) -> list[str]:
@@ -87,7 +88,7 @@ def random_texts(environment: Environment[Any], episodes: int) -> Iterator[str]:
         yield environment.observe(state)
         yield environment.step(state, "").observation  # what an unreadable action is answered with
         while actions := environment.legal_actions(state):
-            yield from map(tag, actions)
+            yield from map(environment.write_action, actions)
             transition = environment.step(state, draws.choice(actions))
             state = transition.state
             yield transition.observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from dataclasses import dataclass
 from typing import Any, cast
@@ -119,7 +120,12 @@ def takes_positions(model: PreTrainedModel) -> bool:
         return False
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return "position_ids" in inspect.signature(type(inner).forward).parameters
+    return _has_positions(type(inner))
+
+
+@functools.cache
+def _has_positions(model_type: type[Any]) -> bool:
+    return "position_ids" in inspect.signature(model_type.forward).parameters
 
 
 def pack(input_ids: Tensor, attention_mask: Tensor, completion_tokens: int, hidden_size: int) -> Packed | None:
