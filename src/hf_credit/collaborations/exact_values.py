@@ -175,7 +175,7 @@ def _only_request(interaction: Interaction[S], state: S) -> Request:
         events = ", ".join(request.event for request in requests) or "nobody"
         raise ValueError(
             f"exact values need one speaker at a time, got {events}; choose states in which just one replies, or take "
-            "hf_credit.collaborations.exact_votes for a vote."
+            "hf_credit.collaborations.exact_coalitions for a vote."
         )
     return requests[0]
 

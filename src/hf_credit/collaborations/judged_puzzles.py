@@ -42,7 +42,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         instructions: as in `EnvironmentInteraction`.
     """
 
-    roles = (PLAYER, JUDGE)  # type: ignore[assignment]
+    roles = (PLAYER, JUDGE)
 
     def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:
         super().__init__(environment, "append", instructions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -120,11 +121,11 @@ def takes_positions(model: PreTrainedModel) -> bool:
         return False
     inner = cast(Any, model)
     inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    return _has_positions(inner.__class__)
+    return _has_positions(cast(Hashable, type(inner)))
 
 
 @functools.cache
-def _has_positions(model_type: type[Any]) -> bool:
+def _has_positions(model_type: Any) -> bool:
     return "position_ids" in inspect.signature(model_type.forward).parameters
 
 
