@@ -57,14 +57,9 @@ class OraclePlayer:
 
     def probabilities(self, state: Any, request: Request) -> dict[str, float]:
         shares: dict[str, float] = {}
-<<<<<<< HEAD
-        for weight, choices in ((self.quality, self._valid(state)), (1 - self.quality, self._legal(state))):
-            for action in choices if weight else ():
-=======
         for weight, known in ((self.quality, self._valid), (1 - self.quality, self._legal)):
             choices = known(state) if weight else []
             for action in choices:
->>>>>>> demo
                 reply = self.environment.write_action(action)
                 shares[reply] = shares.get(reply, 0.0) + weight / len(choices)
         return shares
