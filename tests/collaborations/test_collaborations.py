@@ -32,7 +32,7 @@ def test_an_unknown_name_or_option_is_refused():
         ValueError, match="collaboration must be one of graph, reasoner_actor, relay, or 'module:object', got 'vote'; "
     ):
         make("vote")
-    with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
+    with pytest.raises(ValueError, match="'relay' takes the options size, speakers, got 'length'; "):
         make("relay", length=3)
     with pytest.raises(ValueError, match=r"importable as 'package.module:function', got 'exact'"):
         make("reasoner_actor", domain="math", scorer="exact")
