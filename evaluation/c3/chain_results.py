@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from textwrap import fill
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -276,8 +277,8 @@ def draw(means: Sequence[Mapping[str, Any]], kind: str, names: Sequence[str], pa
                 axis.errorbar(x, y, ends, color=colour, marker="o", ms=4, label=arm)
             if kind == TRAINING:
                 axis.axhline(0, color="#777777", linewidth=1)
-            label = _called(kind, name).replace(", ", ",\n") + (",\nbeyond MAGRPO" if kind == TRAINING else "")
-            tidy(axis, "speakers" if name == names[-1] else "", label if noise == noises[0] else "")
+            label = _called(kind, name) + (", beyond MAGRPO" if kind == TRAINING else "")
+            tidy(axis, "speakers" if name == names[-1] else "", fill(label, 26) if noise == noises[0] else "")
             if name == names[0]:
                 axis.set_title(f"noise {noise:g}", fontsize=10)
             axis.set_xticks(sorted({one["speakers"] for one in own}))

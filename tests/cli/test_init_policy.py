@@ -39,7 +39,7 @@ def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], t
 def test_a_policy_for_a_collaboration_knows_it(relay_policy: Path) -> None:
     setup = TaskSpec.load(relay_policy)
     assert setup is not None
-    assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4}, None)
+    assert (setup.collaboration, setup.options, setup.environment) == ("relay", {"size": 4, "speakers": 2}, None)
 
 
 def test_a_collaboration_that_nobody_plays_from_a_script_is_refused(

@@ -132,7 +132,7 @@ def test_a_relay_is_trained_and_evaluated_as_launchers_write_it(
     assert spec is not None
     assert (spec.method or {})["name"] == "replay_loo"
     assert replace(spec, method=None) == TaskSpec.of_name(
-        "relay", {"size": 4}, sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
+        "relay", {"size": 4, "speakers": 2}, sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
     )
     code, _, err = command("evaluate", folder, "--episodes", 8, "--output", folder / "evaluation.json")
     assert code == 0, err

@@ -67,7 +67,7 @@ def test_a_collaboration_becomes_a_trainer_on_tasks_of_its_own(together: Callabl
     assert list(trainer.train_dataset) == list(relay_tasks("train", rows=8, size=4))
     assert played(trainer) == TaskSpec(
         collaboration="relay",
-        collaboration_options={"size": 4},
+        collaboration_options={"size": 4, "speakers": 2},
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
     )
 

@@ -34,7 +34,7 @@ def test_an_unknown_name_or_option_is_refused():
     known = ", ".join(sorted(COLLABORATIONS))
     with pytest.raises(ValueError, match=f"collaboration must be one of {known}, or 'module:object', got 'nobody'; "):
         make("nobody")
-    with pytest.raises(ValueError, match="'relay' takes the options size, got 'length'; "):
+    with pytest.raises(ValueError, match="'relay' takes the options size, speakers, got 'length'; "):
         make("relay", length=3)
     with pytest.raises(ValueError, match=r"importable as 'package.module:function', got 'exact'"):
         make("reasoner_actor", domain="math", scorer="exact")

@@ -587,7 +587,7 @@ class RiddleThatIsPartlyOpen(Riddle):
     open_actions = 0.5
 
 
-@pytest.mark.parametrize("environment", [small(Forgiving), Riddle()], ids=repr)
+@pytest.mark.parametrize("environment", [small(Forgiving), Riddle()], ids=["forgiving", "open"])
 def test_forgiving_and_open_environments_keep_every_rule(environment):
     check_env(environment, FEW)
 
