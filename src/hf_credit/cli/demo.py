@@ -33,8 +33,8 @@ class DemoRecipe:
         updates: how often each training plays.
         trajectories: how many episodes each time.
         gradient_steps: parts that these episodes are cut into, one optimizer step each.
-        learning_rate, outcome_learning_rate: of VPR and of outcome reward, each the better one for it on training
-            tasks: the noisier credit of whole episodes wants smaller steps.
+        learning_rate, outcome_learning_rate: of VPR and of outcome reward, chosen for each by a few short runs on
+            training tasks: the noisier credit of whole episodes wants smaller steps.
         max_new_tokens: the longest reply; an action is four tokens.
         held_out: tasks that the policies are compared on.
         seed: of the weights, the trainings and the evaluation.
@@ -245,9 +245,10 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         introduction=(
             f"A micro policy for {recipe.size}x{recipe.size} Sudoku with {recipe.blanks} blanks was warmed up on "
             f"{recipe.scripted_episodes} scripted episodes whose actions are oracle-valid with probability "
-            f"{recipe.quality:g} (*base*). From there it was trained twice with as many episodes, each time with the "
-            f"learning rate that suited the method better on training tasks and otherwise the same settings: with "
-            f"the oracle's verdict on each action (*{VPR}*), and with the outcome of the episode only (*{OUTCOME}*)."
+            f"{recipe.quality:g} (*base*). From there it was trained twice with as many episodes, each time with a "
+            f"learning rate of the method's own, chosen by short runs on training tasks, and otherwise the same "
+            f"settings: with the oracle's verdict on each action (*{VPR}*), and with the outcome of the episode only "
+            f"(*{OUTCOME}*)."
         ),
         runs=runs,
         results=results,
