@@ -73,7 +73,9 @@ def test_an_environment_is_no_oracle() -> None:
 
 
 def test_an_unknown_option_of_an_environment_is_refused_in_one_sentence() -> None:
-    message = r"environment 'sudoku' takes the options size, blanks, got 'mines'; remove it or use one of these\."
+    message = (
+        r"environment 'sudoku' takes the options size, blanks, notation, got 'mines'; remove it or use one of these\."
+    )
     with pytest.raises(ValueError, match=f"^{message}$"):
         hf_credit.make("sudoku", mines=5)
 

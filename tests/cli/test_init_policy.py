@@ -32,7 +32,7 @@ def test_a_policy_is_made_with_its_game_beside_it(command: Callable[..., Any], t
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
     setup = TaskSpec.load(folder)
     assert setup is not None
-    assert (setup.environment, setup.environment_options) == ("sudoku", {"size": 4, "blanks": 8})
+    assert (setup.environment, setup.environment_options) == ("sudoku", {"size": 4, "blanks": 8, "notation": "grid"})
     assert (setup.history, setup.instructions, setup.sampling.temperature) == ("current", False, 1.0)
 
 

@@ -48,7 +48,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         ),
         (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
-        (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, got 'sise'"),
+        (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, notation, got 'sise'"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
         (("train", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
         (("train", "nowhere.yaml"), "'nowhere.yaml', which does not exist; name a YAML file"),

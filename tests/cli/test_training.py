@@ -42,7 +42,7 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
     assert any("lora" in name for name, _ in trainer.model.named_parameters())
     assert played(trainer) == TaskSpec(
         environment="sudoku",
-        environment_options={"size": 4, "blanks": 4},
+        environment_options={"size": 4, "blanks": 4, "notation": "grid"},
         history="current",
         instructions=False,
         max_turns=3,
@@ -188,7 +188,7 @@ def test_what_python_trains_the_command_line_evaluates(
     trainer.save_model()
     spec = TaskSpec.load(tmp_path)
     assert spec is not None
-    assert (spec.name, spec.options, spec.method) == ("relay", {"size": 4}, method.spec())
+    assert (spec.name, spec.options, spec.method) == ("relay", {"size": 4, "speakers": 2}, method.spec())
     assert spec.sampling == Sampling(max_new_tokens=12, temperature=0.5, top_p=1.0, top_k=3)
     code, _, err = command("evaluate", tmp_path, "--episodes", 2)
     assert code == 0, err

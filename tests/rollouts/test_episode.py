@@ -19,7 +19,8 @@ def test_generated_tokens_are_those_of_the_replies():
 
 
 def test_an_ending_is_a_word_in_logs_and_files():
-    assert [str(ending) for ending in Ending] == ["finished", "truncated", "turn_limit", "invalid_action", "error"]
+    said = ["finished", "truncated", "cut", "turn_limit", "invalid_action", "error"]
+    assert [str(ending) for ending in Ending] == said
     assert json.dumps({"ending": Ending.TURN_LIMIT}) == '{"ending": "turn_limit"}'
 
 

@@ -154,8 +154,13 @@ def by_hand(scorer: Any = shouted, **changed: Any) -> Collaboration:
     )
 
 
+def shown(name: str) -> str:
+    """The shorter of the histories that suit an environment."""
+    return "current" if make(name).self_contained else "append"
+
+
 INTERACTIONS: dict[str, Any] = {
-    **{name: lambda name=name: EnvironmentInteraction(make(name), "current", False, 3) for name in ENVIRONMENTS},
+    **{name: lambda name=name: EnvironmentInteraction(make(name), shown(name), False, 3) for name in ENVIRONMENTS},
     "relay": lambda: relay(4),
     "made": lambda: make_together("reasoner_actor", domain="math", scorer="operator:eq"),
     "by hand": by_hand,
@@ -178,7 +183,7 @@ def test_every_option_is_said_those_too_that_follow_from_others() -> None:
     said = EnvironmentInteraction(make("sudoku", size=4)).spec()
     assert said == {
         "environment": "sudoku",
-        "environment_options": {"size": 4, "blanks": 8},
+        "environment_options": {"size": 4, "blanks": 8, "notation": "grid"},
         "history": "append",
         "instructions": True,
         "max_turns": None,

@@ -114,6 +114,7 @@ def test_the_metrics_of_an_update_are_those_of_all_its_episodes():
             "reward": 1.5 / 4,
             "endings/finished": 2 / 4,
             "endings/truncated": 0,
+            "endings/cut": 0,
             "endings/turn_limit": 0,
             "endings/invalid_action": 1 / 4,
             "endings/error": 1 / 4,
