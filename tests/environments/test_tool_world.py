@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.environments import check_env, make
+from hf_credit.environments import check_env, make, tool_world
 from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start
 
@@ -109,9 +109,13 @@ def test_arguments_that_do_not_fit_never_reach_the_object(reply, shown):
     assert (after.info["action"], after.state.status) == (None, "active")
 
 
-def test_what_a_tool_raises_is_its_answer():
-    after = played(shop(), call("put", what="dragon"))
-    assert (after.observation, after.state.status) == ("Error: no dragons", "active")
+def test_what_a_tool_raises_is_its_answer_and_is_logged_once_with_its_traceback(caplog, monkeypatch):
+    monkeypatch.setattr(tool_world, "_SHOWN", set())
+    for _ in range(2):
+        after = played(shop(), call("put", what="dragon"))
+        assert (after.observation, after.state.status) == ("Error: no dragons", "active")
+    (logged,) = [record for record in caplog.records if record.name == tool_world.__name__]
+    assert str(logged.exc_info[1]) == "no dragons"
 
 
 @pytest.mark.parametrize("reply", [call("put", what="tea") * 2, "<tool_call>put(tea)</tool_call>"])

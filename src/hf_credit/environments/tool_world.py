@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from hf_credit.registry import find
 
 _NO_TOOLS = ("reset", "get_reward", "close")
 _ANSWER = "I am done."
+_SHOWN: set[tuple[type[Any], str, type[Exception]]] = set()  # failures that were logged, each kind once a process
+
+logger = logging.getLogger(__name__)
 
 
 class ToolEnvironment(ReplayedEnvironment):
@@ -22,10 +26,10 @@ class ToolEnvironment(ReplayedEnvironment):
     docstring, each of which is a tool. `close()`, where there is one, releases it. Methods may be `async`.
 
     A reply with one tool call takes it, and its result is shown as a message of the role `tool`; what a tool raises is
-    shown as well, and arguments that do not fit its schema never reach it. A reply without a call is an answer and
-    ends the episode. More calls at once, or one that cannot be read, cost a turn. The outcome is what `get_reward`
-    says; it is asked after each action. What is shown first is the column `prompt` of a row, if it has one, followed
-    by what `reset` returned.
+    shown as well, and logged with its traceback the first time. Arguments that do not fit its schema never reach it. A
+    reply without a call is an answer and ends the episode. Several calls, or one that cannot be read, cost a turn.
+    The outcome is what `get_reward` says; it is asked after each action. What is shown first is the column `prompt` of
+    a row, if it has one, followed by what `reset` returned.
 
     Args:
         factory: returns a new object; or its `"module:name"`, which is imported and must be code that you trust.
@@ -141,6 +145,10 @@ class ToolWorld:
         try:
             return str(self._awaited(getattr(self.tools, name)(**arguments))), False
         except Exception as error:  # as TRL does: what a tool raises is what it answers
+            kind = (type(self.tools), name, type(error))
+            if kind not in _SHOWN:
+                _SHOWN.add(kind)
+                logger.warning("The tool %r raised; the agent is shown the message.", name, exc_info=error)
             return f"Error: {error}", False
 
     def _awaited(self, result: Any) -> Any:
