@@ -29,8 +29,8 @@ def pad_rows(
     Returns:
         `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (1 on every
         token that is there), `tool_mask` (1 on the tokens in the loss), `advantages`, and, where every row has them,
-        `sampling_per_token_logps`, of shape (rows, completion tokens); and, with `roles`, `role`, the index of each
-        row's, of shape (rows,).
+        `sampling_per_token_logps`, of shape (rows, completion tokens); where a row has them, `marks`, likewise, 0 in
+        rows without; and, with `roles`, `role`, the index of each row's, of shape (rows,).
     """
     prompts = [row.prompt_ids for row in rows]
     completions = [row.completion_ids for row in rows]
@@ -45,6 +45,9 @@ def pad_rows(
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     if len(logprobs) == len(rows):
         batch["sampling_per_token_logps"] = _pad(logprobs, 0.0, torch.float, multiple_of)
+    marked = [row.marks for row in rows]
+    if any(marks is not None for marks in marked):
+        batch["marks"] = _pad([marks or () for marks in marked], 0, torch.long, multiple_of, as_wide_as=completions)
     if roles:
         batch["role"] = torch.tensor([roles.index(row.role or roles[0]) for row in rows])
     return batch
@@ -177,7 +180,7 @@ def _trim(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         if name in _PROMPT_KEYS:
             return value[:, value.shape[1] - prompt :]
         # A sequence-level ratio has one column for the row and none to drop.
-        return value[:, :completion] if value.ndim == 2 and value.shape[1] == width else value
+        return value[:, :completion] if value.ndim >= 2 and value.shape[1] == width else value
 
     return {name: cut(name, value) for name, value in batch.items()}
 
@@ -188,10 +191,11 @@ def _pad(
     dtype: torch.dtype,
     multiple_of: int | None,
     left: bool = False,
+    as_wide_as: Sequence[Sequence[float]] | None = None,
 ) -> Tensor:
-    width = max(map(len, sequences))
+    columns = max(map(len, sequences if as_wide_as is None else as_wide_as))
     if multiple_of is not None:
-        width = -(-width // multiple_of) * multiple_of
-    gaps = [[fill] * (width - len(sequence)) for sequence in sequences]
+        columns = -(-columns // multiple_of) * multiple_of
+    gaps = [[fill] * (columns - len(sequence)) for sequence in sequences]
     padded = [[*gap, *sequence] if left else [*sequence, *gap] for sequence, gap in zip(sequences, gaps, strict=True)]
     return torch.tensor(padded, dtype=dtype)

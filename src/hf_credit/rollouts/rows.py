@@ -19,6 +19,7 @@ class Row:
         advantages: the advantage of the token, or of the decision it belongs to, 0 off the mask.
         logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
         role: who made the decisions; empty on a row of nobody's.
+        marks: 1 on the tokens that `decision_rows` was told to mark; `None` where it was told nothing.
     """
 
     prompt_ids: tuple[int, ...]
@@ -27,9 +28,14 @@ class Row:
     advantages: tuple[float, ...]
     logprobs: tuple[float, ...] | None
     role: str = ""
+    marks: tuple[int, ...] | None = None
 
 
-def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | Sequence[float] | None]) -> list[Row]:
+def decision_rows(
+    decisions: Sequence[Decision],
+    advantages: Sequence[float | Sequence[float] | None],
+    marks: Sequence[Sequence[int]] | None = None,
+) -> list[Row]:
     """The rows of one episode's decisions.
 
     A decision whose context extends the context and reply of the last decision of its event type, by the same role,
@@ -40,19 +46,21 @@ def decision_rows(decisions: Sequence[Decision], advantages: Sequence[float | Se
         decisions: in the order they were made.
         advantages: for each decision one number for all its tokens, or one for each of its tokens; `None` keeps the
             decision out of the loss and out of every mean.
+        marks: 0 or 1 for each token of each decision, if some are to be known in the rows.
 
     Raises:
         ValueError: a decision has other numbers of tokens and of advantages.
     """
     open_rows: dict[str, _OpenRow] = {}
     rows: list[_OpenRow] = []
-    for decision, advantage in zip(decisions, advantages, strict=True):
+    each = [None] * len(decisions) if marks is None else marks
+    for decision, advantage, own in zip(decisions, advantages, each, strict=True):
         row = open_rows.get(decision.event)
         if row is None or not row.continued_by(decision):
             row = _OpenRow(decision)
             rows.append(row)
             open_rows[decision.event] = row
-        row.append(decision, advantage)
+        row.append(decision, advantage, own)
     return [row.close() for row in rows if any(row.loss_mask)]
 
 
@@ -82,13 +90,18 @@ class _OpenRow:
         self.loss_mask: list[int] = []
         self.advantages: list[float] = []
         self.logprobs: list[float] | None = None if decision.logprobs is None else []
+        self.marks: list[int] | None = None
 
     def continued_by(self, decision: Decision) -> bool:
         same_sampler = self.role == decision.role and (self.logprobs is None) == (decision.logprobs is None)
         return same_sampler and decision.context_ids[: len(self.ids)] == tuple(self.ids)
 
-    def append(self, decision: Decision, advantage: float | Sequence[float] | None) -> None:
+    def append(
+        self, decision: Decision, advantage: float | Sequence[float] | None, marks: Sequence[int] | None
+    ) -> None:
         added = decision.context_ids[len(self.ids) :]
+        if marks is not None:
+            self.marks = [*(self.marks or []), *[0] * len(added), *marks]
         self._extend(added, 0, [0.0] * len(added), [0.0] * len(added))
         tokens = len(decision.action_ids)
         logprobs = [0.0] * tokens if decision.logprobs is None else list(decision.logprobs)
@@ -115,4 +128,5 @@ class _OpenRow:
             advantages=tuple(self.advantages),
             logprobs=None if self.logprobs is None else tuple(self.logprobs),
             role=self.role,
+            marks=None if self.marks is None else tuple(self.marks),
         )

@@ -64,7 +64,8 @@ from hf_credit.trainers.ranks import SynchronizedSampler
 from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
-from hf_credit.trainers.shared_prefix import separate_log_probs, shared_log_probs
+from hf_credit.trainers.shared_prefix import Scores, separate_log_probs, shared_log_probs
+from hf_credit.trainers.trust_region import NAMES, distances, is_of_action, moved, new_tops, old_tops
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 
@@ -107,6 +108,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     _evaluated_as = "eval"
     _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
+    _projected: dict[str, Tensor] | None = None  # the rows whose log-probabilities the loss asks for, projected
+    _penalty: Tensor | None = None  # what their projection adds to the loss
 
     def __init__(
         self,
@@ -157,6 +160,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 **{name: [] for name in ("images", "prompt", "completion", "advantages")},
                 **{name: defaultdict(list) for name in ("rewards", "extra")},
             }
+        self.region = args.region()
+        if self.region is not None:
+            sharded = self._dist.is_fsdp or self.accelerator.distributed_type == DistributedType.DEEPSPEED
+            self.region.require_fit(self.accelerator.unwrap_model(self.model), sharded)
+            self.add_callback(_LogDivergence(self))
         self.ledger = Ledger()
         self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
@@ -222,7 +230,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
             pairs = zip(episodes, advantages, strict=True)
-            batch = self._lay_out(self._averaged([decision_rows(one.decisions, credits) for one, credits in pairs]))
+            rows = [decision_rows(one.decisions, own, self._marks_of_actions(one)) for one, own in pairs]
+            batch = self._lay_out(self._averaged(rows))
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
         self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
         self._log_decisions(collected, advantages)
@@ -265,13 +274,20 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             tokens: in its loss, over all processes.
         """
         mode = "train" if self.model.training else "eval"
+        projected = self.region is not None and mode == "train"
         gated = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
         coefficient = 0.0 if gated else self.entropy_coef  # TRL may move it below
         logged, self._metrics[mode] = self._metrics[mode], defaultdict(list)
+        self._projected = part if projected else None
         try:
             loss = super().compute_loss(model, part)
         finally:
             found, self._metrics[mode] = self._metrics[mode], logged
+            self._projected = None
+        if self._penalty is not None:
+            share = self.current_gradient_accumulation_steps / self.args.steps_per_generation
+            summed = part["num_items_in_batch"].clamp(min=1) * share / self.accelerator.num_processes
+            loss, self._penalty = loss + self._penalty / summed, None
         if self._entropy_bonus_enabled and self._entropies is not None:
             # TRL gives the mean entropy of each pass one share of the step; it is to be the mean over all its tokens.
             steps, share = 1, 1.0
@@ -330,14 +346,19 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         rows = [*rows, *[idle] * (needed - len(rows))]
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        if self.region is not None:
+            batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
         batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
         return batch
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities that TRL's loss compares with, where it would compute them itself."""
+        projected = self.region is not None and self.model.training
         correct = self.use_vllm and self.vllm_importance_sampling_correction
         generate_every = self.args.steps_per_generation * self.num_iterations
-        if correct or self.args.gradient_accumulation_steps % generate_every != 0:
+        if projected:
+            batch |= self._old_tops(batch)
+        if correct or projected or self.args.gradient_accumulation_steps % generate_every != 0:
             batch["old_per_token_logps"] = self._logprobs(self.model, batch)
         if correct:
             batch["importance_sampling_ratio"] = sampling_ratio(
@@ -387,12 +408,105 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         **others: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         # The others are images and the balance of experts, which no batch here asks for.
-        policy, rows = self.accelerator.unwrap_model(model), (input_ids, attention_mask, logits_to_keep)
-        with self.accelerator.autocast():
-            found = shared_log_probs(model, policy, *rows) if self.args.share_prompts else None
-            logprobs, entropies = found or separate_log_probs(model, policy, *rows)
-        self._entropies = entropies if compute_entropy else None
+        wanted = self._projected is not None
+        scores = self._scores(model, input_ids, attention_mask, logits_to_keep, states=wanted)
+        self._entropies = scores.entropy if compute_entropy else None
+        logprobs = scores.logprobs if self._projected is None else self._project(scores, self._projected)
         return logprobs, self._entropies, None
+
+    def _scores(self, model: Any, ids: Tensor, mask: Tensor, completion_tokens: int, states: bool) -> Scores:
+        policy, rows = self.accelerator.unwrap_model(model), (ids, mask, completion_tokens)
+        with self.accelerator.autocast():
+            found = shared_log_probs(model, policy, *rows, states) if self.args.share_prompts else None
+            return found or separate_log_probs(model, policy, *rows, states)
+
+    # The trust region -------------------------------------------------------------------------------------------
+
+    def _marks_of_actions(self, episode: Episode) -> list[tuple[int, ...]] | None:
+        if self.region is None:
+            return None
+        decode = functools.partial(self.chat.tokenizer.decode, skip_special_tokens=True)
+        return [is_of_action(decision, decode) for decision in episode.decisions]
+
+    def _states(self, part: dict[str, Tensor]) -> Tensor:
+        """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
+        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
+        scores = self._scores(self.model, ids, mask, part["completion_ids"].shape[1], states=True)
+        assert scores.states is not None
+        return scores.states[part["tool_mask"].bool()]
+
+    def _head(self) -> Any:
+        return self.accelerator.unwrap_model(self.model).get_output_embeddings()
+
+    def _old_tops(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The top of the old policy's distribution at each token in the loss, as part of the batch."""
+        assert self.region is not None
+        shape = batch["tool_mask"].shape
+        place = torch.arange(shape.numel(), device=batch["tool_mask"].device).view(shape)
+        places, found = [], []
+        for part in micro_batches({**batch, "place": place}, self.args.micro_batch_rows, len(self.roles) or 1):
+            self.use_policy_of(part)
+            states = self._states(part)
+            with self.accelerator.autocast():
+                found.append(old_tops(self.region, self._head(), states, self.temperature))
+            places.append(part["place"][part["tool_mask"].bool()])
+        sizes = torch.cat([one["region_size"] for one in found])
+        width = self.region.top if bool((sizes == self.region.top).all()) else self.region.wide
+        where, laid = torch.cat(places), {}
+        for name in NAMES:
+            values = torch.cat([one[name] for one in found])
+            values = values[:, :width] if values.ndim == 2 else values
+            whole = values.new_zeros(shape.numel(), *values.shape[1:])
+            whole[where] = values
+            laid[name] = whole.view(*shape, *values.shape[1:])
+        return laid
+
+    def _project(self, scores: Scores, part: dict[str, Tensor]) -> Tensor:
+        """The log-probabilities of a part's tokens under the projected policy, in the loss."""
+        assert self.region is not None
+        assert scores.states is not None
+        mask = part["tool_mask"].bool()
+        old = {name: part[name][mask] for name in NAMES}
+        with self.accelerator.autocast():
+            tops, sums = new_tops(self._head(), scores.states[mask], old["region_ids"], self.temperature)
+        radii = torch.where(part["marks"][mask].bool(), self.region.tool_radius, self.region.radius)
+        told = moved(
+            old,
+            tops,
+            sums,
+            part["completion_ids"][mask],
+            scores.logprobs[mask],
+            part["old_per_token_logps"][mask],
+            radii,
+        )
+        penalised = torch.where(told.penalised, told.divergence, 0).sum()
+        self._penalty = self.region.penalty * penalised.to(scores.logprobs.dtype)
+        counts = torch.stack([one.sum() for one in (told.projected, told.outside, told.penalised)] + [mask.sum()])
+        *some, tokens = self.accelerator.reduce(counts, "sum").tolist()
+        for name, count in zip(("projected", "outside_top", "penalised"), some, strict=True):
+            self._metrics["train"][f"trust_region/{name}"].append(count / max(tokens, 1))
+        return scores.logprobs.masked_scatter(mask, told.logprobs.to(scores.logprobs.dtype))
+
+    @torch.no_grad()
+    def log_divergence(self) -> None:
+        """Logs how far the last update has moved the policy from the one that played, in nats a token."""
+        sums = torch.zeros(4, dtype=torch.float64, device=self.accelerator.device)
+        for batch in self._buffered_inputs or []:
+            for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
+                self.use_policy_of(part)
+                mask, states = part["tool_mask"].bool(), self._states(part)
+                old = {name: part[name][mask] for name in NAMES}
+                with self.accelerator.autocast():
+                    apart = distances(old, *new_tops(self._head(), states, old["region_ids"], self.temperature))
+                of_action = part["marks"][mask].bool()
+                sums += torch.stack(
+                    [apart.sum(), mask.sum().double(), apart[of_action].sum(), of_action.sum().double()]
+                )
+        every, tokens, tool, of_tools = self.accelerator.reduce(sums, "sum").tolist()
+        self.log_metric("trust_region/kl", every / max(tokens, 1))
+        if of_tools:
+            self.log_metric("trust_region/kl_tool", tool / of_tools)
 
     def room_for_context(self) -> int | None:
         """The longest context that leaves room for a reply, in tokens; `None` where the model has no limit."""
@@ -490,6 +604,20 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             del self._logs["rewards"]["verdict"]  # no oracle was asked
         if self._logs["extra"]["event"] == self._logs["extra"]["role"]:
             del self._logs["extra"]["event"]
+
+
+class _LogDivergence(TrainerCallback):
+    """Has the divergence of the policy logged after each update.
+
+    Args:
+        trainer: whose policy it is.
+    """
+
+    def __init__(self, trainer: EpisodeTrainer) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.log_divergence()
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

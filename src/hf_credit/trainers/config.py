@@ -13,6 +13,7 @@ from trl import GRPOConfig
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
+from hf_credit.trainers.trust_region import TrustRegion
 
 silence_known_warnings()
 
@@ -65,6 +66,12 @@ class CreditConfig(GRPOConfig):
         switch_every: updates in a row that one role learns from, a multiple of those that one generation serves.
         router_aux_loss_coef: 0, the only value: the loss that balances a mixture of experts is a product of means over
             one forward pass. TRL's default is the model's own.
+        trust_region: the loss takes the log-probabilities of the policy projected to where no next-token
+            distribution is farther than this, in nats, from the one that played (paper CVT-RL, eqs. 8 and 9). What is
+            clipped beside it is `epsilon`'s: with 1 and a huge `epsilon_high`, nothing. `None` projects nothing.
+        trust_region_tool: the same for tokens of actions and tool calls; as `trust_region` if `None`.
+        trust_region_top, trust_region_wide, trust_region_coverage, trust_region_penalty: `top`, `wide`, `coverage` and
+            `penalty` of `hf_credit.trainers.trust_region.TrustRegion`.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
@@ -112,6 +119,12 @@ class CreditConfig(GRPOConfig):
     router_aux_loss_coef: float | None = field(
         default=0.0, metadata={"help": "Only 0: the loss that balances experts depends on how rows are laid out."}
     )
+    trust_region: float | None = field(default=None, metadata={"help": "KL radius of a token's projection, in nats."})
+    trust_region_tool: float | None = field(default=None, metadata={"help": "The same for tokens of actions."})
+    trust_region_top: int = field(default=256, metadata={"help": "Tokens of the old policy that are projected."})
+    trust_region_wide: int = field(default=1024, metadata={"help": "The same where these cover too little."})
+    trust_region_coverage: float = field(default=0.98, metadata={"help": "How much they must cover."})
+    trust_region_penalty: float = field(default=1.0, metadata={"help": "Weight of the KL where none covers enough."})
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -145,6 +158,7 @@ class CreditConfig(GRPOConfig):
         self.num_generations = played
         self._refuse_what_depends_on_layout()
         self.critic_config()  # refuses its own settings
+        self.region()
 
     def critic_config(self) -> CriticConfig:
         """The settings of a method's critics."""
@@ -158,6 +172,23 @@ class CreditConfig(GRPOConfig):
             micro_batch_rows=self.micro_batch_rows,
             gradient_checkpointing=self.gradient_checkpointing,
             seed=self.seed,
+        )
+
+    def region(self) -> TrustRegion | None:
+        """How far an update may move the policy, `None` for any distance."""
+        if self.trust_region is None:
+            if self.trust_region_tool is not None:
+                raise ValueError(
+                    f"trust_region_tool goes with trust_region, got {self.trust_region_tool} without; set both."
+                )
+            return None
+        return TrustRegion(
+            radius=self.trust_region,
+            tool_radius=self.trust_region if self.trust_region_tool is None else self.trust_region_tool,
+            top=self.trust_region_top,
+            wide=self.trust_region_wide,
+            coverage=self.trust_region_coverage,
+            penalty=self.trust_region_penalty,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Hashable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,21 @@ from transformers import PreTrainedModel
 
 from hf_credit.policies.prefix_cache import reads_in_parts
 from hf_credit.rollouts.batches import prompt_numbers
+from hf_credit.trainers.trust_region import hidden_states
+
+
+class Scores(NamedTuple):
+    """What a forward pass says of the completion tokens of rows; of shape (rows, completion tokens).
+
+    Attributes:
+        logprobs: of each, 0 on padding.
+        entropy: of the distribution that each was drawn from, where the head computes it.
+        states: the last hidden state before each, of shape (rows, completion tokens, width), where it is wanted.
+    """
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    states: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,36 +58,45 @@ class Packed:
 
 
 def separate_log_probs(
-    model: Any, unwrapped: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, completion_tokens: int
-) -> tuple[Tensor, Tensor | None]:
+    model: Any,
+    unwrapped: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    completion_tokens: int,
+    states: bool = False,
+) -> Scores:
     """Log-probability and entropy of each completion token of rows, whatever padding stands around them.
 
     The first token of a row has position 0. A model that is not told takes the column instead, or counts what is
     there: where positions are looked up rather than only compared, the first of the two moves with the padding.
 
     Args:
-        model, unwrapped, input_ids, attention_mask, completion_tokens: as in `shared_log_probs`.
-
-    Returns:
-        As `shared_log_probs`.
+        model, unwrapped, input_ids, attention_mask, completion_tokens, states: as in `shared_log_probs`.
     """
     positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
     labels = input_ids.masked_fill(attention_mask == 0, -100)
     labels[:, :-completion_tokens] = -100
-    output = model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        **({"position_ids": positions} if takes_positions(unwrapped) else {}),
-        labels=labels,
-        fused_lm_head=True,
-    )
+    with hidden_states(unwrapped) if states else nullcontext([]) as kept:
+        output = model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            **({"position_ids": positions} if takes_positions(unwrapped) else {}),
+            labels=labels,
+            fused_lm_head=True,
+        )
     entropy = None if output.entropy is None else output.entropy[:, -completion_tokens:]
-    return output.log_probs[:, -completion_tokens:], entropy
+    own = kept[0][:, -completion_tokens - 1 : -1] if kept else None
+    return Scores(output.log_probs[:, -completion_tokens:], entropy, own)
 
 
 def shared_log_probs(
-    model: Any, unwrapped: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor, completion_tokens: int
-) -> tuple[Tensor, Tensor | None] | None:
+    model: Any,
+    unwrapped: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    completion_tokens: int,
+    states: bool = False,
+) -> Scores | None:
     """Log-probability and entropy of each completion token of rows, each distinct prompt computed once.
 
     Args:
@@ -80,10 +105,10 @@ def shared_log_probs(
         input_ids: of shape (rows, columns), prompts padded on the left, completions on the right.
         attention_mask: of the same shape, 1 on every token that is there.
         completion_tokens: how many of the columns are the completion's.
+        states: whether hidden states are wanted, too.
 
     Returns:
-        Both of shape (rows, completion tokens), 0 on padding, the entropy where the head computes it; `None` where
-        this would not be exact, or would cost more than the rows by themselves.
+        `None` where this would not be exact, or would cost more than the rows by themselves.
     """
     if len(input_ids) == 1 or not shares_exactly(unwrapped):
         return None
@@ -96,8 +121,11 @@ def shared_log_probs(
         visible = inputs["attention_mask"]
         hidden = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
         inputs["attention_mask"] = hidden.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
-    output = model(**inputs, fused_lm_head=True)
-    return packed.unpack(output.log_probs), None if output.entropy is None else packed.unpack(output.entropy)
+    with hidden_states(unwrapped) if states else nullcontext([]) as kept:
+        output = model(**inputs, fused_lm_head=True)
+    entropy = None if output.entropy is None else packed.unpack(output.entropy)
+    own = kept[0][packed.sequence, packed.column] if kept else None
+    return Scores(packed.unpack(output.log_probs), entropy, own)
 
 
 def shares_exactly(model: PreTrainedModel) -> bool:

@@ -1,0 +1,283 @@
+"""The log-probabilities that a loss uses of a policy that stays near the one that played (paper CVT-RL, section 3.3).
+
+The policy's logits are wanted here, which TRL's fused head does not return. They are computed from the hidden states,
+a piece of the tokens at a time, and computed anew in the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from hf_credit.credit import divergence, projected_logprobs, top_tokens
+from hf_credit.environments.actions import CLOSE, OPEN
+from hf_credit.rollouts import Decision
+
+NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
+"""What a batch holds of the old policy's next-token distributions."""
+
+_LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
+_CALLS = (OPEN, "<tool_call>", "<function=")
+_CALLS_END = (CLOSE, "</tool_call>", "</function>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustRegion:
+    """How far an update may move a policy from the one that played.
+
+    Args:
+        radius: delta, the most that a next-token distribution may diverge, in nats, above 0.
+        tool_radius: the same for tokens of actions and tool calls.
+        top: M, how many tokens of the old policy are projected, at least 1 and at most the vocabulary's.
+        wide: M where the first have too little of the old probability, at least `top`.
+        coverage: how much they must have of it, in (0, 1]. Tokens whose widest M has less are not projected, but
+            held by a penalty on their divergence.
+        penalty: its weight, at least 0.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    radius: float = 0.025
+    tool_radius: float = 0.010
+    top: int = 256
+    wide: int = 1024
+    coverage: float = 0.98
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, right, rule, usual in (
+            ("trust_region", 0 < self.radius < math.inf, "above 0", 0.025),
+            ("trust_region_tool", 0 < self.tool_radius < math.inf, "above 0", 0.010),
+            ("trust_region_top", self.top >= 1, "at least 1", 256),
+            ("trust_region_wide", self.wide >= self.top, f"at least trust_region_top ({self.top})", 1024),
+            ("trust_region_coverage", 0 < self.coverage <= 1, "in (0, 1]", 0.98),
+            ("trust_region_penalty", 0 <= self.penalty < math.inf, "at least 0", 1.0),
+        ):
+            if not right:
+                value = {"trust_region": self.radius, "trust_region_tool": self.tool_radius}.get(
+                    name, getattr(self, name.removeprefix("trust_region_"), None)
+                )
+                raise ValueError(f"{name} must be {rule}, got {value}; the paper's is {usual}.")
+
+    def require_fit(self, model: Any, sharded: bool) -> None:
+        """Refuses a policy that cannot be projected.
+
+        Args:
+            model: the policy, unwrapped.
+            sharded: whether its weights are spread over processes.
+
+        Raises:
+            ValueError: its vocabulary has fewer tokens than are projected, its logits are more than what its head
+                says, or it is sharded.
+        """
+        config = model.config.get_text_config()
+        if sharded:
+            raise ValueError(
+                "trust_region needs the whole head of the policy on every process, got FSDP or DeepSpeed, which shard "
+                "it; train with several processes without these."
+            )
+        for name, size in (("top", self.top), ("wide", self.wide)):
+            if size > config.vocab_size:
+                raise ValueError(
+                    f"trust_region_{name} must be at most the vocabulary's {config.vocab_size} tokens, got {size}; "
+                    "lower it."
+                )
+        for name in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier"):
+            if getattr(config, name, None) not in (None, 1, 1.0):
+                raise ValueError(
+                    f"trust_region must be with a policy whose logits are what its head says, got one with {name}="
+                    f"{getattr(config, name)}; leave trust_region out."
+                )
+
+
+@contextmanager
+def hidden_states(model: Any) -> Iterator[list[Tensor]]:
+    """Within, the last hidden states of every forward pass of a model, in a list."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kept: list[Tensor] = []
+    handle = inner.base_model.register_forward_hook(lambda module, args, output: kept.append(output.last_hidden_state))
+    try:
+        yield kept
+    finally:
+        handle.remove()
+
+
+def logits_at(head: Callable[[Tensor], Tensor], states: Tensor, temperature: float) -> Iterator[tuple[slice, Tensor]]:
+    """The tempered logits of a few tokens at a time, and which they are.
+
+    Args:
+        head: from states to logits.
+        states: of shape (tokens, width).
+        temperature: of the policy.
+    """
+    size = max(1, _LOGITS_AT_ONCE // _vocabulary(head))
+    for start in range(0, max(len(states), 1), size):  # nothing is a piece, too
+        here = slice(start, start + size)
+        yield here, _logits(head, states[here], temperature)
+
+
+@torch.no_grad()
+def old_tops(
+    region: TrustRegion, head: Callable[[Tensor], Tensor], states: Tensor, temperature: float
+) -> dict[str, Tensor]:
+    """The most probable tokens of the policy as it is now, for each of some tokens.
+
+    Returns:
+        Under the names of `NAMES`: their ids, -1 behind the last, and log-probabilities among themselves, of shape
+        (tokens, M); their mass; and their number, 0 where even the widest M covers too little.
+    """
+    found: dict[str, list[Tensor]] = {name: [] for name in NAMES}
+    for _, logits in logits_at(head, states, temperature):
+        ids, among, mass = top_tokens(logits.log_softmax(-1), region.wide)
+        inner = among[:, : region.top].double().logsumexp(-1)
+        narrow = mass * inner.exp().to(mass.dtype) >= region.coverage
+        size = torch.where(narrow, region.top, torch.where(mass >= region.coverage, region.wide, 0))
+        beyond = narrow[:, None] & (torch.arange(region.wide, device=ids.device) >= region.top)
+        among = torch.where(narrow[:, None], among - inner[:, None].to(among.dtype), among)
+        found["region_ids"].append(ids.masked_fill(beyond, -1).int())
+        found["region_logprobs"].append(among.masked_fill(beyond, 0.0))
+        found["region_mass"].append(torch.where(narrow, mass * inner.exp().to(mass.dtype), mass))
+        found["region_size"].append(size)
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def new_tops(
+    head: Callable[[Tensor], Tensor], states: Tensor, ids: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """The logits of the old policy's top tokens under the policy as it is, and the logarithm of the sum of all.
+
+    Args:
+        head, states, temperature: as for `logits_at`.
+        ids: of shape (tokens, M); -1 stands for none.
+    """
+
+    def part(own: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        logits = _logits(head, own, temperature)
+        return logits.gather(1, wanted), logits.logsumexp(-1)
+
+    size = max(1, _LOGITS_AT_ONCE // _vocabulary(head))
+    wanted = ids.long().clamp(min=0)
+    pairs = zip(states.split(size), wanted.split(size), strict=True)
+    parts = [checkpoint(part, own, some, use_reentrant=False) for own, some in pairs]
+    tops, sums = zip(*parts, strict=True)
+    return torch.cat(tops), torch.cat(sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """Where a policy stands from the old one, for each of some tokens.
+
+    Attributes:
+        logprobs: what the loss is to take for the log-probability of the token that was drawn.
+        divergence: of the old from the present distribution, its tail counted as one token.
+        penalised: whether the divergence itself is in the loss.
+        projected: whether the distribution lay outside its region.
+        outside: whether the token is not among the top of the old policy.
+    """
+
+    logprobs: Tensor
+    divergence: Tensor
+    penalised: Tensor
+    projected: Tensor
+    outside: Tensor
+
+
+def moved(
+    old: dict[str, Tensor],
+    tops: Tensor,
+    sums: Tensor,
+    drawn: Tensor,
+    plain: Tensor,
+    before: Tensor,
+    radii: Tensor,
+) -> Moved:
+    """Projects the distributions of some tokens into their regions (paper CVT-RL, eqs. 8 and 9).
+
+        p_new(v) = alpha q(v) for v among the top, p_new(v) = p_old(v) otherwise
+
+    so that a token outside the top has a ratio of 1 and no gradient. Tokens of too little coverage keep their own.
+
+    Args:
+        old: as `old_tops` gave it.
+        tops, sums: as `new_tops` gives them.
+        drawn: the token that was drawn at each place.
+        plain: its log-probability under the policy as it is.
+        before: the same under the old policy.
+        radii: delta of each.
+    """
+    apart = distances(old, tops, sums)
+    logprobs, size = before, old["region_size"]
+    projected, outside = torch.zeros_like(size, dtype=torch.bool), torch.zeros_like(size, dtype=torch.bool)
+    for most in sorted({one for one in size.tolist() if one}):
+        rows = (size == most).nonzero().squeeze(1)
+        among, mass = old["region_logprobs"][rows, :most], old["region_mass"][rows]
+        present = tops[rows, :most].log_softmax(-1)
+        radius = radii[rows] / mass
+        nearest = projected_logprobs(present, among, radius)
+        is_drawn = old["region_ids"][rows, :most] == drawn[rows, None]
+        there = is_drawn.any(1)
+        chosen = nearest.gather(1, is_drawn.int().argmax(1, keepdim=True)).squeeze(1) + mass.log()
+        logprobs = logprobs.index_put((rows[there],), chosen[there].to(logprobs.dtype))
+        projected[rows] = divergence(among, present.detach()) > radius
+        outside[rows] = ~there
+    bare = size == 0
+    logprobs = torch.where(bare, plain, logprobs)
+    return Moved(logprobs=logprobs, divergence=apart, penalised=bare, projected=projected, outside=outside)
+
+
+def distances(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> Tensor:
+    """KL(old || present) of each token in nats, all outside the top taken as one token: at most the whole divergence.
+
+    Args:
+        old: as `old_tops` gave it.
+        tops, sums: as `new_tops` gives them.
+    """
+    there = old["region_ids"] >= 0
+    mass = old["region_mass"].double()
+    log_old = old["region_logprobs"].double() + mass.log()[:, None]
+    log_new = (tops - sums[:, None]).double()
+    within = torch.where(there, log_old.exp() * (log_old - log_new), 0).sum(1)
+    rest_old = (1 - mass).clamp(min=0)
+    rest_new = (1 - torch.where(there, log_new.exp(), 0).sum(1)).clamp(min=1e-12)
+    beyond = torch.where(rest_old > 1e-6, rest_old * (rest_old.clamp(min=1e-12).log() - rest_new.log()), 0)
+    return within + beyond
+
+
+def is_of_action(decision: Decision, decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
+    """1 for each token of a reply that is part of an action or a tool call, between the tags that mark it.
+
+    Args:
+        decision: whose reply it is.
+        decode: from tokens to text.
+    """
+    ids = decision.action_ids
+    if not any(mark in decision.action_text for mark in _CALLS):
+        return (0,) * len(ids)
+    first = _least(ids, lambda text: any(mark in text for mark in _CALLS), decode)
+    last = _least(ids, lambda text: any(mark in text for mark in _CALLS_END), decode)
+    return tuple(int(first <= place < last) for place in range(len(ids)))
+
+
+def _least(ids: Sequence[int], holds: Callable[[str], bool], decode: Callable[[Sequence[int]], str]) -> int:
+    """How many tokens it takes until their text has it; all of them where it never does."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(decode(ids[:middle])) else (middle + 1, high)
+    return low
+
+
+def _logits(head: Any, states: Tensor, temperature: float) -> Tensor:
+    return head(states.to(head.weight.dtype)).float() / temperature
+
+
+def _vocabulary(head: Any) -> int:
+    return int(head.weight.shape[0])

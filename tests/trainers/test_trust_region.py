@@ -1,0 +1,195 @@
+"""The loss of a policy that is projected to near the one that played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hf_credit import CreditConfig
+from hf_credit.rollouts import Decision
+from hf_credit.trainers.trust_region import TrustRegion, distances, is_of_action, moved, new_tops, old_tops
+
+# Two updates of one generation, so that the second is away from the policy that played.
+PLAY = {"num_generations": 2, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
+        "num_iterations": 2, "max_steps": 2, "lr_scheduler_type": "constant", "epsilon": 1.0, "epsilon_high": 1e9,
+        "trust_region": 0.02, "trust_region_tool": 0.002, "trust_region_top": 4,
+        "trust_region_wide": 8}  # fmt: skip
+
+
+def region(**changed: Any) -> TrustRegion:
+    return TrustRegion(**{"top": 4, "wide": 6, "coverage": 0.9, **changed})
+
+
+def head(seed: int = 0, scale: float = 2.0) -> nn.Linear:
+    generator = torch.Generator().manual_seed(seed)
+    linear = nn.Linear(3, 10, bias=False)
+    linear.weight.data = torch.randn(10, 3, generator=generator) * scale
+    return linear
+
+
+STATES = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, -1.0, 2.0], [0.0, 0.0, 0.01]])
+DRAWN = torch.tensor([0, 3, 7, 9])
+
+
+def logprobs(of: nn.Linear, temperature: float = 0.8) -> Tensor:
+    return torch.log_softmax(of(STATES) / temperature, dim=-1)
+
+
+def projected(old: nn.Linear, new: nn.Linear, **changed: Any) -> Any:
+    own = region(**changed)
+    kept = old_tops(own, old, STATES, 0.8)
+    tops, sums = new_tops(new, STATES, kept["region_ids"], 0.8)
+    radii = torch.full((4,), own.radius)
+    plain, before = (logprobs(one).gather(1, DRAWN[:, None]).squeeze(1) for one in (new, old))
+    return kept, moved(kept, tops, sums, DRAWN, plain, before.detach(), radii)
+
+
+def test_the_top_of_the_old_policy_is_as_wide_as_its_coverage_asks() -> None:
+    old = head()
+    kept = old_tops(region(), old, STATES, 0.8)
+    sorted_ = logprobs(old).exp().sort(descending=True).values
+    narrow, wide = sorted_[:, :4].sum(1), sorted_[:, :6].sum(1)
+    expected = [4 if n >= 0.9 else 6 if w >= 0.9 else 0 for n, w in zip(narrow, wide, strict=True)]
+    assert kept["region_size"].tolist() == expected
+    assert set(expected) == {4, 6, 0}  # the last, nearly uniform, covers too little however wide
+    torch.testing.assert_close(kept["region_mass"], torch.where(narrow >= 0.9, narrow, wide))
+
+
+def test_at_the_old_policy_every_ratio_is_one() -> None:
+    old = head()
+    _, told = projected(old, old)
+    before = logprobs(old).gather(1, DRAWN[:, None]).squeeze(1)
+    torch.testing.assert_close(told.logprobs, before)
+    assert not told.projected.any()
+    torch.testing.assert_close(told.divergence, torch.zeros(4, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_a_token_outside_the_top_has_a_ratio_of_one_and_no_gradient() -> None:
+    old, new = head(), head(1)
+    kept, told = projected(old, new)
+    before = logprobs(old).gather(1, DRAWN[:, None]).squeeze(1)
+    outside = ~(kept["region_ids"] == DRAWN[:, None]).any(1) & (kept["region_size"] > 0)
+    assert told.outside.tolist() == outside.tolist()
+    assert outside.any()
+    assert told.logprobs[outside].tolist() == before[outside].tolist()
+    told.logprobs[outside].sum().backward()
+    assert new.weight.grad is None or not new.weight.grad.any()
+
+
+def test_the_projected_policy_diverges_by_no_more_than_the_radius_over_the_whole_vocabulary() -> None:
+    old, new = head(), head(1)
+    own = region(coverage=0.5)
+    kept = old_tops(own, old, STATES, 0.8)
+    p = logprobs(old).exp().detach()
+    for row in range(4):
+        everyone = torch.arange(10)
+        ids = kept["region_ids"][row : row + 1].expand(10, -1)
+        one = {name: kept[name][row : row + 1].expand(10, *kept[name].shape[1:]) for name in kept}
+        tops, sums = new_tops(new, STATES[row : row + 1].expand(10, -1), ids, 0.8)
+        before = p[row].log().detach()
+        told = moved(one, tops, sums, everyone, before, before, torch.full((10,), 0.025))
+        q = told.logprobs.detach().exp()
+        assert float(q.sum()) == pytest.approx(1.0, abs=1e-5)
+        assert float((p[row] * (p[row].log() - q.log())).sum()) <= 0.025 + 1e-6
+
+
+def test_where_little_is_covered_the_token_keeps_its_own_and_its_divergence_is_penalised() -> None:
+    old, new = head(), head(1)
+    kept, told = projected(old, new)
+    assert told.penalised.tolist() == (kept["region_size"] == 0).tolist()
+    assert told.penalised[3]
+    assert told.logprobs[3].item() == pytest.approx(logprobs(new)[3, 9].item())
+    told.divergence[3].backward()
+    assert new.weight.grad is not None
+    assert new.weight.grad.any()
+
+
+def test_the_logged_divergence_is_the_whole_one_where_the_top_is_the_vocabulary_and_less_elsewhere() -> None:
+    old, new = head(), head(1)
+    p, q = logprobs(old).detach(), logprobs(new).detach()
+    whole = (p.exp() * (p - q)).sum(1).double()
+    for most, close in ((10, True), (4, False)):
+        kept = old_tops(region(top=most, wide=most, coverage=0.1), old, STATES, 0.8)
+        found = distances(kept, *new_tops(new, STATES, kept["region_ids"], 0.8)).detach()
+        assert torch.allclose(found, whole, atol=1e-5) == close
+        assert bool((found <= whole + 1e-5).all())
+        assert bool((found > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("I read. <action>read 2</action>", "read 2</action>"),
+        ('<tool_call>{"a": 1}</tool_call> so', '{"a": 1}</tool_call>'),
+        ("<action>cut off", "cut off"),
+        ("nothing", ""),
+    ],
+)
+def test_tokens_of_an_action_stand_between_its_tags(chat: Any, reply: str, expected: str) -> None:
+    ids = chat.encode(reply)
+    decision = Decision(role="agent", state=None, context_ids=(1,), action_ids=ids, logprobs=None, action_text=reply)
+    marks = is_of_action(decision, chat.tokenizer.decode)
+    assert chat.tokenizer.decode([one for one, mark in zip(ids, marks, strict=True) if mark]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("trust_region", 0.0),
+        ("trust_region_tool", -1.0),
+        ("trust_region_top", 0),
+        ("trust_region_wide", 8),
+        ("trust_region_coverage", 0.0),
+        ("trust_region_penalty", -1.0),
+    ],
+)
+def test_a_region_out_of_range_is_refused_in_one_sentence(tmp_path: Path, name: str, value: float) -> None:
+    own = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none", "trust_region": 0.02}
+    with pytest.raises(ValueError, match=rf"^{name} must be [^\n]*{value}[^\n]*$"):
+        CreditConfig(**{**own, name: value})
+
+
+def test_more_tokens_than_the_vocabulary_has_are_refused(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    with pytest.raises(ValueError, match="trust_region_top must be at most the vocabulary's"):
+        one_update(micro_policy, trust_region=0.02)
+
+
+def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    whole = one_update(micro_policy, **PLAY, rows_per_forward=1000, share_prompts=False)
+    logged = whole.state.log_history
+    assert 0 < logged[1]["trust_region/projected"] < 1
+    assert logged[0]["trust_region/projected"] == 0  # at the policy that played
+    assert logged[0]["trust_region/kl"] > 0.002  # after its first update
+    assert {"trust_region/kl_tool", "trust_region/outside_top", "trust_region/penalised"} <= logged[1].keys()
+    layouts: dict[str, dict[str, Any]] = {
+        "a row a pass": {"rows_per_forward": 1},
+        "prompts shared": {"rows_per_forward": 3, "share_prompts": True},
+        "accumulated and padded": {"per_device_train_batch_size": 4, "pad_to_multiple_of": 16},
+    }
+    for layout, settings in layouts.items():
+        cut = one_update(micro_policy, **{**PLAY, **settings})
+        for found, expected in zip(cut.kept, whole.kept, strict=True):
+            for key, value in expected.items():
+                torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=f"{layout}: {key}")
+        for mine, theirs in zip(cut.state.log_history[:2], logged[:2], strict=True):
+            for key, value in theirs.items():
+                if key.startswith(("trust_region/", "loss")):
+                    assert mine[key] == pytest.approx(value, rel=1e-3, abs=1e-6), f"{layout}: {key}"
+
+
+def test_the_projection_changes_the_second_update_and_not_the_first(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    whole = {**PLAY, "trust_region_top": 40, "trust_region_wide": 40}
+    near = one_update(micro_policy, **whole).kept
+    free = one_update(micro_policy, **{**whole, "trust_region": None, "trust_region_tool": None}).kept
+    for key, value in free[0].items():
+        torch.testing.assert_close(near[0][key], value, rtol=1e-3, atol=1e-4)
+    assert any((near[1][key] - value).abs().max() > 1e-3 for key, value in free[1].items())
