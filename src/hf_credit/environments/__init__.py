@@ -12,6 +12,7 @@ __all__ = ["ENVIRONMENTS", "WORLDS", "Environment", "State", "Transition", "chec
 
 ENVIRONMENTS = {
     "circuit_decoding": "hf_credit.environments.circuit_decoding:CircuitDecoding",
+    "evidence": "hf_credit.environments.evidence:Evidence",
     "guess_numbers": "hf_credit.environments.guess_numbers:GuessNumbers",
     "minesweeper": "hf_credit.environments.minesweeper:Minesweeper",
     "movie_recommendation": "hf_credit.environments.movie_recommendation:MovieRecommendation",

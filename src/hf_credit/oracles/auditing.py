@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,9 @@ class Audit:
         entailment: whether the evidence entails the answer, in [0, 1]; `None` likewise.
         uncertainty: the verifier's, before and after the step, in [0, 1].
         beliefs: for each slot, what the transcript up to this step implies, each a distribution.
+
+    Raises:
+        ValueError: a cost is negative, a share outside [0, 1], or a belief no distribution.
     """
 
     kind: str = ""
@@ -46,6 +50,23 @@ class Audit:
     entailment: float | None = None
     uncertainty: tuple[float, float] = (1.0, 1.0)
     beliefs: Mapping[str, Distribution] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, cost in self.costs.items():
+            if not (math.isfinite(cost) and cost >= 0):
+                raise ValueError(f"a cost must be at least 0, got {cost} of {name!r}; audit what a step costs.")
+        shares = {f"hack score of {name!r}": score for name, score in self.hacks.items()}
+        shares |= {"uncertainty": self.uncertainty[0], "uncertainty after the step": self.uncertainty[1]}
+        shares |= {"evidence": self.evidence or 0.0, "entailment": self.entailment or 0.0}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"an audit's {name} must be in [0, 1], got {share}; scale it.")
+        for slot, belief in self.beliefs.items():
+            if not all(share >= 0 for share in belief) or not math.isclose(sum(belief), 1, abs_tol=1e-6):
+                raise ValueError(
+                    f"a belief must be a distribution, shares of at least 0 that sum to 1, got {belief} for the slot "
+                    f"{slot!r}; normalise it."
+                )
 
 
 @runtime_checkable

@@ -49,7 +49,7 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
             context = chat.context(request.messages, threads.get(request.event))
-            ids = (*chat.encode(reply), chat.tokenizer.eos_token_id)
+            ids = chat.reply_ids(reply)
             said = {"role": "assistant", "content": reply}
             threads[request.event] = Thread(messages=(*request.messages, said), ids=context + ids)
             decisions.append(

@@ -1,5 +1,6 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
+from hf_credit.rollouts.audits import audited
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.cut_rules import RULES, make_rule
@@ -7,17 +8,21 @@ from hf_credit.rollouts.engine import Engine, Start
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
+from hf_credit.rollouts.interventions import Branch, Branches, branches
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, decision_rows, sequence_mean
 from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedTurn, first_cut
+from hf_credit.rollouts.validity_gate import Gate
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
     "RULES",
     "Alternative",
+    "Branch",
+    "Branches",
     "Chat",
     "ContextCollisionError",
     "ContextKeys",
@@ -28,6 +33,7 @@ __all__ = [
     "EnvironmentTurn",
     "Episode",
     "EveryEpisodeFailedError",
+    "Gate",
     "GenerateFn",
     "Generation",
     "Interaction",
@@ -45,6 +51,8 @@ __all__ = [
     "TruncatedTurn",
     "Verdict",
     "alternatives",
+    "audited",
+    "branches",
     "context_key",
     "decision_rows",
     "first_cut",

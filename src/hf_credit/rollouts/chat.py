@@ -151,6 +151,10 @@ class Chat:
         """The token ids of a text, none of which is special."""
         return tuple(self._special.encode(text))
 
+    def reply_ids(self, text: str) -> tuple[int, ...]:
+        """The token ids of a reply that nobody sampled: those of its text, and the end of the turn."""
+        return (*self.encode(text), self.tokenizer.eos_token_id)
+
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
         shown, hidden = self._special.hide(messages)
         text = render(shown)

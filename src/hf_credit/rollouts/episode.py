@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hf_credit.oracles.auditing import Audit
+
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -53,6 +55,7 @@ class Decision:
         event: the type of the event that the decision was; the role itself if left out.
         reward: what the Interaction paid for the step that this reply was part of.
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
+        audit: what an auditor said of it, or `None` where none was asked or it failed.
         trained: whether it may be trained on; if not, it gets no credit.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
@@ -67,6 +70,7 @@ class Decision:
     event: str = ""
     reward: float = 0.0
     verdict: Verdict | None = None
+    audit: Audit | None = None
     trained: bool = True
     id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
@@ -93,6 +97,8 @@ class Episode:
         scored: how many scores the outcome took (`Interaction.scores`): 0 where the Interaction was not asked for it,
             and then the outcome is NaN, or 0 after an error.
         next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
+        verified: whether an auditor takes it for a success, in [0, 1], whatever the outcome; `None` where none was
+            asked or it failed.
         final_state: where it ended, for who wants to know what comes of it without a role; `None` after an error.
     """
 
@@ -108,6 +114,7 @@ class Episode:
     ways: int = 1
     scored: int = 1
     next_context: tuple[int, ...] | None = None
+    verified: float | None = None
     final_state: Any = field(default=None, compare=False, repr=False)
 
     @property

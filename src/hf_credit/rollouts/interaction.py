@@ -137,6 +137,17 @@ class Interaction(ABC, Generic[S]):
             f"an oracle judges the actions of an environment, got a reply of {self.name!r}, which has none."
         )
 
+    def write_action(self, action: str) -> str:
+        """A reply that takes a plain action of the environment and says nothing else.
+
+        Raises:
+            ValueError: there is no environment in it.
+        """
+        raise ValueError(
+            f"an action is written where there is an environment, got {action!r} for {self.name!r}, which has none; "
+            "give the words of the reply."
+        )
+
     def scripted_player(self, quality: float) -> Script | None:
         """Who plays it from a script, right with a probability of about `quality`; `None` where nobody knows how.
 
@@ -263,6 +274,17 @@ class Interaction(ABC, Generic[S]):
             "`removable`."
         )
 
+    def with_world(self, state: S, world: Any) -> S:
+        """`state` with the environment elsewhere: all that was said stays, but the last observation is `world`'s.
+
+        Raises:
+            ValueError: there is no environment in it.
+        """
+        raise ValueError(
+            f"the state of an environment can be altered where there is one, got {self.name!r}, which has none; leave "
+            "out interventions on what tools return."
+        )
+
     def reseed(self, state: S, seed: int) -> S:
         """`state` with other randomness ahead of it and the same past; by default there is no randomness.
 
@@ -381,6 +403,9 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def action_of(self, state: EnvironmentTurn, reply: str) -> tuple[State, str]:
         return state.world, self.environment.read_action(reply)
 
+    def write_action(self, action: str) -> str:
+        return self.environment.write_action(action)
+
     def scripted_player(self, quality: float) -> Script | None:
         oracle = self.default_oracle()
         return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
@@ -453,6 +478,12 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def metrics(self, state: EnvironmentTurn) -> Mapping[str, float]:
         return self.environment.metrics(state.world)
+
+    def with_world(self, state: EnvironmentTurn, world: State) -> EnvironmentTurn:
+        observation, (role, _) = self.environment.observe(world), state.transcript[-1]
+        follows = self.history == "append" and state.turns > 0
+        shown = (role, observation if follows else self._prompt(observation))
+        return dataclasses.replace(state, world=world, transcript=(*state.transcript[:-1], shown))
 
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
         return dataclasses.replace(state, world=reseed(state.world, seed))

@@ -365,6 +365,12 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def action_of(self, state: TruncatedTurn[S], reply: str) -> tuple[State, str]:
         return self.inner.action_of(state.inner, reply)
 
+    def write_action(self, action: str) -> str:
+        return self.inner.write_action(action)
+
+    def with_world(self, state: TruncatedTurn[S], world: Any) -> TruncatedTurn[S]:
+        return dataclasses.replace(state, inner=self.inner.with_world(state.inner, world))
+
     def scripted_player(self, quality: float) -> Script | None:
         script = self.inner.scripted_player(quality)
         if script is None:

@@ -1,0 +1,152 @@
+"""Interventions on a recorded decision as starts from which a policy plays on (paper CVT-RL, section 3.2)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from hf_credit.oracles.auditing import Interventions, Proposal
+from hf_credit.rollouts.chat import Chat, Thread
+from hf_credit.rollouts.engine import Start
+from hf_credit.rollouts.episode import Decision, Ending
+from hf_credit.rollouts.failures import FailureLog
+from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.validity_gate import Gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """Another way on from a decision.
+
+    Attributes:
+        start: right after the step, with what was put in its place; every later reply is sampled. One that is over
+            there needs no reply.
+        proposal: what was put in its place.
+        action_ids: the tokens of the reply that stands in the decision's place, to the same context.
+        text: that reply.
+    """
+
+    start: Start[Any]
+    proposal: Proposal
+    action_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """The branches of one decision and family.
+
+    Attributes:
+        family: of the intervention.
+        applicable: whether it has anything to put in the decision's place.
+        branches: as many as were asked for, or fewer where proposals failed; the family is missing if there are none.
+        proposals: how many were drawn.
+        invalid: how many of them failed the gate.
+    """
+
+    family: str
+    applicable: bool
+    branches: tuple[Branch, ...] = ()
+    proposals: int = 0
+    invalid: int = 0
+
+
+def branches(
+    interaction: Interaction[Any],
+    chat: Chat,
+    decision: Decision,
+    interventions: Interventions[Any],
+    family: str,
+    count: int,
+    draws: random.Random,
+    gate: Gate | None = None,
+    failures: FailureLog | None = None,
+) -> Branches:
+    """Up to `count` branches of one family at a decision, each of a proposal of its own that passed the gate.
+
+    A proposal is invalid where its words do not take its action, where the task refuses it, where the gate does, or
+    where the task fails on it. It is then drawn again, at most `gate.redraws` times. An intervention on what a tool
+    returned keeps the reply and starts at the altered state after it.
+
+    Args:
+        interaction: that the decision was made in.
+        chat: that rendered its context.
+        decision: whose step is intervened on; it must have been the only one of its step.
+        interventions: what may be put in its place.
+        family: one of `interventions.families`.
+        count: branches, K of the paper, at least 1.
+        draws: of the proposals and of the seeds of what comes after.
+        gate: the paper's if `None`.
+        failures: logs the first failure of each kind; one of this call if `None`.
+
+    Raises:
+        ValueError: the family is unknown, `count` is below 1, or several roles decided in that step.
+    """
+    if family not in interventions.families:
+        raise ValueError(f"family must be one of {', '.join(interventions.families)}, got {family!r}; pick one.")
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}; raise it.")
+    gate, failures = gate or Gate(), failures or FailureLog()
+    world, action = interaction.action_of(decision.state, decision.action_text)
+    if not action or not interventions.applies(world, action, family):
+        return Branches(family=family, applicable=False)
+    request = _only_request(interaction, decision)
+    evidence = interventions.evidence(world)
+    history = "\n".join([*(message["content"] for message in request.messages), evidence])
+    found: list[Branch] = []
+    proposals = invalid = 0
+    for _ in range(count):
+        for _ in range(1 + gate.redraws):
+            proposals += 1
+            try:
+                proposal = interventions.propose(world, action, family, draws)
+                branch = _branch(interaction, chat, decision, request, proposal, draws)
+                valid = branch is not None and gate.admits(family, branch.text, history, evidence)
+            except Exception as error:
+                failures.add(error, "an intervention")
+                branch, valid = None, False
+            if branch is not None and valid:
+                found.append(branch)
+                break
+            invalid += 1
+    return Branches(family=family, applicable=True, branches=tuple(found), proposals=proposals, invalid=invalid)
+
+
+def _only_request(interaction: Interaction[Any], decision: Decision) -> Request:
+    requests = interaction.pending(decision.state)
+    if len(requests) != 1 or requests[0].event != decision.event:
+        raise ValueError(
+            "an intervention needs a step in which one role decides, got "
+            f"{', '.join(request.event for request in requests) or 'nobody'} for a decision of {decision.event!r}; "
+            "select other steps."
+        )
+    return requests[0]
+
+
+def _branch(
+    interaction: Interaction[Any],
+    chat: Chat,
+    decision: Decision,
+    request: Request,
+    proposal: Proposal,
+    draws: random.Random,
+) -> Branch | None:
+    """The branch of a proposal; `None` where its words do not take its action (syntax) or it is refused (schema)."""
+    if proposal.state is not None:
+        text, ids = decision.action_text, decision.action_ids
+    else:
+        text = interaction.write_action(proposal.action) if proposal.text is None else proposal.text
+        ids = chat.reply_ids(text)
+    if interaction.action_of(decision.state, text)[1] != proposal.action:
+        return None
+    after = interaction.advance(decision.state, [text])
+    if not interaction.pending(after) and interaction.ending(after) == Ending.INVALID_ACTION:
+        return None
+    if proposal.state is not None:
+        after = interaction.with_world(after, proposal.state)
+    thread = Thread(
+        messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
+    )
+    start = Start[Any](state=after, seed=draws.randrange(2**31), threads={decision.event: thread})
+    return Branch(start=start, proposal=proposal, action_ids=tuple(ids), text=text)
