@@ -26,7 +26,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "oracles": {"environments"},
     "rollouts": {"environments", "oracles"},
     "collaborations": {"rollouts", "verifiers"},
-    "collectors": {"rollouts"},
+    "collectors": {"credit", "rollouts"},
     "critics": {"credit", "rollouts"},
     "methods": {"credit", "collectors", "critics"},
     "policies": {"collaborations"},

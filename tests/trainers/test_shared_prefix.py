@@ -189,7 +189,7 @@ def by_themselves(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Ten
 
 
 def padded(model: Any, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    logprobs, entropies = separate_log_probs(model, model, *columns(batch))
+    logprobs, entropies, _ = separate_log_probs(model, model, *columns(batch))
     assert entropies is not None
     return logprobs, entropies
 

@@ -3,11 +3,13 @@
 from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, Tree
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
+from hf_credit.collectors.counterfactuals import AuditedSteps, context_values, counterfactual, step_features
 from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 
 __all__ = [
+    "AuditedSteps",
     "Collected",
     "Collector",
     "Continuations",
@@ -20,7 +22,10 @@ __all__ = [
     "UncertainForks",
     "Verified",
     "VisitedContexts",
+    "context_values",
     "continuation_values",
+    "counterfactual",
     "fork",
+    "step_features",
     "tree_numbers",
 ]

@@ -23,6 +23,8 @@ class Sample:
         counted: whether it counts in `reward` and all else that is logged of episodes, if it is trained.
         kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or stands beside; empty where there is none.
+        probability: with which that decision was drawn, where it was.
+        reply: the tokens that stand in its place, where it was replaced.
     """
 
     episode: Episode
@@ -31,6 +33,8 @@ class Sample:
     counted: bool = True
     kind: str = "policy"
     source: str = ""
+    probability: float = 1.0
+    reply: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

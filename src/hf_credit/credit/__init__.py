@@ -1,5 +1,6 @@
 """Credit: tensors in, tensors out. One estimator a module."""
 
+from hf_credit.credit.class_balance import balance_log_odds, class_weights
 from hf_credit.credit.clipped_values import clipped_value_errors, clipped_value_loss
 from hf_credit.credit.continuation_ratio import continuation_ratio
 from hf_credit.credit.counterfactual import (
@@ -21,7 +22,9 @@ from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.moments import Moment, Moments
 from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.returns import discounted_returns, value_differences
+from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
+from hf_credit.credit.step_selector import StepSelector, pooled
 from hf_credit.credit.token_returns import token_returns
 from hf_credit.credit.tokens import token_advantages
 from hf_credit.credit.tree_values import branch_advantages
@@ -35,11 +38,16 @@ __all__ = [
     "Moment",
     "Moments",
     "Multipliers",
+    "RewardWeights",
+    "StepSelector",
     "alive_advantages",
     "all_turns_advantages",
     "allocated_advantages",
+    "balance_log_odds",
+    "belief_reward",
     "bonus_rewards",
     "branch_advantages",
+    "class_weights",
     "clipped_value_errors",
     "clipped_value_loss",
     "continuation_ratio",
@@ -56,9 +64,11 @@ __all__ = [
     "group_in_group_advantages",
     "group_scaled",
     "group_spread",
+    "harmonic_mean",
     "inclusion_probabilities",
     "leave_one_out",
     "multi_turn_advantages",
+    "pooled",
     "projected_logprobs",
     "sampling_ratio",
     "score_deltas",

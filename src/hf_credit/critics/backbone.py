@@ -136,8 +136,10 @@ def own_backbone(
     return backbone
 
 
-def adapter_backbone(config: LoraConfig, policy: PreTrainedModel | PeftModel, seed: int) -> Backbone:
-    """An adapter named `critic` beside the policy's own, on the same base.
+def adapter_backbone(
+    config: LoraConfig, policy: PreTrainedModel | PeftModel, seed: int, name: str = ADAPTER
+) -> Backbone:
+    """An adapter of a critic's name beside the policy's own, on the same base.
 
     The policy keeps its outputs, its weights and what of it is trained.
 
@@ -145,9 +147,10 @@ def adapter_backbone(config: LoraConfig, policy: PreTrainedModel | PeftModel, se
         config: of the adapter.
         policy: has an adapter of the same kind, so that its base stays what it is.
         seed: of the adapter's weights.
+        name: of the adapter.
 
     Raises:
-        ValueError: the policy has no such adapter, or already one named `critic`.
+        ValueError: the policy has no such adapter, or already one of this name.
     """
     if not isinstance(policy, PeftModel) or policy.peft_type != config.peft_type:
         got = "an adapter of another type" if isinstance(policy, PeftModel) else "a whole model"
@@ -155,17 +158,17 @@ def adapter_backbone(config: LoraConfig, policy: PreTrainedModel | PeftModel, se
             f"a critic can be an adapter only beside a policy that is one too, got {got} as policy, whose base would "
             "change under the critic; train the policy with a LoraConfig, or give the critic a backbone of its own."
         )
-    if ADAPTER in policy.peft_config:
+    if name in policy.peft_config:
         raise ValueError(
-            f"the policy must have no adapter named {ADAPTER!r} before the critic, got {sorted(policy.peft_config)}; "
+            f"the policy must have no adapter named {name!r} before the critic, got {sorted(policy.peft_config)}; "
             "delete it with policy.delete_adapter."
         )
     trained = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
     modes = {id(module): module.training for module in policy.modules()}
     with torch.random.fork_rng(devices=[]):  # the policy's own random numbers go on as they would
         torch.manual_seed(seed)
-        policy.add_adapter(ADAPTER, config)
-    backbone = Backbone(policy, ADAPTER)
+        policy.add_adapter(name, config)
+    backbone = Backbone(policy, name)
     for parameter in backbone.trained.values():
         parameter.requires_grad_(False)
     for parameter, flag in trained:

@@ -14,12 +14,13 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.credit import clipped_value_errors
-from hf_credit.critics.backbone import adapter_backbone, own_backbone, refuse_training_that
+from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
+from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
 
+LOSSES = ("squared", "cross_entropy")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -39,6 +40,8 @@ class CriticConfig:
         gradient_checkpointing: whether a backbone of its own computes activations anew in the backward pass. An
             adapter does as the policy does.
         seed: of the order of sequences and of an adapter's weights.
+        loss: `"squared"`, of values in any unit, or `"cross_entropy"`, of probabilities, which targets then are. Its
+            classes weigh the same, however rare one is, and what that adds to the log-odds is taken off again.
     """
 
     learning_rate: float = 1e-5
@@ -51,8 +54,11 @@ class CriticConfig:
     micro_batch_rows: int = 8
     gradient_checkpointing: bool = True
     seed: int = 0
+    loss: str = "squared"
 
     def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss of a critic must be one of {', '.join(LOSSES)}, got {self.loss!r}; pick one.")
         for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -78,6 +84,7 @@ class Critic:
         accelerator: knows the device and the other processes.
         config: how it is trained.
         model_init_kwargs: for `from_pretrained`, if `backbone` is an id.
+        name: of its adapter, if it is one.
 
     Raises:
         ValueError: DeepSpeed, FSDP or fp16; a backbone of another vocabulary or that shares the policy's weights; an
@@ -92,13 +99,14 @@ class Critic:
         accelerator: Accelerator,
         config: CriticConfig | None = None,
         model_init_kwargs: dict[str, Any] | None = None,
+        name: str = ADAPTER,
     ) -> None:
         refuse_training_that(accelerator.distributed_type, accelerator.mixed_precision)
         self.config = config or CriticConfig()
         self.accelerator = accelerator
         self.pad_token_id: int = tokenizer.pad_token_id
         if isinstance(backbone, LoraConfig):
-            self.backbone = adapter_backbone(backbone, policy, self.config.seed)
+            self.backbone = adapter_backbone(backbone, policy, self.config.seed, name)
         else:
             checkpointing = self.config.gradient_checkpointing
             device = accelerator.device
@@ -117,6 +125,7 @@ class Critic:
             self.config.weight_decay,
         )
         self.fits = 0
+        self.rate = 0.5  # how often the event occurs whose probability it says, in the targets so far
 
     # What it says -----------------------------------------------------------------------------------------------
 
@@ -138,7 +147,8 @@ class Critic:
         with self.backbone.reading(training=False):
             for part in self._parts(batch):
                 width = part["completion_ids"].shape[1]
-                values[part["row"], :width] = torch.where(part["completion_mask"].bool(), self._forward(part), 0)
+                said = self._said(self._forward(part))
+                values[part["row"], :width] = torch.where(part["completion_mask"].bool(), said, 0)
         return values
 
     def context_values(self, contexts: Sequence[Sequence[int]]) -> Tensor:
@@ -181,6 +191,7 @@ class Critic:
         if not bool(tensors["returns"][tensors["mask"]].isfinite().all()):
             raise ValueError("a critic's targets must be finite, got NaN or infinity; leave them out of the mask.")
         explained = self._explained_variance(**tensors)
+        self._count(tensors["returns"][tensors["mask"]])
 
         used = tensors["mask"].any(dim=1)
         rows = {name: tensor[used] for name, tensor in {**batch, **tensors}.items()}
@@ -227,12 +238,37 @@ class Critic:
         for part in self._parts(rows):
             known = part["mask"]
             values = self._forward(part)[known]
-            errors, clipped = clipped_value_errors(
-                values, part["old_values"][known], part["returns"][known], self.config.clip
-            )
+            errors, clipped = self._errors(values, part["old_values"][known], part["returns"][known])
             (errors.sum() / total).backward()
             sums += torch.stack([errors.detach().sum().double(), clipped.sum().double(), known.sum().double()])
         return self.weights.step(self.config.max_grad_norm)
+
+    def _said(self, outputs: Tensor) -> Tensor:
+        """What it says, of what the head puts out."""
+        if self.config.loss == "squared":
+            return outputs
+        return torch.sigmoid(outputs - balance_log_odds(self.rate))
+
+    def _errors(self, outputs: Tensor, old_values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.config.loss == "squared":
+            return clipped_value_errors(outputs, old_values, targets, self.config.clip)
+        errors = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+        return class_weights(targets, self.rate) * errors, torch.zeros_like(targets, dtype=torch.bool)
+
+    def _count(self, targets: Tensor) -> None:
+        """Remembers how often the event occurs, an update's targets weighing a tenth."""
+        if self.config.loss == "squared":
+            return
+        if bool(((targets < 0) | (targets > 1)).any()):
+            raise ValueError(
+                f"a critic of probabilities must have targets in [0, 1], got {targets.min().item()} to "
+                f"{targets.max().item()}; rescale them."
+            )
+        sums = torch.stack([targets.double().sum(), targets.new_tensor(len(targets)).double()])
+        events, every = self.accelerator.reduce(sums, "sum").tolist()
+        if every:
+            share = 1.0 if self.rate == 0.5 and not self.fits else 0.1
+            self.rate += share * (events / every - self.rate)
 
     def _explained_variance(self, returns: Tensor, mask: Tensor, old_values: Tensor) -> float:
         """1 - Var(returns - values) / Var(returns) over the targets of all processes."""
@@ -251,7 +287,7 @@ class Critic:
 
         The main process has the weights and the optimizer; the others have the counters, and get the rest from it.
         """
-        return {"fits": self.fits, **self.weights.state()}
+        return {"fits": self.fits, "rate": self.rate, **self.weights.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave, on all processes at the same time.
@@ -260,14 +296,15 @@ class Critic:
             ValueError: the state is of another critic.
         """
         self.fits = state["fits"]
+        self.rate = state.get("rate", 0.5)
         self.weights.load_state(state)
 
     def save(self, folder: str | Path, name: str = "critic") -> None:
-        """Writes what is trained of the critic into a policy's folder, as `<name>/critic.safetensors`.
+        """Writes what is trained of the critic into a policy's folder, as `<name>/<name>.safetensors`.
 
         May be called on every process; the main one writes.
         """
-        self.weights.save(Path(folder) / name / "critic.safetensors")
+        self.weights.save(Path(folder) / name / f"{name}.safetensors")
 
     def load(self, folder: str | Path, name: str = "critic") -> None:
         """Reads what `save` wrote, on every process. The optimizer starts anew.
@@ -275,7 +312,7 @@ class Critic:
         Raises:
             ValueError: the folder holds no critic, or another one.
         """
-        self.weights.load(Path(folder) / name / "critic.safetensors")
+        self.weights.load(Path(folder) / name / f"{name}.safetensors")
 
     # How it reads -----------------------------------------------------------------------------------------------
 

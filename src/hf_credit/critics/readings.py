@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -142,6 +144,22 @@ class ReadingCritic:
             for place, target, value in zip(self._places(reading), targets[row], values[row], strict=True):
                 wanted[row, place], old[row, place], mask[row, place] = target, value, True
         return self.critic.fit(batch, wanted, mask, old)
+
+    def state(self) -> dict[str, Any]:
+        """As `Critic.state`."""
+        return self.critic.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """As `Critic.load_state`."""
+        self.critic.load_state(state)
+
+    def save(self, folder: str | Path, name: str) -> None:
+        """As `Critic.save`."""
+        self.critic.save(folder, name)
+
+    def load(self, folder: str | Path, name: str) -> None:
+        """As `Critic.load`."""
+        self.critic.load(folder, name)
 
     def _row(self, reading: Reading) -> Row:
         """The reading as a row whose completion begins at its first place: values stand before its tokens."""

@@ -16,8 +16,6 @@ from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.rollouts.runner import Reading
 
-_OF_AN_ADAPTER = re.compile(r"\.critic(\.|$)")
-
 
 class SavedCritic:
     """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`; loaded when first asked.
@@ -68,7 +66,8 @@ def _load(
     accelerator = Accelerator(cpu=str(device or policy.device).startswith("cpu"))
     backbone: str | LoraConfig
     with safe_open(_weights(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
-        is_adapter = any(_OF_AN_ADAPTER.search(key) for key in weights.keys())  # noqa: SIM118 (not a mapping)
+        own = re.compile(rf"\.{re.escape(name)}(\.|$)")
+        is_adapter = any(own.search(key) for key in weights.keys())  # noqa: SIM118 (not a mapping)
     if is_adapter:
         # What transformers loads with an adapter is no PEFT model, to which another adapter could be added.
         policy = policy if isinstance(policy, PeftModel) else _peft_policy(folder, accelerator)

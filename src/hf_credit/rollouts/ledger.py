@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hf_credit.rollouts.episode import Episode
@@ -19,12 +19,14 @@ class Ledger:
         prompt_tokens: tokens the policy was given, over all replies.
         completion_tokens: tokens the policy produced.
         decisions: replies by role (ADS).
+        counterfactual_tokens: those of `tokens` that were spent on what is there for comparison with a step.
     """
 
     scoring_events: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     decisions: Mapping[str, int] = field(default_factory=dict)
+    counterfactual_tokens: int = 0
 
     @property
     def tokens(self) -> int:
@@ -32,8 +34,13 @@ class Ledger:
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode]) -> Ledger:
-        """What episodes cost; a decision that several of them share counts once."""
+    def of(cls, episodes: Iterable[Episode], counterfactual: bool = False) -> Ledger:
+        """What episodes cost; a decision that several of them share counts once.
+
+        Args:
+            episodes: all that were played at once.
+            counterfactual: whether they are there for comparison with a step.
+        """
         total = cls()
         for episode in episodes:
             own = episode.own_decisions
@@ -43,7 +50,7 @@ class Ledger:
                 completion_tokens=sum(len(decision.action_ids) for decision in own),
                 decisions=Counter(decision.role for decision in own),
             )
-        return total
+        return replace(total, counterfactual_tokens=total.tokens) if counterfactual else total
 
     def __add__(self, other: Ledger) -> Ledger:
         return Ledger(
@@ -51,6 +58,7 @@ class Ledger:
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             decisions=dict(Counter(self.decisions) + Counter(other.decisions)),
+            counterfactual_tokens=self.counterfactual_tokens + other.counterfactual_tokens,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -59,6 +67,7 @@ class Ledger:
             "budget/scoring_events": self.scoring_events,
             "budget/tokens": self.tokens,
             "budget/completion_tokens": self.completion_tokens,
+            **({"budget/counterfactual_tokens": self.counterfactual_tokens} if self.counterfactual_tokens else {}),
             **{f"budget/decisions/{role}": count for role, count in sorted(self.decisions.items())},
         }
 
@@ -69,4 +78,5 @@ class Ledger:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "decisions": dict(self.decisions),
+            "counterfactual_tokens": self.counterfactual_tokens,
         }

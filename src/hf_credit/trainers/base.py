@@ -500,9 +500,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 with self.accelerator.autocast():
                     apart = distances(old, *new_tops(self._head(), states, old["region_ids"], self.temperature))
                 of_action = part["marks"][mask].bool()
-                sums += torch.stack(
-                    [apart.sum(), mask.sum().double(), apart[of_action].sum(), of_action.sum().double()]
-                )
+                told = [apart.sum(), mask.sum(), apart[of_action].sum(), of_action.sum()]
+                sums += torch.stack([one.double() for one in told])
         every, tokens, tool, of_tools = self.accelerator.reduce(sums, "sum").tolist()
         self.log_metric("trust_region/kl", every / max(tokens, 1))
         if of_tools:

@@ -196,7 +196,7 @@ class CreditTrainer(RoleAdapterTrainer):
             **super().checkpoint_state(),
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
-            "critics": {name: one.critic.state() for name, one in self.critics.items()},
+            "critics": {name: one.state() for name, one in self.critics.items()},
             **({} if self.frozen is None else {"frozen": self.frozen.state()}),
         }
 
@@ -205,14 +205,14 @@ class CreditTrainer(RoleAdapterTrainer):
         self.updates_collected = state["updates_collected"]
         self.memory = from_plain(state["memory"], self.method.memory)
         for name, one in self.critics.items():
-            one.critic.load_state(state["critics"][name])
+            one.load_state(state["critics"][name])
         if self.frozen is not None:
             self.frozen.load_state(state["frozen"])
 
     def load_from_other_processes(self, folder: Path) -> None:
         super().load_from_other_processes(folder)
         for name, one in self.critics.items():
-            one.critic.load(folder, name)
+            one.load(folder, name)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if self.args.should_save:
@@ -220,7 +220,7 @@ class CreditTrainer(RoleAdapterTrainer):
         super().save_model(output_dir, _internal_call)
         if self.is_world_process_zero():
             for name, one in self.critics.items():
-                one.critic.save(output_dir or self.args.output_dir, name)
+                one.save(output_dir or self.args.output_dir, name)
 
     def task_spec(self) -> TaskSpec:
         """What is played, how, and by which method the policy is trained: all that evaluation and diagnosis need.

@@ -45,6 +45,7 @@ class TrainerRunner:
         starts: Sequence[Start[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
+        counterfactual: bool = False,
     ) -> list[Episode]:
         engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
         with ExitStack() as stack:
@@ -55,7 +56,7 @@ class TrainerRunner:
             episodes = engine.run(starts)
             self.trainer.ranks.finish()
         if self.trainer.model.training:
-            self.trainer.spend(Ledger.of(episodes))
+            self.trainer.spend(Ledger.of(episodes, counterfactual))
             try:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
                 self._played_in = self.update

@@ -1,0 +1,272 @@
+"""Episodes, audited, and what comes of them when a step is replaced (paper CVT-RL, section 3.2 and Algorithm 1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, TaskRow
+from hf_credit.collectors.forks import fork
+from hf_credit.credit import inclusion_probabilities, systematic_sample
+from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.rollouts import Branch, Decision, Ending, Episode, Gate, Interaction, Reading, audited, branches
+from hf_credit.rollouts.runner import Policy, Runner
+
+COUNTERFACTUAL = "counterfactual"
+KINDS = ("branches", "random", "extra", "none")
+
+
+def counterfactual(family: str) -> str:
+    """The kind of a sample in which a step was replaced."""
+    return f"{COUNTERFACTUAL} {family}"
+
+
+class Scores(Protocol):
+    """Says how likely it seems that looking at a step tells something."""
+
+    @property
+    def fitted(self) -> bool: ...
+
+    def scores(self, features: Sequence[Sequence[float]]) -> list[float]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedSteps:
+    """What another collector plays, audited, and counterfactual continuations of some of its steps.
+
+    Steps are drawn with known probabilities, the higher the more a memory's `selector` expects of them. At each drawn
+    step every family that applies proposes alternatives; those that pass the gate are played on by the frozen policy,
+    from the state that they lead to. Such samples are there for comparison only: their kind is `counterfactual` and
+    the family, their `source` the decision, `probability` that with which it was drawn, and `reply` what stands in
+    its place. Nothing is replaced in an episode that failed.
+
+    Args:
+        inner: plays what is trained on.
+        steps: L, how many of an episode are drawn in the mean, above 0.
+        branches: K, continuations of each family at a drawn step, at least 1.
+        families: of these interventions; all if `None`.
+        floor: the least probability with which a step is drawn, in (0, 1].
+        counterfactuals: `"branches"`; `"random"`, the same, each compared with another step than its own, which tells
+            nothing and costs as much; `"extra"`, as many episodes more from the drawn steps, by the policy itself and
+            trained on; or `"none"`.
+        gate: whether proposals have to pass; without, only what the task cannot take is refused.
+        policy: who plays on: the `"frozen"` copy, or the `"current"` policy.
+        auditor, interventions: who judges steps, and what may replace them; the Interaction's own if `None`.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    inner: Collector = field(default_factory=Single)
+    steps: float = 8.0
+    branches: int = 4
+    families: tuple[str, ...] | None = None
+    floor: float = 0.15
+    counterfactuals: str = "branches"
+    gate: bool = True
+    policy: Policy = "frozen"
+    auditor: Auditor[Any] | None = None
+    interventions: Interventions[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.counterfactuals not in KINDS:
+            raise ValueError(
+                f"counterfactuals must be one of {', '.join(KINDS)}, got {self.counterfactuals!r}; pick one."
+            )
+        for name, right, rule, usual in (
+            ("steps", self.steps > 0, "above 0", 8),
+            ("branches", self.branches >= 1, "at least 1", 4),
+            ("floor", 0 < self.floor <= 1, "in (0, 1]", 0.15),
+        ):
+            if not right:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
+
+    def bound_to(self, interaction: Interaction[Any]) -> AuditedSteps:
+        """The same with the auditor and the interventions of an Interaction, where none are given.
+
+        Raises:
+            ValueError: there are none, or a family is not among them.
+        """
+        auditor = self.auditor or interaction.default_auditor()
+        interventions = self.interventions or interaction.default_interventions()
+        if auditor is None or (interventions is None and self.counterfactuals != "none"):
+            what = "an auditor" if auditor is None else "interventions"
+            raise ValueError(
+                f"counterfactual credit needs {what}, got none and {interaction.name!r} has none of its own; pass "
+                f"{what.split()[-1]}=, or play the environment 'evidence'."
+            )
+        known = () if interventions is None else interventions.families
+        unknown = [name for name in self.families or () if name not in known]
+        if unknown and self.counterfactuals != "none":
+            raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; name these.")
+        inner = self.inner.bound_to(interaction) if hasattr(self.inner, "bound_to") else self.inner
+        return replace(self, auditor=auditor, interventions=interventions, inner=inner)
+
+    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        assert self.auditor is not None, "bind it to an Interaction"
+        collected = self.inner(rows, runner, memory)
+        collected = replace(collected, samples=self._audited(collected.samples, runner))
+        if self.counterfactuals == "none":
+            return collected
+        drawn = self._drawn(collected, runner, None if memory is None else memory.selector)
+        more = self._extra(drawn, runner) if self.counterfactuals == "extra" else self._replaced(drawn, runner)
+        return replace(collected, samples=(*collected.samples, *self._audited(more, runner)))
+
+    def _audited(self, samples: Sequence[Sample], runner: Runner) -> tuple[Sample, ...]:
+        assert self.auditor is not None
+        begun = time.perf_counter()
+        episodes = audited([one.episode for one in samples], self.auditor, runner.interaction, runner.failures)
+        runner.log("auditor/seconds", time.perf_counter() - begun)
+        return tuple(replace(one, episode=episode) for one, episode in zip(samples, episodes, strict=True))
+
+    def _drawn(self, collected: Collected, runner: Runner, selector: Scores | None) -> list[tuple[Sample, int, float]]:
+        """The drawn steps: a sample, the index of the decision, and with which probability it was drawn."""
+        samples = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
+        learned = selector is not None and selector.fitted
+        values = context_values([one.episode for one in samples], runner) if learned else [None] * len(samples)
+        drawn, lowered = [], 0
+        for place, (sample, own) in enumerate(zip(samples, values, strict=True)):
+            count = len(sample.episode.decisions)
+            if not count:
+                continue
+            scores = [1.0] * count
+            if selector is not None and learned:
+                scores = selector.scores(step_features(sample.episode, own))
+            probabilities = inclusion_probabilities(scores, self.steps, self.floor)
+            lowered += self.floor * count > self.steps
+            uniform = runner.draws("steps", place).random()
+            drawn += [(sample, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
+        told = runner.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
+        every = sum(one[0] for one in told)
+        runner.log("selection/steps", every)
+        runner.log("selection/floor_lowered", sum(one[2] for one in told))
+        if every:
+            runner.log("selection/probability", sum(one[1] for one in told) / every)
+        return drawn
+
+    def _applying(self, decision: Decision, runner: Runner) -> list[str]:
+        assert self.interventions is not None
+        world, action = runner.interaction.action_of(decision.state, decision.action_text)
+        names = self.interventions.families if self.families is None else self.families
+        return [name for name in names if action and self.interventions.applies(world, action, name)]
+
+    def _extra(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
+        origins = [
+            (sample, index)
+            for sample, index, _ in drawn
+            for _ in self._applying(sample.episode.decisions[index], runner)
+            for _ in range(self.branches)
+        ]
+        seeds = [runner.draws("extra", place).randrange(2**31) for place in range(len(origins))]
+        return [replace(one, counted=False) for one in fork(origins, seeds, runner)]
+
+    def _replaced(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
+        assert self.interventions is not None
+        made: list[tuple[Sample, Decision, float, str, Branch]] = []
+        counts: dict[str, list[int]] = {}
+        gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
+        for place, (sample, index, probability) in enumerate(drawn):
+            decision = sample.episode.decisions[index]
+            draws = runner.draws("interventions", place)
+            for family in self._applying(decision, runner):
+                found = branches(
+                    runner.interaction,
+                    runner.chat,
+                    decision,
+                    self.interventions,
+                    family,
+                    self.branches,
+                    draws,
+                    gate,
+                    runner.failures,
+                )
+                told = counts.setdefault(family, [0, 0, 0])
+                for at, count in enumerate((found.proposals, found.invalid, not found.branches)):
+                    told[at] += count
+                made += [(sample, decision, probability, family, branch) for branch in found.branches]
+        self._log_proposals(counts, runner)
+        sources = [one[1].id for one in made]
+        if self.counterfactuals == "random":
+            sources = _of_others(sources, runner)
+        played = runner.play([one[4].start for one in made], policy=self.policy, counterfactual=True)
+        tokens = sum(episode.generated_tokens for episode in played)
+        runner.log("tokens/counterfactual", sum(runner.gather([tokens])))
+        return [
+            Sample(
+                episode=episode,
+                instance=sample.instance,
+                trained=False,
+                kind=counterfactual(family),
+                source=source,
+                probability=probability,
+                reply=branch.action_ids,
+            )
+            for episode, source, (sample, _, probability, family, branch) in zip(played, sources, made, strict=True)
+        ]
+
+    def _log_proposals(self, counts: dict[str, list[int]], runner: Runner) -> None:
+        told = runner.gather([counts])
+        for family in sorted({name for one in told for name in one}):
+            proposals, invalid, missing = (sum(one.get(family, (0, 0, 0))[at] for one in told) for at in range(3))
+            runner.log(f"interventions/{family}/invalid", invalid / max(proposals, 1))
+            runner.log(f"interventions/{family}/missing", missing)
+
+
+def context_values(episodes: Sequence[Episode], runner: Runner) -> list[list[float]]:
+    """What the critic says before each decision of each episode; called on all processes at the same time."""
+    readings = [
+        Reading(ids=decision.context_ids, at=(len(decision.context_ids),))
+        for episode in episodes
+        for decision in episode.decisions
+    ]
+    told = iter(runner.values(readings))
+    return [[next(told)[0] for _ in episode.decisions] for episode in episodes]
+
+
+def step_features(episode: Episode, values: Sequence[float] | None) -> list[tuple[float, ...]]:
+    """What a selector knows of each step of an audited episode (paper CVT-RL, Appendix A.2).
+
+    The drop of the mean log-probability of a token from the step before; the error of the critic over the step; by how
+    much the verifier changed its mind; how many arguments the action had; whether it brought evidence to the front
+    that had not been used before; and whether it was the first of its kind with these arguments.
+
+    Args:
+        episode: with an audit of each decision.
+        values: what a critic says before each; 0 where it is not known.
+    """
+    known = [0.0] * len(episode.decisions) if values is None else [*values]
+    seen: set[tuple[str, str]] = set()
+    arguments: set[str] = set()
+    found, before = [], None
+    for place, decision in enumerate(episode.decisions):
+        audit = decision.audit
+        mean = sum(decision.logprobs) / len(decision.logprobs) if decision.logprobs else 0.0
+        after = known[place + 1] if place + 1 < len(known) else episode.outcome
+        if audit is None:
+            found.append((0.0,) * 6)
+            continue
+        said = str(sorted(audit.arguments.items()))
+        found.append(
+            (
+                (before - mean) if before is not None else 0.0,
+                abs(after - known[place]),
+                abs(audit.uncertainty[0] - audit.uncertainty[1]),
+                float(len(audit.arguments)),
+                float(bool(audit.arguments) and said not in arguments),
+                float((audit.kind, said) not in seen),
+            )
+        )
+        seen.add((audit.kind, said))
+        arguments.add(said)
+        before = mean
+    return found
+
+
+def _of_others(sources: Sequence[str], runner: Runner) -> list[str]:
+    """Each branch handed to another drawn step, all branches of a step to the same."""
+    own = list(dict.fromkeys(sources))
+    shift = runner.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
+    other = {name: own[(place + shift) % len(own)] for place, name in enumerate(own)}
+    return [other[name] for name in sources]
