@@ -26,6 +26,8 @@ OracleLike = Oracle[Any] | str | Mapping[str, Any]
 """What `resolve` takes: an oracle, its name, or a mapping of its `name` and `options`."""
 
 ORACLES = {
+    "evidence": "hf_credit.oracles.evidence_play:EvidenceOracle",
+    "evidence_hacker": "hf_credit.oracles.evidence_play:EvidenceHacker",
     "hypotheses": "hf_credit.oracles.hypotheses:HypothesesOracle",
     "mcts": "hf_credit.oracles.mcts:MCTSOracle",
     "minesweeper_posterior": "hf_credit.oracles.minesweeper_posterior:MinesweeperPosteriorOracle",
@@ -35,6 +37,7 @@ ORACLES = {
 # Tic-Tac-Toe is small enough for search to prove the value of every move.
 _OWN: dict[str, tuple[str, dict[str, Any]]] = {
     "circuit_decoding": ("hypotheses", {}),
+    "evidence": ("evidence", {}),
     "guess_numbers": ("hypotheses", {}),
     "minesweeper": ("minesweeper_posterior", {}),
     "movie_recommendation": ("hypotheses", {}),

@@ -1,0 +1,79 @@
+"""What may be put in the place of a step of `evidence` (paper CVT-RL, section 3.2)."""
+
+from __future__ import annotations
+
+import random
+
+from hf_credit.environments.actions import tag
+from hf_credit.environments.evidence import (
+    ENDS,
+    TOOLS,
+    Evidence,
+    EvidenceState,
+    legal_actions,
+    misreported,
+    parsed,
+)
+from hf_credit.oracles.auditing import Proposal
+
+DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION = "deletion", "paraphrase", "substitution", "perturbation"
+
+_PHRASES = ("So I {verb}: {action}", "Next: {action}", "Now {verb} it is. {action}", "Let me {verb} then. {action}")
+
+
+class EvidenceInterventions:
+    """Four families, each of which applies by the state before a step and its action alone.
+
+    - `deletion`: an empty thought in its place, which spends the turn; of any action but that one.
+    - `paraphrase`: the same action in other words; of any. What comes of it is the same, so its effect is 0.
+    - `substitution`: another document, uniformly; of `read` and `final`. One that was read cannot be read again.
+    - `perturbation`: the report is the opposite of what the tool found; of `read` and `verify`.
+    """
+
+    name = "evidence"
+    environment_type = Evidence
+    families = (DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION)
+
+    def applies(self, state: EvidenceState, action: str, family: str) -> bool:
+        """Whether a family has something to put in the place of an action; of an illegal one none has."""
+        if action not in legal_actions(state):
+            return False
+        verb, _ = parsed(action)
+        match family:
+            case "deletion":
+                return verb != "think"
+            case "substitution":
+                return verb in ("read", "final") and any(other != action for other in _same_verb(state, verb))
+            case "perturbation":
+                return verb in ("read", "verify")
+            case _:
+                return True
+
+    def propose(self, state: EvidenceState, action: str, family: str, draws: random.Random) -> Proposal:
+        """Draws one."""
+        verb, number = parsed(action)
+        match family:
+            case "deletion":
+                return Proposal(action="think")
+            case "substitution":
+                others = [other for other in range(1, len(state.keys) + 1) if other != number]
+                return Proposal(action=f"{verb} {draws.choice(others)}")
+            case "perturbation":
+                return Proposal(action=action, state=misreported(state, action))
+            case _:
+                return Proposal(action=action, text=draws.choice(_PHRASES).format(verb=verb, action=tag(action)))
+
+    def evidence(self, state: EvidenceState) -> str:
+        """What the agent was given: the documents and tools by name, and a line for each document that was read."""
+        documents = range(1, len(state.keys) + 1)
+        names = " ".join(map(str, documents))
+        lines = [f"documents {names}", f"tools think {' '.join((*TOOLS, *ENDS))}"]
+        for number in documents:
+            if read := state.reads[number - 1]:
+                check, value = state.checks[number - 1], state.values[number - 1]
+                lines.append(f"document {number} {read} key {state.key} value {value} {check}".rstrip())
+        return "\n".join(lines)
+
+
+def _same_verb(state: EvidenceState, verb: str) -> list[str]:
+    return [action for action in legal_actions(state) if parsed(action)[0] == verb]
