@@ -13,6 +13,10 @@ from hf_credit._version import __version__
 if TYPE_CHECKING:
     from hf_credit.environments import make
     from hf_credit.trainers.config import CreditConfig
+    from hf_credit.trainers.constrained_counterfactual import (
+        ConstrainedCounterfactualConfig,
+        ConstrainedCounterfactualTrainer,
+    )
     from hf_credit.trainers.counterfactual_grpo import CounterfactualGRPOConfig, CounterfactualGRPOTrainer
     from hf_credit.trainers.credit import CreditTrainer
     from hf_credit.trainers.replay_loo import ReplayLOOConfig, ReplayLOOTrainer
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
+    "ConstrainedCounterfactualConfig": "hf_credit.trainers.constrained_counterfactual",
+    "ConstrainedCounterfactualTrainer": "hf_credit.trainers.constrained_counterfactual",
     "CounterfactualGRPOConfig": "hf_credit.trainers.counterfactual_grpo",
     "CounterfactualGRPOTrainer": "hf_credit.trainers.counterfactual_grpo",
     "CreditConfig": "hf_credit.trainers.config",
@@ -34,6 +40,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "ConstrainedCounterfactualConfig",
+    "ConstrainedCounterfactualTrainer",
     "CounterfactualGRPOConfig",
     "CounterfactualGRPOTrainer",
     "CreditConfig",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, TaskRow
+from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
-from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Branch, Decision, Ending, Episode, Gate, Interaction, Reading, audited, branches
 from hf_credit.rollouts.runner import Policy, Runner
 
@@ -53,7 +53,8 @@ class AuditedSteps:
             trained on; or `"none"`.
         gate: whether proposals have to pass; without, only what the task cannot take is refused.
         policy: who plays on: the `"frozen"` copy, or the `"current"` policy.
-        auditor, interventions: who judges steps, and what may replace them; the Interaction's own if `None`.
+        auditor, interventions: who judges steps, and what may replace them, or their names, or mappings of `name` and
+            `options`; the Interaction's own if `None`.
 
     Raises:
         ValueError: a setting is out of range.
@@ -67,10 +68,12 @@ class AuditedSteps:
     counterfactuals: str = "branches"
     gate: bool = True
     policy: Policy = "frozen"
-    auditor: Auditor[Any] | None = None
-    interventions: Interventions[Any] | None = None
+    auditor: AuditorLike | None = None
+    interventions: InterventionsLike | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
+        object.__setattr__(self, "interventions", resolve_interventions(self.interventions))
         if self.counterfactuals not in KINDS:
             raise ValueError(
                 f"counterfactuals must be one of {', '.join(KINDS)}, got {self.counterfactuals!r}; pick one."
@@ -89,8 +92,8 @@ class AuditedSteps:
         Raises:
             ValueError: there are none, or a family is not among them.
         """
-        auditor = self.auditor or interaction.default_auditor()
-        interventions = self.interventions or interaction.default_interventions()
+        auditor = resolve_auditor(self.auditor) or interaction.default_auditor()
+        interventions = resolve_interventions(self.interventions) or interaction.default_interventions()
         if auditor is None or (interventions is None and self.counterfactuals != "none"):
             what = "an auditor" if auditor is None else "interventions"
             raise ValueError(
@@ -105,7 +108,6 @@ class AuditedSteps:
         return replace(self, auditor=auditor, interventions=interventions, inner=inner)
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        assert self.auditor is not None, "bind it to an Interaction"
         collected = self.inner(rows, runner, memory)
         collected = replace(collected, samples=self._audited(collected.samples, runner))
         if self.counterfactuals == "none":
@@ -115,9 +117,10 @@ class AuditedSteps:
         return replace(collected, samples=(*collected.samples, *self._audited(more, runner)))
 
     def _audited(self, samples: Sequence[Sample], runner: Runner) -> tuple[Sample, ...]:
-        assert self.auditor is not None
+        auditor = resolve_auditor(self.auditor)
+        assert auditor is not None, "bind it to an Interaction"
         begun = time.perf_counter()
-        episodes = audited([one.episode for one in samples], self.auditor, runner.interaction, runner.failures)
+        episodes = audited([one.episode for one in samples], auditor, runner.interaction, runner.failures)
         runner.log("auditor/seconds", time.perf_counter() - begun)
         return tuple(replace(one, episode=episode) for one, episode in zip(samples, episodes, strict=True))
 
@@ -147,10 +150,11 @@ class AuditedSteps:
         return drawn
 
     def _applying(self, decision: Decision, runner: Runner) -> list[str]:
-        assert self.interventions is not None
+        interventions = resolve_interventions(self.interventions)
+        assert interventions is not None, "bind it to an Interaction"
         world, action = runner.interaction.action_of(decision.state, decision.action_text)
-        names = self.interventions.families if self.families is None else self.families
-        return [name for name in names if action and self.interventions.applies(world, action, name)]
+        names = interventions.families if self.families is None else self.families
+        return [name for name in names if action and interventions.applies(world, action, name)]
 
     def _extra(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
         origins = [
@@ -163,7 +167,8 @@ class AuditedSteps:
         return [replace(one, counted=False) for one in fork(origins, seeds, runner)]
 
     def _replaced(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
-        assert self.interventions is not None
+        interventions = resolve_interventions(self.interventions)
+        assert interventions is not None, "bind it to an Interaction"
         made: list[tuple[Sample, Decision, float, str, Branch]] = []
         counts: dict[str, list[int]] = {}
         gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
@@ -175,7 +180,7 @@ class AuditedSteps:
                     runner.interaction,
                     runner.chat,
                     decision,
-                    self.interventions,
+                    interventions,
                     family,
                     self.branches,
                     draws,

@@ -49,7 +49,7 @@ class RewardWeights:
     ) -> float:
         """The reward of a step (paper CVT-RL, eq. 3).
 
-            r = l_y answer + l_e evidence + l_m meta + l_b belief + l_Delta contribution - l_h hack
+        r = l_y answer + l_e evidence + l_m meta + l_b belief + l_Delta contribution - l_h hack
         """
         return (
             self.answer * answer

@@ -16,6 +16,7 @@ METHODS = {
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
     "all_turns_baseline": "hf_credit.methods.turn_baselines:all_turns_baseline",
     "carl": "hf_credit.methods.carl:carl",
+    "constrained_counterfactual": "hf_credit.methods.constrained_counterfactual:constrained_counterfactual",
     "counterfactual_grpo": "hf_credit.methods.counterfactual_grpo:counterfactual_grpo",
     "gigpo": "hf_credit.methods.gigpo:gigpo",
     "grpo": "hf_credit.methods.grpo:grpo",

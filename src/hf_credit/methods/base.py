@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hf_credit import oracles
 from hf_credit.collectors import Collected, Collector, Single
+from hf_credit.critics.kinds import CriticKind
 from hf_credit.oracles import Oracle
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Ending, Interaction
@@ -84,6 +85,10 @@ class Method:
         evaluation: which episodes an evaluation plays.
         refresh_frozen_every: after so many updates the frozen copy of the policy is made anew, before episodes are
             collected: with 1 it is the policy itself. `None`: there is none.
+        frozen_decay: in place of that, the frozen copy follows the policy before every collection: so much of it stays
+            as it was, in (0, 1). `None`: it does not.
+        kinds: what each critic says, by name; a value where it is left out. An estimator with a `kinds()` of its own
+            says so itself, once it is bound.
         sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
             where `importance_sampling_level` is `"sequence"`.
         options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
@@ -97,6 +102,8 @@ class Method:
     memory: Any = None
     evaluation: Collector = field(default_factory=Single)
     refresh_frozen_every: int | None = None
+    frozen_decay: float | None = None
+    kinds: Mapping[str, CriticKind] = field(default_factory=dict)
     sequence_ratio: bool = False
     options: Mapping[str, Any] | None = None
     paper: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +119,11 @@ class Method:
         bound = {
             name: part.bound_to(interaction) if hasattr(part, "bound_to") else part for name, part in parts.items()
         }
-        return dataclasses.replace(self, **bound)
+        method = dataclasses.replace(self, **bound)
+        if hasattr(method.estimator, "kinds"):
+            kinds = method.estimator.kinds()
+            return dataclasses.replace(method, kinds=kinds, critics=tuple(kinds))
+        return method
 
     def spec(self) -> dict[str, Any]:
         """Its name and options as plain values, from which `hf_credit.methods.make` builds it again.
@@ -131,7 +142,8 @@ class Method:
         """Plain values by which two methods can be told apart: the name, and all that its parts hold."""
         parts = ("collector", "estimator", "evaluation")
         told = {name: _described(getattr(self, name)) for name in parts}
-        return {"name": self.name, **told, "refresh_frozen_every": self.refresh_frozen_every}
+        frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
+        return {"name": self.name, **told, **frozen}
 
 
 def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:

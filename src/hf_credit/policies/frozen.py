@@ -33,6 +33,16 @@ class FrozenCopy:
             else:
                 self.weights[name] = parameter.detach().clone()
 
+    @torch.no_grad()
+    def follow(self, decay: float) -> None:
+        """Moves towards the weights as they are now: decay of its own, and the rest of theirs.
+
+        Args:
+            decay: in (0, 1).
+        """
+        for name, parameter in self._trained():
+            self.weights[name].lerp_(parameter.to(self.weights[name].dtype), 1 - decay)
+
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Within, the policy has the weights of the copy; afterwards its own again, after an error as well."""

@@ -15,6 +15,8 @@ from hf_credit.environments import Environment, State
 from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle, require_fit
+from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.oracles.auditors import default_auditor, default_interventions
 from hf_credit.registry import name_of, remembered
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
@@ -110,6 +112,14 @@ class Interaction(ABC, Generic[S]):
 
     def default_oracle(self) -> Oracle[Any] | None:
         """Who knows the right moves, where somebody does."""
+        return None
+
+    def default_auditor(self) -> Auditor[Any] | None:
+        """Who judges single steps by a record that the agent cannot touch, where somebody does."""
+        return None
+
+    def default_interventions(self) -> Interventions[Any] | None:
+        """What may be put in the place of a step, where that is known."""
         return None
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
@@ -393,6 +403,12 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def default_oracle(self) -> Oracle[Any] | None:
         return default_oracle(self.environment)
+
+    def default_auditor(self) -> Auditor[Any] | None:
+        return default_auditor(self.environment)
+
+    def default_interventions(self) -> Interventions[Any] | None:
+        return default_interventions(self.environment)
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         oracle = self.default_oracle() if oracle is None else oracle

@@ -13,6 +13,7 @@ from hf_credit.environments import State
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
+from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Message, Request
 from hf_credit.rollouts.scripts import Script
@@ -358,6 +359,12 @@ class Truncated(Interaction[TruncatedTurn[S]]):
 
     def default_oracle(self) -> Oracle[Any] | None:
         return self.inner.default_oracle()
+
+    def default_auditor(self) -> Auditor[Any] | None:
+        return self.inner.default_auditor()
+
+    def default_interventions(self) -> Interventions[Any] | None:
+        return self.inner.default_interventions()
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         return self.inner.check_oracle(oracle)

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftModel
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, TrainerCallback
 
 from hf_credit import methods
 from hf_credit.collectors import Collected
+from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
+from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
@@ -25,10 +29,13 @@ from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.resumption import CheckpointCallback
 from hf_credit.trainers.role_adapters import RoleAdapterTrainer
 from hf_credit.trainers.runner import TrainerRunner
 
 logger = logging.getLogger(__name__)
+
+FROZEN_FILE = "frozen_policy.safetensors"
 
 
 class CreditCallback(TrainerCallback):
@@ -98,15 +105,23 @@ class CreditTrainer(RoleAdapterTrainer):
         self.evaluation_runner = self.runner
         if self.evaluation_interaction is not interaction:
             self.evaluation_runner = TrainerRunner(self, self.engine.of(self.evaluation_interaction))
-        self.critics = {name: self._make_critic(critic) for name in self.method.critics}
+        self.critics: dict[str, ReadingCritic | BeliefHead]
+        self.critics = {name: self._make_critic(name, critic) for name in self.method.critics}
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:
+            if self._dist.is_fsdp or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+                raise ValueError(
+                    f"the method {self.method.name!r} keeps a frozen copy of the policy, got "
+                    f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "
+                    "without it."
+                )
             if self.vllm is not None:
                 raise ValueError(
                     f"the method {self.method.name!r} keeps a frozen copy of the policy, got use_vllm=True, which "
                     "holds one policy; leave use_vllm out."
                 )
             self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model))
+            self.add_callback(_SaveFrozen(self.frozen))
 
     # An update ----------------------------------------------------------------------------------------------------
 
@@ -114,8 +129,11 @@ class CreditTrainer(RoleAdapterTrainer):
         if not self.model.training:
             return self.method.evaluation(rows, self.evaluation_runner, self.memory)
         every = self.method.refresh_frozen_every
-        if self.frozen is not None and every is not None and self.updates_collected % every == 0:
-            self.frozen.refresh()  # with 1 it is the policy of this very update
+        if self.frozen is not None and every is not None:
+            if self.method.frozen_decay is not None:
+                self.frozen.follow(self.method.frozen_decay)
+            elif self.updates_collected % every == 0:
+                self.frozen.refresh()  # with 1 it is the policy of this very update
         self.updates_collected += 1
         return self.method.collector(rows, self.runner, self.memory)
 
@@ -172,8 +190,17 @@ class CreditTrainer(RoleAdapterTrainer):
         pairs = zip(found, rows, strict=True)
         return [tuple(own[: len(row.completion_ids)]) for own, row in pairs][: len(decisions)]
 
-    def _make_critic(self, backbone: str | PreTrainedModel | LoraConfig | None) -> ReadingCritic:
+    def _make_critic(
+        self, name: str, backbone: str | PreTrainedModel | LoraConfig | None
+    ) -> ReadingCritic | BeliefHead:
+        kind = self.method.kinds.get(name, CriticKind())
+        room = self.room_for_context()
+        most = None if room is None else room + self.args.max_completion_length
+        config = self.args.critic_config()
         policy = self.accelerator.unwrap_model(self.model)
+        if kind.says == "beliefs":
+            pad = self.chat.tokenizer.pad_token_id
+            return BeliefHead(policy, pad, self.accelerator, config, kind.slots, most)
         if backbone is None:
             backbone = self.args.critic_model
         if backbone is None and isinstance(policy, PeftModel):
@@ -183,11 +210,11 @@ class CreditTrainer(RoleAdapterTrainer):
             policy,
             self.chat.tokenizer,
             self.accelerator,
-            self.args.critic_config(),
+            dataclasses.replace(config, loss="cross_entropy") if kind.says == "probability" else config,
             self.args.model_init_kwargs,
+            name,
         )
-        room = self.room_for_context()
-        return ReadingCritic(critic, None if room is None else room + self.args.max_completion_length)
+        return ReadingCritic(critic, most)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 
@@ -197,7 +224,6 @@ class CreditTrainer(RoleAdapterTrainer):
             "updates_collected": self.updates_collected,
             "memory": to_plain(self.memory),
             "critics": {name: one.state() for name, one in self.critics.items()},
-            **({} if self.frozen is None else {"frozen": self.frozen.state()}),
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
@@ -206,13 +232,20 @@ class CreditTrainer(RoleAdapterTrainer):
         self.memory = from_plain(state["memory"], self.method.memory)
         for name, one in self.critics.items():
             one.load_state(state["critics"][name])
-        if self.frozen is not None:
-            self.frozen.load_state(state["frozen"])
 
     def load_from_other_processes(self, folder: Path) -> None:
         super().load_from_other_processes(folder)
+        state = self.state_of_process(folder, 0)  # these are the same on every process
+        self.updates_collected = state["updates_collected"]
+        self.memory = from_plain(state["memory"], self.method.memory)
         for name, one in self.critics.items():
             one.load(folder, name)
+
+    def _take_up(self, folder: Path) -> None:
+        super()._take_up(folder)
+        if self.frozen is not None:
+            device = str(self.accelerator.device)
+            self.frozen.load_state(load_file(folder / FROZEN_FILE, device=device))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if self.args.should_save:
@@ -257,6 +290,20 @@ class CreditTrainer(RoleAdapterTrainer):
             return
         folder.mkdir(parents=True, exist_ok=True)
         spec.save(folder)
+
+
+class _SaveFrozen(CheckpointCallback):
+    """Puts the weights of a frozen copy into every checkpoint.
+
+    Args:
+        frozen: the copy.
+    """
+
+    def __init__(self, frozen: FrozenCopy) -> None:
+        self.frozen = frozen
+
+    def on_checkpoint(self, folder: Path) -> None:
+        save_file({name: weight.contiguous() for name, weight in self.frozen.state().items()}, folder / FROZEN_FILE)
 
 
 def trainable(episodes: Sequence[Episode], credits: Sequence[Sequence[DecisionCredit]]) -> list[list[DecisionCredit]]:

@@ -32,6 +32,10 @@ class Preset(NamedTuple):
 
 
 PRESETS = {
+    "constrained_counterfactual": Preset(
+        "hf_credit.trainers.constrained_counterfactual:ConstrainedCounterfactualConfig",
+        "hf_credit.trainers.constrained_counterfactual:ConstrainedCounterfactualTrainer",
+    ),
     "counterfactual_grpo": Preset(
         "hf_credit.trainers.counterfactual_grpo:CounterfactualGRPOConfig",
         "hf_credit.trainers.counterfactual_grpo:CounterfactualGRPOTrainer",

@@ -224,8 +224,12 @@ class ResumableTrainer(Trainer):
                 logger.warning("resumed %s in a later pass over a stream, which starts with its first task", folder)
         else:
             self._passes = passes
-        own = folder / _STATE_FILE.format(self.accelerator.process_index)
         if recorded_run(folder)["processes"] == self.accelerator.num_processes:
-            self.load_checkpoint_state(torch.load(own, map_location=self.accelerator.device, weights_only=True))
+            self.load_checkpoint_state(self.state_of_process(folder, self.accelerator.process_index))
         else:
             self.load_from_other_processes(folder)
+
+    def state_of_process(self, folder: Path, process: int) -> dict[str, Any]:
+        """What one process put into a checkpoint, as `checkpoint_state` gave it."""
+        own = folder / _STATE_FILE.format(process)
+        return dict(torch.load(own, map_location=self.accelerator.device, weights_only=True))

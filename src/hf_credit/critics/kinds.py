@@ -1,0 +1,34 @@
+"""What a critic says of a text: a value, a probability, or what is believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SAYS = ("value", "probability", "beliefs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticKind:
+    """What a critic says at each place of a reading.
+
+    Args:
+        says: a `"value"` in the unit of the reward, learned by its squared error; a `"probability"`, by cross-entropy;
+            or `"beliefs"`, a distribution over the values of each slot, one after the other, by a linear head on the
+            policy's own hidden states.
+        slots: of beliefs: how many values each has, at least 2.
+
+    Raises:
+        ValueError: `says` is unknown, or beliefs have no slots, or others have some.
+    """
+
+    says: str = "value"
+    slots: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.says not in SAYS:
+            raise ValueError(f"a critic must say one of {', '.join(SAYS)}, got {self.says!r}; pick one.")
+        if (self.says == "beliefs") != bool(self.slots) or any(size < 2 for size in self.slots):
+            raise ValueError(
+                f"slots are of beliefs, each of 2 values or more, got {list(self.slots)} with says={self.says!r}; "
+                "change one."
+            )

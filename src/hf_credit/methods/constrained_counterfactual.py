@@ -1,0 +1,822 @@
+"""CVT-RL: credit of steps by what comes of the task without them, under constraints (the paper CVT-RL)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import (
+    AuditedSteps,
+    Collected,
+    Collector,
+    Group,
+    Sample,
+    Single,
+    context_values,
+    counterfactual,
+    step_features,
+)
+from hf_credit.credit import (
+    Multipliers,
+    RewardWeights,
+    StepSelector,
+    belief_reward,
+    continuation_ratio,
+    contributions,
+    cost_advantages,
+    doubly_robust_values,
+    family_mean,
+    generalized_advantages,
+    harmonic_mean,
+    sequential_values,
+)
+from hf_credit.critics.kinds import CriticKind
+from hf_credit.critics.readings import context_readings
+from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
+from hf_credit.methods.turns import matrix
+from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction
+from hf_credit.rollouts.runner import Reading, Runner
+
+PAPER = paper(
+    "Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language Agents",
+    arxiv="2606.05263",
+)
+FAMILIES: Mapping[str, float] = {"deletion": 0.25, "paraphrase": 0.20, "substitution": 0.30, "perturbation": 0.25}
+"""The weights of the families of interventions (section 3.2)."""
+LIMITS: Mapping[str, float] = {
+    "tampering": 0.02,
+    "unsupported": 0.04,
+    "skipped": 0.03,
+    "unsafe": 0.06,
+    "budget": 0.15,
+}
+"""The most that each cost may be in the mean (section 3.3, whose order is another than section 3.1's)."""
+
+ESTIMATORS = ("dr", "ips", "model", "sequential", "process")
+OUTCOMES = ("check", "verified")
+_META = ("think", "search", "read", "verify")
+# The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
+_PLAIN: dict[str, Any] = {
+    "evidence": 0.0,
+    "meta": 0.0,
+    "belief": 0.0,
+    "contribution": 0.0,
+    "hack": 0.0,
+    "contribution_advantage": 0.0,
+    "hack_advantage": 0.0,
+    "counterfactuals": "none",
+    "constrained": False,
+}
+BASELINES: Mapping[str, Mapping[str, Any]] = {
+    "ppo_rlvr": _PLAIN,
+    "long_rlvr": {**_PLAIN, "evidence": 0.45},
+    "rlvmr": {**_PLAIN, "meta": 0.18},
+    "constrained_process": {
+        "contribution": 0.0,
+        "contribution_advantage": 0.0,
+        "counterfactuals": "none",
+    },
+    "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
+    "information_matched": {"estimator": "process"},
+}
+"""Options that make of this method what the paper compares it with. TROLL-style is `ppo_rlvr` with the trainer's
+`trust_region`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """What the method remembers from update to update.
+
+    Attributes:
+        multipliers: lambda of each cost with a limit, in the order of the limits.
+        selector: says which steps are worth looking at.
+        updates: how many there have been.
+    """
+
+    multipliers: tuple[float, ...] = ()
+    selector: StepSelector = field(default_factory=StepSelector)
+    updates: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """A decision, and what was put in its place.
+
+    Attributes:
+        row: its episode, among those that are credited.
+        turn: its place in it.
+        probability: with which it was drawn.
+        drawn: whether it was.
+        branches: by family, the samples that were played on from there.
+    """
+
+    row: int
+    turn: int
+    probability: float = 1.0
+    drawn: bool = True
+    branches: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstrainedCounterfactual:
+    """The credit of paper CVT-RL, section 3.
+
+    Episodes that failed get no credit, and change nobody's.
+
+    Args:
+        rewards: the weights of eq. 3.
+        answer_by: what its first term is: the `"check"` of the answer, which is the outcome of the Interaction and may
+            be passed by a hack, or the `"verified"` success of the auditor.
+        contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which pays for hacks.
+        estimator: of what a step contributed: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, by the model
+            alone; `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust;
+            `"process"`, not a contrast but what the model says of the step, less its mean over the drawn steps: the
+            information-matched baseline.
+        selection: how the drawing of steps is corrected: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
+        families: the weight of each family of interventions, at least 0.
+        ratio_low, ratio_high: the clip of eq. 5.
+        reward_scale: inside the tanh of the reward, 2 in the paper.
+        contribution_advantage, hack_advantage: the weights of eq. 7, at least 0.
+        gamma, lam: of generalized advantages from decision to decision, and gamma also of costs.
+        limits: the most that each cost may be in the mean, by name.
+        constrained: whether costs weigh at all.
+        penalty, rate, rule: as in `Multipliers`.
+        believes: whether there is a belief head.
+        own_policy: whether who plays on is the policy itself, so that every ratio is 1.
+        auditor: who judges steps, as in `AuditedSteps`.
+        slots: of its beliefs; filled in by `bound_to`.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+
+    rewards: RewardWeights = field(default_factory=RewardWeights)
+    answer_by: str = "check"
+    contribution_to: str = "verified"
+    estimator: str = "dr"
+    selection: str = "inverse"
+    families: Mapping[str, float] = field(default_factory=lambda: dict(FAMILIES))
+    ratio_low: float = 0.2
+    ratio_high: float = 5.0
+    reward_scale: float = 2.0
+    contribution_advantage: float = 0.7
+    hack_advantage: float = 0.9
+    gamma: float = 0.99
+    lam: float = 0.95
+    limits: Mapping[str, float] = field(default_factory=lambda: dict(LIMITS))
+    constrained: bool = True
+    penalty: float = 2.0
+    rate: float = 0.05
+    rule: str = "paper"
+    believes: bool = True
+    own_policy: bool = False
+    auditor: AuditorLike | None = None
+    slots: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("answer_by", OUTCOMES),
+            ("contribution_to", OUTCOMES),
+            ("estimator", ESTIMATORS),
+            ("selection", ("inverse", "augmented", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
+        for name, right, rule, usual in (
+            ("gamma", 0 <= self.gamma <= 1, "in [0, 1]", 0.99),
+            ("lam", 0 <= self.lam <= 1, "in [0, 1]", 0.95),
+            ("ratio_low", 0 <= self.ratio_low <= 1, "in [0, 1]", 0.2),
+            ("ratio_high", self.ratio_high >= 1, "at least 1", 5),
+            ("reward_scale", 0 < self.reward_scale < math.inf, "above 0", 2),
+            ("contribution_advantage", 0 <= self.contribution_advantage < math.inf, "at least 0", 0.7),
+            ("hack_advantage", 0 <= self.hack_advantage < math.inf, "at least 0", 0.9),
+        ):
+            if not right:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
+        weights = self.families.values()
+        if any(not (weight >= 0 and math.isfinite(weight)) for weight in weights) or not any(weights):
+            raise ValueError(
+                f"the weights of families must be at least 0 and not all 0, got {dict(self.families)}; the paper's "
+                "add to 1."
+            )
+        if self.estimator == "process" and self.selection == "augmented":
+            raise ValueError("estimator='process' has nothing to augment, got selection='augmented'; take 'inverse'.")
+        self.multipliers(())  # refuses its own settings
+
+    def bound_to(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
+        """The same for the slots of an auditor, the Interaction's own where none is given.
+
+        Raises:
+            ValueError: there is none, or it does not know a cost that has a limit.
+        """
+        auditor = resolve_auditor(self.auditor) or interaction.default_auditor()
+        if auditor is None:
+            raise ValueError(
+                f"constraints need an auditor, got none and {interaction.name!r} has none of its own; pass auditor=, "
+                "or play the environment 'evidence'."
+            )
+        unknown = [name for name in self.limits if name not in auditor.costs]
+        if unknown and self.constrained:
+            raise ValueError(
+                f"limits must be of the auditor's costs ({', '.join(auditor.costs)}), got {unknown[0]!r}; name these."
+            )
+        return dataclasses.replace(self, slots=tuple(auditor.slots.items()))
+
+    def kinds(self) -> dict[str, CriticKind]:
+        """What its critics say, by name."""
+        found = {"critic": CriticKind()}
+        if self._asks_model:
+            found["outcome"] = CriticKind(says="probability")
+        if self.believes and self.slots:
+            found["belief"] = CriticKind(says="beliefs", slots=tuple(size for _, size in self.slots))
+        return found
+
+    def multipliers(self, values: Sequence[float]) -> Multipliers:
+        """The multipliers whose values are remembered, all 0 where none are."""
+        known = dict(zip(self.limits, values, strict=True)) if values else None
+        return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=known)
+
+    @property
+    def _contrasts(self) -> bool:
+        """Whether what steps contributed is part of the credit."""
+        return self.rewards.contribution > 0 or self.contribution_advantage > 0
+
+    @property
+    def _asks_model(self) -> bool:
+        return self._contrasts and self.estimator != "ips"
+
+    def __call__(self, collected: Collected, runner: Runner, memory: Constraints) -> Credit:
+        rows = [row for row, one in enumerate(collected.episodes) if _is_sound(one)]
+        episodes = [collected.episodes[row] for row in rows]
+        values = context_values(episodes, runner)
+        steps = self._steps(collected, episodes)
+
+        # What the drawn steps contributed (eqs. 4 to 6)
+        found, lessons = self._contributions(steps, episodes, runner)
+
+        # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
+        beliefs = self._beliefs(episodes, runner)
+        rewards = [
+            [
+                self._reward(episode, turn, found.get((row, turn), 0.0), self._held(beliefs, row, turn))
+                for turn in range(len(episode.decisions))
+            ]
+            for row, episode in enumerate(episodes)
+        ]
+        table, there = matrix(rewards)
+        known, _ = matrix(values)
+        advantages = generalized_advantages(table, known, there, self.gamma, self.lam)
+        lessons.insert(0, _value_lesson(episodes, values, advantages))
+        for row, episode in enumerate(episodes):
+            for turn, decision in enumerate(episode.decisions):
+                contributed = found.get((row, turn), 0.0)
+                advantages[row, turn] += self.contribution_advantage * contributed
+                advantages[row, turn] -= self.hack_advantage * _hack(decision)
+
+        # Constraints (eqs. 2 and 10): advantages in each cost, weighed by multipliers that this update still uses
+        remembered = self.multipliers(memory.multipliers)
+        if self.constrained:
+            weighed, remembered = self._constrained(episodes, remembered, runner)
+            advantages -= weighed[:, : advantages.shape[1]]
+
+        given: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
+        for row, own in zip(rows, advantages.tolist(), strict=True):
+            given[row] = own[: len(collected.episodes[row].decisions)]
+        if beliefs is not None:
+            lessons.append(self._belief_lesson(episodes, beliefs))
+        self._log(episodes, rewards, found, runner)
+        assert remembered.values is not None
+        return Credit(
+            decisions=average(collected, given),
+            memory=Constraints(
+                multipliers=tuple(remembered.values.values()),
+                selector=self._learned(memory.selector, steps, episodes, values, runner),
+                updates=memory.updates + 1,
+            ),
+            lessons=lessons,
+        )
+
+    # What steps contributed ---------------------------------------------------------------------------------------
+
+    def _steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[_Step]:
+        """The drawn steps, and with augmented selection all others as well."""
+        own: dict[str, dict[str, list[Sample]]] = {}
+        probability: dict[str, float] = {}
+        for family in self.families:
+            for sample in collected.of_kind(counterfactual(family)):
+                own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
+                probability[sample.source] = sample.probability
+        return [
+            _Step(
+                row=row,
+                turn=turn,
+                probability=probability.get(decision.id, 1.0),
+                drawn=decision.id in own,
+                branches=own.get(decision.id, {}),
+            )
+            for row, episode in enumerate(episodes)
+            for turn, decision in enumerate(episode.decisions)
+            if decision.id in own or (self.selection == "augmented" and own)
+        ]
+
+    def _contributions(
+        self, steps: Sequence[_Step], episodes: Sequence[Episode], runner: Runner
+    ) -> tuple[dict[tuple[int, int], float], list[Lesson]]:
+        """The mean contribution of each step over its families, and what the outcome model learns."""
+        if not self._contrasts:
+            return {}, []
+        ratios, apart = self._ratios(steps, episodes, runner)
+        along = self.estimator == "sequential"
+        model = _Model(steps, episodes, tuple(self.families), runner, along) if self._asks_model else None
+        lessons = [] if model is None else [model.lesson(self._outcome)]
+        if not any(step.drawn for step in steps):
+            if model is not None and self.estimator == "process":
+                runner.gather([(0.0, 0)])
+            return {}, lessons
+        return self._estimated(steps, episodes, ratios, apart, model, runner), lessons
+
+    def _estimated(
+        self,
+        steps: Sequence[_Step],
+        episodes: Sequence[Episode],
+        ratios: Tensor,
+        apart: Sequence[Sequence[float]],
+        model: _Model | None,
+        runner: Runner,
+    ) -> dict[tuple[int, int], float]:
+        outcomes = _numbers([self._outcome(episodes[step.row]) for step in steps])
+        probabilities = _numbers([step.probability for step in steps])
+        drawn = torch.tensor([step.drawn for step in steps])
+        said = torch.zeros_like(outcomes) if model is None else model.of_steps
+        if self.estimator == "process":
+            told = runner.gather([(said[drawn].sum().item(), int(drawn.sum()))])
+            mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
+            centred = torch.where(drawn, said - mean, 0)
+            found = centred / probabilities if self.selection == "inverse" else centred
+            return {(step.row, step.turn): value for step, value in zip(steps, found.tolist(), strict=True)}
+        if self.estimator == "model":
+            worth = said
+        elif self.estimator == "sequential":
+            assert model is not None
+            worth = sequential_values(outcomes, *model.along(apart))
+        else:
+            worth = doubly_robust_values(outcomes, said, ratios)
+        guessed = None
+        if self.selection == "augmented":
+            guessed = torch.zeros_like(outcomes) if model is None else model.advantages
+        estimates = []
+        for family in self.families:
+            sound = [[one for one in step.branches.get(family, ()) if _is_sound(one.episode)] for step in steps]
+            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in sound])
+            if self.estimator == "model":
+                assert model is not None
+                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in sound])
+            estimates.append(
+                contributions(
+                    worth,
+                    replaced,
+                    mask,
+                    probabilities,
+                    drawn,
+                    self.selection,
+                    guessed,
+                )
+            )
+        by_family = torch.stack(estimates, dim=1)
+        self._log_families(by_family, drawn, runner)
+        mean = family_mean(by_family, _numbers(list(self.families.values())))
+        return {
+            (step.row, step.turn): value
+            for step, value in zip(steps, mean.tolist(), strict=True)
+            if not math.isnan(value)
+        }
+
+    def _ratios(
+        self, steps: Sequence[_Step], episodes: Sequence[Episode], runner: Runner
+    ) -> tuple[Tensor, list[list[float]]]:
+        """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
+
+        Both policies are read anew, by the same pass: what a sampler reports is of another computation.
+        """
+        later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
+        if self.own_policy:
+            return torch.ones(len(steps), dtype=torch.float64), [[1.0] * len(own) for own in later]
+        needed = {one.id: one for own in later for one in own}
+        target = dict(zip(needed, runner.logprobs(list(needed.values()), "frozen"), strict=True))
+        behaviour = dict(zip(needed, runner.logprobs(list(needed.values()), "current"), strict=True))
+        apart = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
+        under, mask = matrix([[value for one in own for value in target[one.id]] for own in later])
+        before, _ = matrix([[value for one in own for value in behaviour[one.id]] for own in later])
+        whole = continuation_ratio(under, before, mask, 0.0, math.inf)
+        clipped = whole.clamp(self.ratio_low, self.ratio_high)
+        told = sorted(value for own in runner.gather([whole.tolist()]) for value in own)
+        if told:
+            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in told)
+            runner.log("overlap/ratio_median", told[len(told) // 2])
+            runner.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
+            runner.log("overlap/ratio_clipped", cut / len(told))
+            runner.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
+        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in apart]
+        return clipped, bound
+
+    def _outcome(self, episode: Episode) -> float:
+        """Y."""
+        return _result(episode, self.contribution_to)
+
+    def _learned(
+        self,
+        selector: StepSelector,
+        steps: Sequence[_Step],
+        episodes: Sequence[Episode],
+        values: Sequence[Sequence[float]],
+        runner: Runner,
+    ) -> StepSelector:
+        """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
+        examples = []
+        for step in steps:
+            without = [one.episode for one in step.branches.get("deletion", ()) if _is_sound(one.episode)]
+            if without:
+                told = _verdict(episodes[step.row])
+                changed = float(any(_verdict(one) != told for one in without))
+                examples.append((step_features(episodes[step.row], values[step.row])[step.turn], changed))
+        return selector.updated(everywhere(examples, runner)[0])
+
+    # Reward and belief --------------------------------------------------------------------------------------------
+
+    def _reward(
+        self,
+        episode: Episode,
+        turn: int,
+        contributed: float,
+        held: Mapping[str, Sequence[float]] | None,
+    ) -> float:
+        audit = episode.decisions[turn].audit
+        assert audit is not None
+        last = turn == len(episode.decisions) - 1
+        before, after = audit.uncertainty
+        return self.rewards.reward(
+            answer=_result(episode, self.answer_by) if last else 0.0,
+            evidence=harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
+            meta=max(0.0, before - after) if audit.kind in _META else 0.0,
+            belief=0.0 if held is None else belief_reward(audit.beliefs, held),
+            contribution=math.tanh(self.reward_scale * contributed),
+            hack=_hack(episode.decisions[turn]),
+        )
+
+    def _beliefs(self, episodes: Sequence[Episode], runner: Runner) -> list[list[tuple[float, ...]]] | None:
+        if not (self.believes and self.slots):
+            return None
+        told = iter(
+            runner.values(context_readings([one.context_ids for own in episodes for one in own.decisions]), "belief")
+        )
+        return [[next(told) for _ in episode.decisions] for episode in episodes]
+
+    def _held(
+        self, told: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
+    ) -> dict[str, Sequence[float]] | None:
+        """What the head believes before a decision, by slot."""
+        if told is None:
+            return None
+        held, at = {}, 0
+        for name, size in self.slots:
+            held[name] = told[row][turn][at : at + size]
+            at += size
+        return held
+
+    def _belief_lesson(self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]) -> Lesson:
+        """Each slot's shares, one after the other; those of a slot that is not defined are as they were said."""
+        readings, targets, values = [], [], []
+        for episode, own in zip(episodes, told, strict=True):
+            for decision, said in zip(episode.decisions, own, strict=True):
+                assert decision.audit is not None
+                wanted, at = [], 0
+                for name, size in self.slots:
+                    wanted += decision.audit.beliefs.get(name, said[at : at + size])
+                    at += size
+                readings.append(Reading(ids=decision.context_ids, at=(len(decision.context_ids),)))
+                targets.append(tuple(wanted))
+                values.append(said)
+        return Lesson(readings=readings, targets=targets, values=values, critic="belief")
+
+    # Constraints --------------------------------------------------------------------------------------------------
+
+    def _constrained(
+        self, episodes: Sequence[Episode], known: Multipliers, runner: Runner
+    ) -> tuple[Tensor, Multipliers]:
+        """What costs take off the advantage of each decision, and the multipliers of the next update."""
+        names = tuple(self.limits)
+        own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
+        told, here = everywhere(own, runner)
+        if not told:
+            return torch.zeros(0, 1, dtype=torch.float64), known
+        width = max(map(len, told))
+        weighed = torch.zeros(len(told), max(width, 1), dtype=torch.float64)
+        tables = {name: matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
+        discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
+        means = {name: float((table * discount).sum() / len(told)) for name, (table, _) in tables.items()}
+        for name, weight in known.weights(means).items():
+            weighed += weight * cost_advantages(*tables[name], gamma=self.gamma)
+        following = known.updated(means)
+        assert known.values is not None
+        for name in names:
+            runner.log(f"costs/{name}", means[name])
+            runner.log(f"multipliers/{name}", known.values[name])
+        return weighed[here], following
+
+    # What is logged -----------------------------------------------------------------------------------------------
+
+    def _log(
+        self,
+        episodes: Sequence[Episode],
+        rewards: Sequence[Sequence[float]],
+        found: Mapping[tuple[int, int], float],
+        runner: Runner,
+    ) -> None:
+        every = [decision for episode in episodes for decision in episode.decisions]
+        finals = [one.audit.evidence for one in every if one.audit is not None and one.audit.evidence is not None]
+        hacked = [float(any(_is_hack(one) for one in episode.decisions)) for episode in episodes]
+        true = [float(any(one.audit and one.audit.true_hacks for one in episode.decisions)) for episode in episodes]
+        lists = {
+            "verified": [_result(episode, "verified") for episode in episodes],
+            "hacks/detected": hacked,
+            "hacks/true": true,
+            "evidence/f1": finals,
+            "rewards/shaped": [sum(own) for own in rewards],
+            "contribution/mean": list(found.values()),
+            "contribution/size": [abs(value) for value in found.values()],
+        }
+        told = runner.gather([lists])
+        for name in lists:
+            numbers = [value for one in told for value in one[name]]
+            if numbers:
+                runner.log(name, sum(numbers) / len(numbers))
+
+    def _log_families(self, by_family: Tensor, drawn: Tensor, runner: Runner) -> None:
+        # Only of this process where there are several: it says what is going on, and no number depends on it.
+        for at, family in enumerate(self.families):
+            own = by_family[drawn, at]
+            own = own[~own.isnan()]
+            if len(own) and runner.process == 0:
+                runner.log(f"contribution/{family}", float(own.mean()))
+
+
+class _Model:
+    """What the outcome model of the last update says of steps and of what was put in their place.
+
+    Args:
+        steps: whose actions are read.
+        episodes: that they are in.
+        families: of interventions, each of which has a mark in the text, by its place.
+        runner: asks it, on all processes at the same time.
+        along: whether what followed is read as well.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[_Step],
+        episodes: Sequence[Episode],
+        families: Sequence[str],
+        runner: Runner,
+        along: bool,
+    ) -> None:
+        self.steps, self.episodes = steps, episodes
+        decisions = [episodes[step.row].decisions[step.turn] for step in steps]
+        self.branches = [one for step in steps for own in step.branches.values() for one in own]
+        context = {
+            id(one): decision.context_ids
+            for step, decision in zip(steps, decisions, strict=True)
+            for own in step.branches.values()
+            for one in own
+        }
+        marks = {
+            counterfactual(name): runner.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
+        }
+        self._own = [
+            Reading(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
+        ]
+        self._replaced = [
+            Reading(ids=ids, at=(len(ids),))
+            for one in self.branches
+            for ids in [(*context[id(one)], *one.reply, *marks[one.kind])]
+        ]
+        self._later = {
+            one.id: Reading(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
+            for step in steps
+            for one in episodes[step.row].decisions[step.turn + 1 :]
+            if along
+        }
+        readings = [*self._own, *self._replaced, *self._later.values()]
+        self.told = runner.values(readings, "outcome")
+        first, second = len(self._own), len(self._own) + len(self._replaced)
+        self._before = [one[0] for one in self.told[:first]]
+        self.of_steps = _numbers([one[1] for one in self.told[:first]])
+        self.of_branches = {id(one): said[0] for one, said in zip(self.branches, self.told[first:second], strict=True)}
+        self._said_later = dict(zip(self._later, self.told[second:], strict=True))
+
+    @property
+    def advantages(self) -> Tensor:
+        """What it says of each step, less what it said before it: a guess at what the step contributed."""
+        return self.of_steps - _numbers(self._before)
+
+    def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What it says before and of each later decision of each step, their ratios, and which there are."""
+        later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
+        before, mask = matrix([[self._said_later[one.id][0] for one in own] for own in later])
+        of, _ = matrix([[self._said_later[one.id][1] for one in own] for own in later])
+        return before, of, matrix(ratios)[0], mask
+
+    def lesson(self, outcome: Any) -> Lesson:
+        """What came of each step that was drawn, and of each that was replaced."""
+        readings: list[Reading] = []
+        targets: list[tuple[float, ...]] = []
+        values: list[tuple[float, ...]] = []
+        own = zip(self.steps, self._own, self.told, strict=False)
+        for step, reading, said in own:
+            if step.drawn:
+                y = float(outcome(self.episodes[step.row]))
+                readings.append(reading)
+                targets.append((y, y))
+                values.append(said)
+        for one, reading in zip(self.branches, self._replaced, strict=True):
+            if _is_sound(one.episode):
+                readings.append(reading)
+                targets.append((float(outcome(one.episode)),))
+                values.append((self.of_branches[id(one)],))
+        result = {one.id: float(outcome(episode)) for episode in self.episodes for one in episode.decisions}
+        for name, reading in self._later.items():
+            readings.append(reading)
+            targets.append((result[name], result[name]))
+            values.append(self._said_later[name])
+        return Lesson(readings=readings, targets=targets, values=values, critic="outcome")
+
+
+def constrained_counterfactual(
+    group_size: int = 8,
+    steps: float = 8.0,
+    branches: int = 4,
+    families: Mapping[str, float] | None = None,
+    floor: float = 0.15,
+    counterfactuals: str = "branches",
+    gate: bool = True,
+    refresh_every: int = 200,
+    ema: float | None = None,
+    answer: float = 1.0,
+    evidence: float = 0.45,
+    meta: float = 0.18,
+    belief: float = 0.25,
+    contribution: float = 0.60,
+    hack: float = 0.80,
+    contribution_advantage: float = 0.7,
+    hack_advantage: float = 0.9,
+    answer_by: str = "check",
+    contribution_to: str = "verified",
+    estimator: str = "dr",
+    selection: str = "inverse",
+    ratio_low: float = 0.2,
+    ratio_high: float = 5.0,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    constrained: bool = True,
+    limits: Mapping[str, float] | None = None,
+    penalty: float = 2.0,
+    rate: float = 0.05,
+    rule: str = "paper",
+    baseline: str | None = None,
+    auditor: AuditorLike | None = None,
+    interventions: InterventionsLike | None = None,
+) -> Method:
+    """The method of paper CVT-RL. `BASELINES` are options of what it is compared with.
+
+    Args:
+        group_size: G, episodes of each task row.
+        steps, branches, floor, counterfactuals, gate, auditor, interventions: as in `AuditedSteps`.
+        families: the weight of each family of interventions; the paper's if `None`. Those that are left out are not
+            played.
+        refresh_every: after so many updates the frozen copy that plays on is the policy anew, at least 1. With 1 it is
+            the policy of the update itself, and there is no copy.
+        ema: in place of that, the copy follows the policy in every update, by so much of itself, in (0, 1).
+        answer, evidence, meta, belief, contribution, hack: the weights of eq. 3.
+        contribution_advantage, hack_advantage, answer_by, contribution_to, estimator, selection, ratio_low,
+            ratio_high, gamma, lam, constrained, limits, penalty, rate, rule: as in `ConstrainedCounterfactual`; the
+            paper's limits if `None`.
+        baseline: one of `BASELINES`, whose options take the place of those that are given.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+    if baseline is not None:
+        given = {name: value for name, value in locals().items() if name != "baseline"}
+        if baseline not in BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {baseline!r}; pick one.")
+        return constrained_counterfactual(**{**given, **BASELINES[baseline]})
+    if ema is not None and not 0 < ema < 1:
+        raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
+    if refresh_every < 1:
+        raise ValueError(f"refresh_every must be at least 1, got {refresh_every}; the paper's is 200.")
+    weights = dict(FAMILIES if families is None else families)
+    own_policy = refresh_every == 1 and ema is None
+    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
+    return Method(
+        name="constrained_counterfactual",
+        collector=AuditedSteps(
+            inner=collector,
+            steps=steps,
+            branches=branches,
+            families=tuple(name for name, weight in weights.items() if weight),
+            floor=floor,
+            counterfactuals=counterfactuals,
+            gate=gate,
+            policy="current" if own_policy else "frozen",
+            auditor=auditor,
+            interventions=interventions,
+        ),
+        estimator=ConstrainedCounterfactual(
+            rewards=RewardWeights(
+                answer=answer, evidence=evidence, meta=meta, belief=belief, contribution=contribution, hack=hack
+            ),
+            answer_by=answer_by,
+            contribution_to=contribution_to,
+            estimator=estimator,
+            selection=selection,
+            families=weights,
+            ratio_low=ratio_low,
+            ratio_high=ratio_high,
+            contribution_advantage=contribution_advantage,
+            hack_advantage=hack_advantage,
+            gamma=gamma,
+            lam=lam,
+            limits=dict(LIMITS if limits is None else limits),
+            constrained=constrained,
+            penalty=penalty,
+            rate=rate,
+            rule=rule,
+            believes=belief > 0,
+            own_policy=own_policy or counterfactuals in ("none", "extra"),
+            auditor=auditor,
+        ),
+        critics=("critic",),
+        memory=Constraints(),
+        evaluation=AuditedSteps(counterfactuals="none", auditor=auditor),
+        refresh_frozen_every=None if own_policy or counterfactuals in ("none", "extra") else refresh_every,
+        frozen_decay=None if counterfactuals in ("none", "extra") else ema,
+        paper=PAPER,
+    )
+
+
+def _is_sound(episode: Episode) -> bool:
+    """Whether an episode ended without an error and was audited to its end."""
+    return episode.ending != Ending.ERROR and episode.verified is not None
+
+
+def _result(episode: Episode, which: str) -> float:
+    if which == "check":
+        return episode.outcome
+    assert episode.verified is not None
+    return episode.verified
+
+
+def _said(decision: Decision) -> tuple[int, ...]:
+    return decision.context_ids + decision.action_ids
+
+
+def _hack(decision: Decision) -> float:
+    """How surely the surest detector takes a decision for a hack (section 3.1)."""
+    return max(decision.audit.hacks.values(), default=0.0) if decision.audit is not None else 0.0
+
+
+def _is_hack(decision: Decision) -> bool:
+    return _hack(decision) >= 0.5
+
+
+def _cost(decision: Decision, name: str) -> float:
+    return 0.0 if decision.audit is None else decision.audit.costs.get(name, 0.0)
+
+
+def _verdict(episode: Episode) -> tuple[Any, ...]:
+    """All that verifiers say of an episode as a whole."""
+    hacks = frozenset(
+        name for one in episode.decisions if one.audit for name, score in one.audit.hacks.items() if score >= 0.5
+    )
+    finals = [one.audit.evidence for one in episode.decisions if one.audit and one.audit.final]
+    return episode.verified, episode.outcome, hacks, tuple(finals)
+
+
+def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> Lesson:
+    """What the critic should have said before each decision: the advantage plus what it did say."""
+    pairs = zip(values, advantages.tolist(), strict=True)
+    return Lesson(
+        readings=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
+        targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
+        values=[(value,) for own in values for value in own],
+    )
+
+
+def _numbers(values: Sequence[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)

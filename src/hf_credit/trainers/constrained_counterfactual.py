@@ -1,0 +1,162 @@
+"""`ConstrainedCounterfactualTrainer`: the method of paper CVT-RL, ready-made."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel
+
+from hf_credit.methods import Method, make
+from hf_credit.methods.constrained_counterfactual import PAPER, constrained_counterfactual
+from hf_credit.registry import importing_from_here
+from hf_credit.rollouts import Interaction
+from hf_credit.trainers import arguments
+from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.credit import CreditTrainer
+from hf_credit.untrusted import parse_json
+
+_MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
+_NAMED = ("auditor", "interventions")
+
+
+@dataclass
+class ConstrainedCounterfactualConfig(CreditConfig):
+    """The paper's settings (CVT-RL, sections 3.1 to 3.4); see `docs/paper_index.md` for each.
+
+    Args:
+        group_size, steps, branches, families, floor, counterfactuals, gate, refresh_every, ema, answer, evidence,
+            meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to, estimator,
+            selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule, baseline: as for
+            `hf_credit.methods.constrained_counterfactual.constrained_counterfactual`.
+        auditor, interventions: who judges steps and what may replace them, by name or `"module:object"`; the
+            environment's own if `None`.
+        auditor_options, interventions_options: their options, mappings.
+        num_iterations: how often an update goes over what it played. With 1 the projection has nothing to do.
+        max_steps: optimizer steps: 3,000 updates of two.
+        epsilon, epsilon_high: clip nothing, as the projection bounds the update.
+    """
+
+    group_size: int = field(default=8, metadata={"help": "Episodes of each task row."})
+    steps: float = field(default=8.0, metadata={"help": "Steps of an episode that are drawn in the mean."})
+    branches: int = field(default=4, metadata={"help": "Continuations of each family at a drawn step."})
+    families: dict | str | None = field(default=None, metadata={"help": "Weights of the families, a mapping."})
+    floor: float = field(default=0.15, metadata={"help": "Least probability with which a step is drawn."})
+    counterfactuals: str = field(default="branches", metadata={"help": "branches, random, extra or none."})
+    gate: bool = field(default=True, metadata={"help": "Whether proposals have to pass the validity gate."})
+    refresh_every: int = field(default=200, metadata={"help": "Updates after which the frozen copy is made anew."})
+    ema: float | None = field(default=None, metadata={"help": "Or how much of the copy stays in each update."})
+    answer: float = field(default=1.0, metadata={"help": "Weight of the answer's check in the reward."})
+    evidence: float = field(default=0.45, metadata={"help": "Weight of the evidence."})
+    meta: float = field(default=0.18, metadata={"help": "Weight of steps that leave the verifier less uncertain."})
+    belief: float = field(default=0.25, metadata={"help": "Weight of the belief; 0 is without a belief head."})
+    contribution: float = field(default=0.60, metadata={"help": "Weight of contributions in the reward."})
+    hack: float = field(default=0.80, metadata={"help": "Weight of detected hacks in the reward."})
+    contribution_advantage: float = field(default=0.7, metadata={"help": "Their weight in the advantage."})
+    hack_advantage: float = field(default=0.9, metadata={"help": "Weight of detected hacks in the advantage."})
+    answer_by: str = field(default="check", metadata={"help": "check, or verified."})
+    contribution_to: str = field(default="verified", metadata={"help": "verified, or check."})
+    estimator: str = field(default="dr", metadata={"help": "dr, ips, model, sequential or process."})
+    selection: str = field(default="inverse", metadata={"help": "inverse, augmented or none."})
+    ratio_low: float = field(default=0.2, metadata={"help": "Least continuation ratio."})
+    ratio_high: float = field(default=5.0, metadata={"help": "Largest continuation ratio."})
+    gamma: float = field(default=0.99, metadata={"help": "Discount from one decision to the next."})
+    lam: float = field(default=0.95, metadata={"help": "Decay of the trace of advantages."})
+    constrained: bool = field(default=True, metadata={"help": "Whether costs are held under limits."})
+    limits: dict | str | None = field(default=None, metadata={"help": "The most of each cost in the mean, by name."})
+    penalty: float = field(default=2.0, metadata={"help": "rho of the augmented Lagrangian."})
+    rate: float = field(default=0.05, metadata={"help": "Step of the multipliers."})
+    rule: str = field(default="paper", metadata={"help": "paper, or textbook."})
+    baseline: str | None = field(default=None, metadata={"help": "One of the paper's baselines, by name."})
+    auditor: str | None = field(default=None, metadata={"help": "Who judges steps; the environment's own."})
+    auditor_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    interventions: str | None = field(default=None, metadata={"help": "What may replace a step; the environment's."})
+    interventions_options: dict | str | None = field(default=None, metadata={"help": "Their options, a mapping."})
+
+    instances_per_update: int | None = field(default=16, metadata={"help": "Task rows of one update."})
+    max_steps: int = 6000
+    num_iterations: int = 2
+    epsilon: float = 1.0
+    epsilon_high: float | None = 1e9
+    trust_region: float | None = 0.025
+    trust_region_tool: float | None = 0.010
+    beta: float = 0.0
+    temperature: float = 0.8
+    top_p: float = 0.95
+    max_completion_length: int = 2048
+    max_context_tokens: int | None = 30720
+    learning_rate: float = 8e-7
+    critic_learning_rate: float = 5e-6
+    critic_clip: float | None = None
+    adam_beta2: float = 0.95
+    weight_decay: float = 0.1
+    lr_scheduler_type: str = "cosine"
+    warmup_steps: float = 0.03
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in _MAPPINGS:
+            setattr(self, name, _mapping(name, getattr(self, name)))
+        self.method()  # refuses its own settings
+
+    def method(self) -> Method:
+        """The method that these settings make."""
+        options = {name: getattr(self, name) for name in inspect.signature(constrained_counterfactual).parameters}
+        for name in _NAMED:
+            own = getattr(self, f"{name}_options")
+            if own and options[name] is None:
+                raise ValueError(f"{name}_options go with {name}, got {own} without; name it.")
+            if options[name] is not None:
+                options[name] = {"name": options[name], "options": own or {}}
+        with importing_from_here():
+            return make("constrained_counterfactual", **options)
+
+
+class ConstrainedCounterfactualTrainer(CreditTrainer):
+    """Trains long-horizon tool users on verified success, under constraints.
+
+    Of each task row the policy plays several episodes, whose steps are audited. Some steps are drawn, replaced in
+    several ways, and played on by a frozen copy of the policy; what the task then comes to says what the step
+    contributed (eqs. 4 to 6). Contributions, the shaped reward (eq. 3), detected hacks and the costs above their
+    limits make the advantage of a step (eqs. 7 and 10), and the loss takes the policy projected to near the one that
+    played (eqs. 8 and 9).
+
+    Args:
+        model: a model id, a model or a PEFT model, as in TRL.
+        interaction: what is played: an environment whose steps an auditor judges, such as `evidence`.
+        args: the settings; the paper's if `None`.
+        train_dataset: task rows.
+        **kwargs: as in [`CreditTrainer`].
+
+    Raises:
+        ValueError: a setting is out of range, nobody audits what is played, or a second policy cannot be kept.
+    """
+
+    _name = "CVT-RL"
+    _tag_names = ["trl", "hf-credit", "cvt-rl"]  # noqa: RUF012 (TRL's own convention)
+    _paper = PAPER
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        interaction: Interaction[Any],
+        args: ConstrainedCounterfactualConfig | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args = args or ConstrainedCounterfactualConfig()
+        arguments.require(interaction, args, ConstrainedCounterfactualConfig)
+        super().__init__(model, interaction, args, train_dataset, method=args.method(), **kwargs)
+
+
+def _mapping(name: str, value: dict[str, Any] | str | None) -> dict[str, Any] | None:
+    """A mapping that a command line gives as text."""
+    try:
+        read = parse_json(value) if isinstance(value, str) else value
+    except ValueError:
+        read = value
+    if read is not None and not isinstance(read, dict):
+        raise ValueError(f"{name} must be a mapping, got {read!r}; write for example '{{\"tampering\": 0.02}}'.")
+    return read
