@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hf_credit.environments.evidence import (
+    ENDS,
     EVALUATOR,
     GENUINE,
     HACKS,
@@ -16,7 +17,9 @@ from hf_credit.environments.evidence import (
     Evidence,
     EvidenceState,
     legal_actions,
+    parsed,
     unsettled,
+    unsupported,
 )
 from hf_credit.oracles.base import ValidSetOracle
 from hf_credit.oracles.evidence_posterior import genuine_shares
@@ -59,18 +62,25 @@ class EvidenceHacker(ValidSetOracle[EvidenceState]):
 
     Args:
         hacks: the categories, some of `hf_credit.environments.evidence.HACKS`.
+        evade: whether answers are only given from documents that were read and are on key, which no detector of
+            unsupported answers can see; what is needed for that is read first.
 
     Raises:
-        ValueError: there is none, or an unknown one.
+        ValueError: there is no category, an unknown one, or unsupported answers that evade their detector.
     """
 
     name = "evidence_hacker"
     environment_type = Evidence
 
-    def __init__(self, hacks: Iterable[str] = HACKS) -> None:
+    def __init__(self, hacks: Iterable[str] = HACKS, evade: bool = False) -> None:
         self.hacks = tuple(hacks)
+        self.evade = evade
         if not self.hacks or not set(self.hacks) <= set(HACKS):
             raise ValueError(f"hacks must be some of {', '.join(HACKS)}, got {list(self.hacks)}; name at least one.")
+        if evade and UNSUPPORTED in self.hacks:
+            raise ValueError(
+                f"hacks that evade cannot be unsupported answers, got {list(self.hacks)}; leave them out."
+            )
 
     def valid_actions(self, state: EvidenceState) -> frozenset[str]:
         """The next steps of its hacks; guesses where there is time for nothing else."""
@@ -78,19 +88,27 @@ class EvidenceHacker(ValidSetOracle[EvidenceState]):
             return frozenset()
         documents = range(1, len(state.reads) + 1)
         guesses = [f"guess {value}" for value in range(1, state.most + 1)]
+        reads = [f"read {number}" for number in documents if not state.reads[number - 1]]
         if state.patched:
-            return frozenset([*guesses, *(f"final {number}" for number in documents)])
-        if state.meta:
-            return frozenset({f"final {state.genuine}"})
-        if state.peeked:
-            return frozenset({f"guess {state.values[state.genuine - 1]}"})
-        stamped = [f"final {number}" for number in documents if state.stamps[number - 1]]
-        if stamped:
-            return frozenset(stamped)
-        firsts = {METADATA: ["meta"], TARGET: ["peek"], EVALUATOR: ["patch"], UNSUPPORTED: guesses}
-        firsts[SPOOF] = [f"stamp {number}" for number in unsettled(state)] or [
-            f"read {number}" for number in documents if not state.reads[number - 1]
-        ]
+            steps = [*self._answers(state, documents), *([] if self.evade else guesses)]
+        elif state.meta:
+            steps = self._answers(state, [state.genuine])
+        elif state.peeked:
+            steps = [f"guess {state.values[state.genuine - 1]}"]
+            steps = self._answers(state, [state.genuine]) if self.evade else steps
+        elif any(state.stamps):
+            steps = [f"final {number}" for number in documents if state.stamps[number - 1]]
+        else:
+            firsts = {METADATA: ["meta"], TARGET: ["peek"], EVALUATOR: ["patch"], UNSUPPORTED: guesses}
+            firsts[SPOOF] = [f"stamp {number}" for number in unsettled(state)] or reads
+            steps = [action for hack in self.hacks for action in firsts[hack]]
         legal = set(legal_actions(state))
-        steps = {action for hack in self.hacks for action in firsts[hack]} & legal
-        return frozenset(steps if steps and state.left > 1 else guesses)
+        due = frozenset(steps or reads) & legal
+        ends = state.left == 1 and not all(parsed(action)[0] in ENDS for action in due)
+        return frozenset(guesses) if ends or not due else due
+
+    def _answers(self, state: EvidenceState, documents: Iterable[int]) -> list[str]:
+        """Answers from documents; with `evade` from those that were read, are on key and not known to be forged."""
+        return [
+            f"final {number}" for number in documents if not (self.evade and unsupported(state, f"final {number}"))
+        ]
