@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import re
@@ -21,6 +22,7 @@ from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.collectors import Collected
 from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
+from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (
     Chat,
@@ -40,6 +42,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "alive_baseline": {"group_size": 3},
     "all_turns_baseline": {"group_size": 3},
     "carl": {"initial": 2, "forks": 3},
+    "constrained_counterfactual": {
+        "group_size": 3,
+        "steps": 2,
+        "branches": 2,
+        "families": {"paraphrase": 1.0},
+        "gate": False,
+        "refresh_every": 1,
+        "evidence": 0.0,
+        "meta": 0.0,
+        "belief": 0.0,
+        "hack": 0.0,
+        "gamma": 1.0,
+        "limits": {"budget": 0.1},
+    },
     "counterfactual_grpo": {"group_size": 3, "min_samples": 1},
     "gigpo": {"group_size": 3},
     "grpo": {"group_size": 3, "scale": "batch"},
@@ -65,6 +81,35 @@ NEED_A_TEAM = {"counterfactual_grpo"}
 EVERY_METHOD = pytest.mark.parametrize("name", sorted(METHODS))
 
 
+class Watched:
+    """Audits Sudoku: a step in an odd column costs something, and grids are successes by degrees."""
+
+    costs, categories, slots = ("budget",), ("guess",), {"phase": 2}
+
+    def audit(self, state: Any, action: str) -> Audit:
+        words = action.split()
+        odd = len(words) > 2 and int(words[2]) % 2
+        return Audit(kind="read", tool_call=True, costs={"budget": float(odd)}, beliefs={"phase": (0.5, 0.5)})
+
+    def success(self, state: Any) -> float:
+        return sum(place * ord(cell) for place, cell in enumerate(state.cells)) % 3 / 2
+
+
+class InOtherWords:
+    """The same action, said with a word before it."""
+
+    families = ("paraphrase",)
+
+    def applies(self, state: Any, action: str, family: str) -> bool:
+        return True
+
+    def propose(self, state: Any, action: str, family: str, draws: random.Random) -> Proposal:
+        return Proposal(action=action, text=f"1 <action>{action}</action>")
+
+    def evidence(self, state: Any) -> str:
+        return ""
+
+
 class Uneven(EnvironmentInteraction):
     """4x4 Sudoku whose outcome differs from grid to grid, so that any policy's episodes differ in worth.
 
@@ -81,6 +126,12 @@ class Uneven(EnvironmentInteraction):
 
     def outcome(self, state: Any) -> float:
         return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+    def default_auditor(self) -> Any:
+        return Watched()
+
+    def default_interventions(self) -> Any:
+        return InOtherWords()
 
 
 @dataclass(frozen=True)
@@ -160,9 +211,14 @@ class Player:
             return "1"
 
 
+@functools.cache
+def sudoku_chat() -> Chat:
+    return Chat(build_tokenizer(make("sudoku", size=4, blanks=4)))
+
+
 @pytest.fixture(scope="module")
 def chat() -> Chat:
-    return Chat(build_tokenizer(make("sudoku", size=4, blanks=4)))
+    return sudoku_chat()
 
 
 def guesses(readings: Sequence[Any]) -> list[tuple[float, ...]]:
@@ -177,7 +233,7 @@ def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interact
 
 def local(name: str, chat: Chat, **player: Any) -> LocalRunner:
     runner = LocalRunner(Engine(task_of(name), chat, Player(chat, **player)))
-    runner.critics = dict.fromkeys(("critic",), guesses)
+    runner.critics = dict.fromkeys(("critic", "outcome"), guesses)
     return runner
 
 
@@ -247,7 +303,7 @@ def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> No
     runner = local(name, chat)
     _, collected = play(name, runner)
     episodes = [sample.episode for sample in collected.samples]
-    assert runner.ledger == Ledger.of(episodes)
+    assert replace(runner.ledger, counterfactual_tokens=0) == Ledger.of(episodes)
     assert sum(runner.ledger.decisions.values()) == len({one.id for episode in episodes for one in episode.decisions})
 
 
@@ -289,7 +345,9 @@ def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> Non
     runner = local(name, chat, right=1.0)
     method, collected = play(name, runner, tasks=1)
     outcome = collected.episodes[0].outcome
-    runner.critics = {"critic": lambda readings: [tuple(outcome for _ in one.at) for one in readings]}
+    runner.critics = dict.fromkeys(
+        ("critic", "outcome"), lambda readings: [tuple(outcome for _ in one.at) for one in readings]
+    )
     credits = by_decision(collected, method.estimator(collected, runner, method.memory))
     for value in credits.values():
         assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
@@ -300,8 +358,8 @@ class Together(LocalRunner):
 
     def __init__(self, process: int, barrier: threading.Barrier, told: list[list[Any]]) -> None:
         super().__init__()
-        self.interaction = Uneven()
-        self.critics = {"critic": guesses}
+        self.interaction, self.chat = Uneven(), sudoku_chat()
+        self.critics = dict.fromkeys(("critic", "outcome"), guesses)
         self.process, self.barrier, self.told = process, barrier, told
 
     def gather(self, items: Sequence[Any]) -> list[Any]:

@@ -137,7 +137,7 @@ class AuditedSteps:
             scores = [1.0] * count
             if selector is not None and learned:
                 scores = selector.scores(step_features(sample.episode, own))
-            probabilities = inclusion_probabilities(scores, self.steps, self.floor)
+            probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
             uniform = runner.draws("steps", place).random()
             drawn += [(sample, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]

@@ -28,8 +28,9 @@ class ConstrainedCounterfactualConfig(CreditConfig):
 
     Args:
         group_size, steps, branches, families, floor, counterfactuals, gate, refresh_every, ema, answer, evidence,
-            meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to, estimator,
-            selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule, baseline: as for
+            meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to,
+            estimator, selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule,
+            baseline: as for
             `hf_credit.methods.constrained_counterfactual.constrained_counterfactual`.
         auditor, interventions: who judges steps and what may replace them, by name or `"module:object"`; the
             environment's own if `None`.
