@@ -1,0 +1,303 @@
+"""CVT-RL on episodes written by hand: each part of the credit by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hf_credit import make, methods
+from hf_credit.collectors import Collected, Sample, counterfactual
+from hf_credit.methods.constrained_counterfactual import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints
+from hf_credit.oracles.auditing import Audit
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalRunner
+from hf_credit.rollouts.chat import Chat
+
+# Only the contribution counts, at gamma and lambda 1.
+BARE: dict[str, Any] = {
+    "answer": 1.0, "evidence": 0.0, "meta": 0.0, "belief": 0.0, "contribution": 0.0, "hack": 0.0,
+    "contribution_advantage": 1.0, "hack_advantage": 0.0, "gamma": 1.0, "lam": 1.0, "constrained": False,
+    "families": {"deletion": 0.25, "substitution": 0.3},
+}  # fmt: skip
+
+
+class Told(LocalRunner):
+    """A runner whose policies and critics say what a test has them say."""
+
+    def __init__(self, chat: Chat, frozen: Mapping[str, Any] = {}, current: Mapping[str, Any] = {}) -> None:
+        super().__init__(critics={"critic": lambda readings: [(0.0,) * len(one.at) for one in readings]})
+        self.chat, self.told = chat, {"frozen": frozen, "current": current}
+        self.asked: list[list[str]] = []
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Any = "current") -> list[tuple[float, ...]]:
+        self.asked.append([one.id for one in decisions])
+        return [self.told[policy][one.id] for one in decisions]
+
+
+def decision(name: str = "d", audit: Audit | None = None, reply: Sequence[int] = (5,)) -> Decision:
+    return Decision(
+        role="agent",
+        state=None,
+        context_ids=(1, 2),
+        action_ids=tuple(reply),
+        logprobs=None,
+        action_text="",
+        audit=audit or Audit(),
+        id=name,
+    )
+
+
+def episode(*decisions: Decision, check: float = 0.0, verified: float | None = 0.0, **changed: Any) -> Episode:
+    return Episode(decisions=decisions, outcome=check, verified=verified, **{"ending": Ending.FINISHED, **changed})
+
+
+def branch(source: str, family: str, verified: float | None, probability: float = 1.0, **changed: Any) -> Sample:
+    return Sample(
+        episode=episode(verified=verified, **changed),
+        instance=0,
+        trained=False,
+        kind=counterfactual(family),
+        source=source,
+        probability=probability,
+        reply=(6,),
+    )
+
+
+def collected(*episodes: Episode, branches: Sequence[Sample] = ()) -> Collected:
+    return Collected(samples=(*(Sample(episode=one, instance=0) for one in episodes), *branches), rows=1)
+
+
+def estimator(**changed: Any) -> ConstrainedCounterfactual:
+    found = methods.make("constrained_counterfactual", **{"refresh_every": 1, **BARE, **changed}).estimator
+    assert isinstance(found, ConstrainedCounterfactual)
+    return found
+
+
+def outcome_says(step: float, replaced: float = 0.0) -> Callable[[Any], Any]:
+    return lambda readings: [(0.0, step) if len(one.at) == 2 else (replaced,) for one in readings]
+
+
+@pytest.fixture
+def runner(chat: Chat) -> Told:
+    found = Told(chat)
+    found.critics["outcome"] = outcome_says(0.4, 0.3)
+    return found
+
+
+def test_a_contribution_is_the_step_less_its_replacements_over_its_probability_and_families(runner: Told) -> None:
+    branches = [
+        *(branch("d", "deletion", y, 0.5) for y in (0.0, 1.0)),  # (1 - .5) / .5 = 1
+        *(branch("d", "substitution", y, 0.5) for y in (0.0, 0.0)),  # (1 - 0) / .5 = 2
+    ]
+    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx((0.25 * 1 + 0.3 * 2) / 0.55)
+
+
+def test_a_family_without_an_estimate_is_missing_and_not_nothing(runner: Told) -> None:
+    failed = branch("d", "substitution", 0.0, ending=Ending.ERROR)
+    branches = [branch("d", "deletion", 0.0), failed]
+    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(1.0)
+    alone = estimator()(collected(episode(decision(), verified=1.0), branches=[failed]), runner, Constraints())
+    assert alone.decisions[0][0] == 0.0  # all families missing
+
+
+def test_the_reward_is_one_tanh_of_the_mean_over_families(runner: Told) -> None:
+    branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0)]
+    own = estimator(contribution=0.6, contribution_advantage=0.0)
+    credit = own(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(0.6 * math.tanh(2 * 0.25 / 0.55))
+
+
+def test_a_hack_that_passes_the_check_is_no_success_and_pays_nothing(runner: Told) -> None:
+    branches = [branch("d", "deletion", 0.0, check=0.0)]
+    hacked = collected(episode(decision(), check=1.0, verified=0.0), branches=branches)
+    bare = {"answer": 0.0, "contribution": 1e-9}
+    assert estimator(**bare)(hacked, runner, Constraints()).decisions[0][0] == pytest.approx(0.0, abs=1e-6)
+    paid = estimator(**bare, contribution_to="check")(hacked, runner, Constraints())
+    assert paid.decisions[0][0] == pytest.approx(1.0)  # which is why it is not the default
+
+
+def test_the_ratio_is_of_later_decisions_action_tokens_clipped_after_the_product(chat: Chat) -> None:
+    frozen = {"b": (-1.0, -1.0), "c": (-0.2,)}
+    current = {"b": (-1.5, -1.2), "c": (-0.4,)}
+    runner = Told(chat, frozen, current)
+    runner.critics["outcome"] = outcome_says(0.4)
+    walk = episode(decision("a"), decision("b", reply=(5, 6)), decision("c"), verified=1.0)
+    found = collected(walk, branches=[branch("a", "deletion", 0.0)])
+    own = estimator(refresh_every=5)
+    ratio = math.exp(0.5 + 0.2 + 0.2)
+    credit = own(found, runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(0.4 + ratio * 0.6)
+    assert set(runner.asked[0]) == {"b", "c"}  # not the step's own
+    capped = estimator(refresh_every=5, ratio_high=2.0)(found, runner, Constraints())
+    assert capped.decisions[0][0] == pytest.approx(0.4 + 2.0 * 0.6)
+
+
+def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
+    runner = Told(chat)
+    runner.critics["outcome"] = outcome_says(0.9)
+    found = collected(episode(decision("a"), verified=1.0), branches=[branch("a", "deletion", 0.25)])
+    assert estimator(refresh_every=5)(found, runner, Constraints()).decisions[0][0] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"estimator": "dr"}, 1 - 0.0),  # with a ratio of 1 the model cancels
+        ({"estimator": "ips"}, 1 - 0.0),
+        ({"estimator": "model"}, 0.4 - 0.3),
+        ({"estimator": "sequential"}, 1 - 0.0),
+        ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over the drawn steps, of which it is the only one
+    ],
+)
+def test_what_each_estimator_says_of_one_step(runner: Told, changed: dict[str, Any], expected: float) -> None:
+    found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0)])
+    assert estimator(**changed)(found, runner, Constraints()).decisions[0][0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("selection", "expected"), [("inverse", 4.0), ("none", 1.0), ("augmented", 0.4 + 0.6 / 0.25)])
+def test_what_each_correction_of_the_draw_makes_of_it(runner: Told, selection: str, expected: float) -> None:
+    found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0, 0.25)])
+    credit = estimator(selection=selection)(found, runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(expected)
+
+
+def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(runner: Told) -> None:
+    walk = episode(decision("a"), decision("b"), check=1.0, verified=1.0)
+    credit = estimator()(collected(walk, branches=[branch("a", "deletion", 0.0)]), runner, Constraints())
+    assert credit.decisions[0] == pytest.approx([1.0 + 1.0, 1.0])
+
+
+def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used(runner: Told) -> None:
+    own = estimator(constrained=True, limits={"tampering": 0.2}, contribution_advantage=0.0)
+    dear = episode(decision("a", Audit(costs={"tampering": 1.0})))
+    free = episode(decision("b", Audit()))
+    credit = own(collected(dear, free), runner, Constraints(multipliers=(0.5,)))
+    weight = 0.5 + 2 * (0.5 - 0.2)  # lambda + rho [J - d]_+
+    assert [one[0] for one in credit.decisions] == pytest.approx([-weight, weight])
+    assert credit.memory.multipliers == pytest.approx((0.5 + 0.05 * 0.3,))
+    same = own(
+        collected(dear, replace(dear, decisions=(decision("b", Audit(costs={"tampering": 1.0})),))),
+        runner,
+        Constraints(),
+    )
+    assert [one[0] for one in same.decisions] == pytest.approx([0.0, 0.0])  # J - d is a constant, and moves nothing
+
+
+def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
+    assert list(LIMITS.items()) == [
+        ("tampering", 0.02), ("unsupported", 0.04), ("skipped", 0.03), ("unsafe", 0.06), ("budget", 0.15)
+    ]  # fmt: skip
+
+
+def test_hacks_are_taken_off_reward_and_advantage_by_the_surest_detector(runner: Told) -> None:
+    own = estimator(hack=0.8, hack_advantage=0.9, contribution_advantage=0.0)
+    credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(-0.5 * (0.8 + 0.9))
+
+
+def test_the_other_terms_of_the_reward_are_the_audits(runner: Told) -> None:
+    own = estimator(evidence=0.45, meta=0.18, contribution_advantage=0.0)
+    read = decision("a", Audit(kind="read", uncertainty=(0.9, 0.4)))
+    lost = decision("b", Audit(kind="verify", uncertainty=(0.4, 0.6)))  # less is not paid back
+    final = decision("c", Audit(kind="final", final=True, evidence=0.5, entailment=1.0, uncertainty=(0.6, 0.0)))
+    credit = own(collected(episode(read, lost, final, check=1.0)), runner, Constraints())
+    end = 1.0 + 0.45 * 2 / 3
+    assert credit.decisions[0] == pytest.approx([0.18 * 0.5 + end, end, end])
+
+
+def test_the_critic_learns_the_shaped_return_and_nothing_of_contributions_or_costs(runner: Told) -> None:
+    own = estimator(constrained=True, limits={"tampering": 0.0}, hack_advantage=0.9)
+    walk = episode(decision("a", Audit(costs={"tampering": 1.0}, hacks={"x": 1.0})), check=1.0, verified=1.0)
+    found = collected(walk, branches=[branch("a", "deletion", 0.0)])
+    lesson = own(found, runner, Constraints()).lessons[0]
+    assert (lesson.critic, lesson.targets, lesson.values) == ("critic", [(1.0,)], [(0.0,)])
+
+
+def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(runner: Told) -> None:
+    branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0, ending=Ending.ERROR)]
+    found = collected(episode(decision(), verified=1.0), branches=branches)
+    lesson = estimator()(found, runner, Constraints()).lessons[1]
+    assert lesson.critic == "outcome"
+    assert lesson.targets == [(1.0, 1.0), (0.0,)]  # what failed teaches nothing
+    assert lesson.values == [(0.0, 0.4), (0.3,)]
+    assert lesson.readings[0].ids == (1, 2, 5)
+    assert lesson.readings[1].ids[:3] == (1, 2, 6)  # what stands in its place, and the mark of the family
+    assert len(lesson.readings[1].ids) > 3
+
+
+def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat) -> None:
+    runner = Told(chat)
+    runner.critics["belief"] = lambda readings: [(0.9, 0.1) for _ in readings]
+    own = replace(estimator(belief=0.25, contribution_advantage=0.0), slots=(("phase", 2),))
+    walk = episode(decision("a", Audit(beliefs={"phase": (0.5, 0.5)})))
+    credit = own(collected(walk), runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(-0.25 * (0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(5)))
+    taught = credit.lessons[-1]
+    assert (taught.critic, taught.targets, taught.values) == ("belief", [(0.5, 0.5)], [(0.9, 0.1)])
+
+
+def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_says(runner: Told) -> None:
+    found = collected(
+        episode(decision("a"), verified=1.0),
+        episode(decision("b"), verified=1.0),
+        branches=[branch("a", "deletion", 0.0), branch("b", "deletion", 1.0), branch("b", "substitution", 0.0)],
+    )
+    memory = estimator()(found, runner, Constraints()).memory
+    assert [label for _, label in memory.selector.examples] == [1.0, 0.0]
+    assert memory.updates == 1
+
+
+def test_the_parts_of_a_team_of_baselines(runner: Told) -> None:
+    interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+    for name in BASELINES:
+        method = methods.make("constrained_counterfactual", baseline=name).bound_to(interaction)
+        played = "branches" if name == "information_matched" else "extra" if name == "compute_matched" else "none"
+        assert method.collector.counterfactuals == played  # type: ignore[attr-defined]
+        assert (method.refresh_frozen_every is None) == (played != "branches")
+        assert ("outcome" in method.critics) == (played == "branches")
+    whole = methods.make("constrained_counterfactual").bound_to(interaction)
+    assert whole.critics == ("critic", "outcome", "belief")
+    assert whole.kinds["belief"].slots == (3, 4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"refresh_every": 0}, "refresh_every must be at least 1, got 0"),
+        ({"ema": 1.0}, r"ema must be in \(0, 1\), got 1.0"),
+        ({"estimator": "best"}, "estimator must be one of dr, ips"),
+        ({"families": {"deletion": 0.0}}, "not all 0"),
+        ({"families": {"deletion": -1.0}}, "at least 0"),
+        ({"gamma": 2.0}, r"gamma must be in \[0, 1\], got 2.0"),
+        ({"steps": 0.0}, "steps must be above 0"),
+        ({"branches": 0}, "branches must be at least 1"),
+        ({"floor": 0.0}, r"floor must be in \(0, 1\]"),
+        ({"limits": {"tampering": -0.1}}, "the limit of tampering must be finite and at least 0, got -0.1"),
+        ({"baseline": "best"}, "baseline must be one of ppo_rlvr"),
+        ({"counterfactuals": "some"}, "counterfactuals must be one of branches"),
+    ],
+)
+def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        methods.make("constrained_counterfactual", **changed)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"limits": {"time": 1.0}}, "limits must be of the auditor's costs .*, got 'time'"),
+        ({"families": {"rewriting": 1.0}}, "families must be among deletion, .*, got 'rewriting'"),
+    ],
+)
+def test_what_an_auditor_does_not_know_is_refused(changed: dict[str, Any], message: str) -> None:
+    interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+    with pytest.raises(ValueError, match=message):
+        methods.make("constrained_counterfactual", **changed).bound_to(interaction)
+    with pytest.raises(ValueError, match="needs an auditor, got none"):
+        methods.make("constrained_counterfactual").bound_to(EnvironmentInteraction(make("sudoku")))
