@@ -1,0 +1,198 @@
+"""`ConstrainedCounterfactualTrainer` on evidence: what it trains on, keeps, resumes and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
+from hf_credit.methods.constrained_counterfactual import LIMITS
+from hf_credit.oracles.evidence_play import EvidenceOracle
+from hf_credit.policies.micro import MicroConfig, init_policy
+from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
+
+
+def interaction() -> EnvironmentInteraction:
+    return EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that writes the game's format and plays badly."""
+    starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
+    config = MicroConfig(
+        hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
+    )
+    return init_policy(interaction(), EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)
+
+
+class Keep(CreditCallback):
+    """What was collected and credited, and what the frozen copy was then."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any]] = []
+        self.apart: list[bool] = []
+
+    def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
+        self.seen.append((collected, credit))
+        own = dict(trainer.accelerator.unwrap_model(trainer.model).named_parameters())
+        frozen = {} if trainer.frozen is None else trainer.frozen.state()
+        self.apart.append(any(not torch.equal(weight, own[name]) for name, weight in frozen.items()))
+
+
+@pytest.fixture
+def trained(policy: Path, tmp_path: Path) -> Callable[..., Any]:
+    """`trained(**settings)`: a trainer after two updates of two steps."""
+
+    def train(resume_from: Path | None = None, **changed: Any) -> Any:
+        values: dict[str, Any] = {
+            "output_dir": str(tmp_path),
+            "group_size": 3,
+            "steps": 2.0,
+            "branches": 1,
+            "refresh_every": 4,
+            "trust_region_top": 32,
+            "trust_region_wide": 32,
+            "instances_per_update": 2,
+            "per_device_train_batch_size": 2,
+            "rows_per_forward": 32,
+            "max_steps": 4,
+            "max_completion_length": 10,
+            "max_context_tokens": 512,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "learning_rate": 1e-3,
+            "critic_learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "warmup_steps": 0,
+            "gradient_checkpointing": False,
+            "bf16": False,
+            "use_cpu": True,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+        }
+        keep = Keep()
+        played = interaction()
+        trainer: Any = ConstrainedCounterfactualTrainer(
+            str(policy),
+            played,
+            ConstrainedCounterfactualConfig(**{**values, **changed}),
+            played.tasks("train", 16),
+            callbacks=[keep],
+        )
+        trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+        trainer.keep = keep
+        return trainer
+
+    return train
+
+
+def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(trained: Callable[..., Any]) -> None:
+    trainer = trained()
+    assert len(trainer.keep.seen) == 2
+    tokens = 0
+    for collected, credit in trainer.keep.seen:
+        replaced = [one for one in collected.samples if one.kind.startswith("counterfactual")]
+        assert replaced
+        assert not any(one.trained for one in replaced)
+        assert all(0 < one.probability <= 1 and one.reply for one in replaced)
+        assert len(credit.decisions) == len(collected.trained) == 6
+        assert all(one.episode.verified is not None for one in collected.samples)
+        tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
+    assert trainer.ledger.counterfactual_tokens == tokens
+    assert trainer.ledger.tokens > tokens
+    first, second = trainer.state.log_history[:2]
+    assert {"verified", "hacks/true", "evidence/f1", "costs/skipped", "multipliers/skipped"} <= first.keys()
+    assert {"critic/value_loss", "outcome/value_loss", "belief/accuracy", "tokens/counterfactual"} <= first.keys()
+    assert first["trust_region/projected"] == 0.0
+    assert second["trust_region/kl"] > 0
+
+
+def test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew(trained: Callable[..., Any]) -> None:
+    lagging = trained(refresh_every=2, max_steps=6)
+    assert lagging.keep.apart == [False, True, False]
+    logged = [one for one in lagging.state.log_history if "overlap/ratio_median" in one]
+    assert logged[0]["overlap/ratio_95"] == pytest.approx(1.0, abs=1e-4)  # still the same policy
+    assert abs(logged[1]["overlap/ratio_95"] - 1.0) > 1e-3
+
+    following = trained(ema=0.5, max_steps=4)
+    assert following.keep.apart == [False, True]
+    none = trained(refresh_every=1, max_steps=2)
+    assert none.frozen is None
+    assert none.method.collector.policy == "current"
+
+
+def test_a_resumed_run_has_all_that_an_undisturbed_one_has(trained: Callable[..., Any], tmp_path: Path) -> None:
+    # The step between the two of an update, so that what was played and its old policy come from the checkpoint.
+    whole = trained(save_strategy="steps", save_steps=1)
+    checkpoint = tmp_path / "checkpoint-3"
+    names = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*.safetensors")}
+    assert names >= {
+        FROZEN_FILE,
+        "critic/critic.safetensors",
+        "outcome/outcome.safetensors",
+        "belief/belief.safetensors",
+    }
+    kept = load_file(checkpoint / FROZEN_FILE)
+    assert all(torch.equal(kept[name], weight) for name, weight in whole.frozen.state().items())
+
+    resumed = trained(resume_from=checkpoint, save_strategy="steps", save_steps=1)
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert to_plain(resumed.memory) == to_plain(whole.memory)
+    assert any(resumed.memory.multipliers)
+    assert resumed.memory.updates == whole.memory.updates == 2
+    assert resumed.ledger == whole.ledger
+    for name, one in whole.frozen.state().items():
+        assert torch.equal(resumed.frozen.state()[name], one)
+    for name, one in whole.critics.items():
+        ours, theirs = resumed.critics[name].state()["weights"], one.state()["weights"]
+        assert all(torch.equal(ours[part], weight) for part, weight in theirs.items()), name
+
+    with pytest.raises(ValueError, match=r"a run must be resumed with the settings of its checkpoint, got .*limits"):
+        trained(resume_from=checkpoint, limits={**LIMITS, "budget": 0.5})
+
+
+def test_multipliers_move_once_an_update_by_its_mean_costs(trained: Callable[..., Any]) -> None:
+    trainer = trained()
+    values = dict.fromkeys(LIMITS, 0.0)
+    for logged in [one for one in trainer.state.log_history if "costs/skipped" in one]:
+        for name, limit in LIMITS.items():
+            assert logged[f"multipliers/{name}"] == pytest.approx(values[name])
+            values[name] = max(0.0, values[name] + 0.05 * (logged[f"costs/{name}"] - limit))
+    assert trainer.memory.multipliers == pytest.approx(tuple(values.values()))
+    assert max(values.values()) > 0
+
+
+def test_mappings_of_a_command_line_are_read_and_others_refused(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none"}
+    config = ConstrainedCounterfactualConfig(**own, limits='{"tampering": 0.5}', auditor="evidence")
+    assert config.method().estimator.limits == {"tampering": 0.5}  # type: ignore[attr-defined]
+    for changed, message in (
+        ({"limits": "tampering"}, "limits must be a mapping, got 'tampering'"),
+        ({"auditor_options": {"documents": 4}}, "auditor_options go with auditor"),
+        ({"refresh_every": 0}, "refresh_every must be at least 1"),
+        ({"trust_region": -1.0}, "trust_region must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=message) as refusal:
+            ConstrainedCounterfactualConfig(**own, **changed)
+        assert "\n" not in str(refusal.value)
+
+
+def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
+    config = ConstrainedCounterfactualConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
+    told = {name: getattr(config, name) for name in ("temperature", "top_p", "learning_rate", "critic_learning_rate")}
+    assert told == {"temperature": 0.8, "top_p": 0.95, "learning_rate": 8e-7, "critic_learning_rate": 5e-6}
+    assert (config.group_size, config.steps, config.branches, config.refresh_every) == (8, 8.0, 4, 200)
+    assert (config.gamma, config.lam, config.floor, config.penalty, config.rate) == (0.99, 0.95, 0.15, 2.0, 0.05)
+    assert (config.trust_region, config.trust_region_tool, config.trust_region_top) == (0.025, 0.010, 256)
+    assert (config.adam_beta1, config.adam_beta2, config.weight_decay, config.max_grad_norm) == (0.9, 0.95, 0.1, 1.0)
+    assert config.instances_per_update * config.group_size == 128
