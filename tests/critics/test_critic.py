@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -387,3 +388,27 @@ def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
 def test_settings_out_of_range_are_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; raise it"):
         CriticConfig(**{name: value})
+
+
+def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build):
+    critic = build(loss="cross_entropy", learning_rate=0.02)
+    assert critic.context_values([[5, 6]]).tolist() == [0.5]
+    contexts = [[5, 6, 7]] * 8
+    rare = torch.tensor([1.0] + [0.0] * 7)
+    for _ in range(60):
+        told = critic.fit_contexts(contexts, rare)
+    assert critic.rate == pytest.approx(1 / 8)
+    assert critic.context_values([[5, 6, 7]]).item() == pytest.approx(1 / 8, abs=0.02)
+    assert told["value_loss"] == pytest.approx(math.log(2), abs=0.01)  # both classes weigh the same
+
+    again = build(loss="cross_entropy")
+    again.load_state(critic.state())
+    assert again.context_values(contexts).tolist() == critic.context_values(contexts).tolist()
+
+
+def test_a_critic_of_probabilities_refuses_targets_that_are_none(build):
+    critic = build(loss="cross_entropy")
+    with pytest.raises(ValueError, match=r"must have targets in \[0, 1\], got 0.5 to 2.0"):
+        critic.fit_contexts([[5], [6]], torch.tensor([0.5, 2.0]))
+    with pytest.raises(ValueError, match="loss of a critic must be one of squared, cross_entropy, got 'log'"):
+        CriticConfig(loss="log")

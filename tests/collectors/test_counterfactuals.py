@@ -1,0 +1,150 @@
+"""Which steps are drawn, what is put in their place, and what is kept apart of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hf_credit import make
+from hf_credit.collectors import AuditedSteps, Group, counterfactual, step_features
+from hf_credit.environments.evidence import legal_actions
+from hf_credit.oracles.evidence_audit import EvidenceAuditor
+from hf_credit.policies.micro import build_tokenizer
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalRunner
+
+WORLD = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+
+
+class Reader:
+    """Reads, verifies and answers from the first document."""
+
+    def __init__(self, chat: Chat, seed: int = 0) -> None:
+        self.chat, self.draws, self.contexts = chat, random.Random(seed), list[str]()
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        return [self.reply(self.chat.tokenizer.decode(list(context))) for context in contexts]
+
+    def reply(self, shown: str) -> Generation:
+        self.contexts.append(shown)
+        action = self.draws.choice(["read 1", "verify 1", "final 1"])
+        ids = self.chat.reply_ids(f"<action>{action}</action>")
+        return Generation(ids=ids, logprobs=[-0.5] * len(ids))
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat(build_tokenizer(make("evidence")))
+
+
+def runner(chat: Chat, seed: int = 0) -> LocalRunner:
+    engines = [Engine(WORLD, chat, Reader(chat, seed + place)) for place in range(2)]
+    return LocalRunner(engines[0], seed=seed, frozen=engines[1])
+
+
+def collect(chat: Chat, rows: int = 6, seed: int = 0, **changed: Any) -> tuple[Any, LocalRunner]:
+    own = runner(chat, seed)
+    collector = AuditedSteps(**{"inner": Group(size=2), "steps": 1, "branches": 2, **changed}).bound_to(WORLD)
+    return collector([{"seed": place} for place in range(rows)], own, None), own
+
+
+def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(chat: Chat) -> None:
+    collected, own = collect(chat)
+    decisions = {one.id: one for episode in collected.episodes for one in episode.decisions}
+    replaced = [one for one in collected.samples if not one.trained]
+    assert replaced
+    assert {one.source for one in replaced} <= decisions.keys()
+    assert all(one.audit is not None for episode in collected.episodes for one in episode.decisions)
+    for one in replaced:
+        state, action = WORLD.action_of(decisions[one.source].state, decisions[one.source].action_text)
+        assert action in legal_actions(state)
+        said = chat.tokenizer.decode(list(one.reply), skip_special_tokens=True)
+        if one.kind == counterfactual("deletion"):
+            assert said == "<action>think</action>"
+        if one.kind == counterfactual("perturbation"):
+            assert one.reply == decisions[one.source].action_ids
+        assert one.episode.ending == Ending.ERROR or one.episode.verified is not None
+    tokens = sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
+    assert own.ledger.counterfactual_tokens == tokens
+
+
+def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
+    drawn: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
+    for seed in range(60):
+        collected, _ = collect(chat, rows=3, seed=seed, families=("deletion",), gate=False, branches=1)
+        sources = {one.source: one.probability for one in collected.samples if not one.trained}
+        for episode in collected.episodes:
+            legal = [one for one in episode.decisions if one.audit.kind]
+            for one in legal:
+                expected[len(episode.decisions)] += 1
+                drawn[len(episode.decisions)] += one.id in sources
+                assert sources.get(one.id, 1 / len(episode.decisions)) == pytest.approx(1 / len(episode.decisions))
+    for length, count in expected.items():
+        if count > 100:
+            assert drawn[length] / count == pytest.approx(1 / length, abs=0.1)
+
+
+def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -> None:
+    for policy, of_current in (("frozen", False), ("current", True)):
+        own = runner(chat)
+        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=1, policy=policy).bound_to(WORLD)  # type: ignore[arg-type]
+        collector([{"seed": place} for place in range(8)], own, None)
+        engine = own.frozen
+        assert engine is not None
+        assert bool(engine.generate.contexts) != of_current  # type: ignore[union-attr]
+
+
+def test_random_counterfactuals_stand_beside_another_step(chat: Chat) -> None:
+    own, _ = collect(chat, rows=4)
+    other, _ = collect(chat, rows=4, counterfactuals="random")
+    place = {one.id: at for at, one in enumerate(one for e in own.episodes for one in e.decisions)}
+    elsewhere = {one.id: at for at, one in enumerate(one for e in other.episodes for one in e.decisions)}
+    before = [place[one.source] for one in own.samples if not one.trained]
+    after = [elsewhere[one.source] for one in other.samples if not one.trained]
+    assert sorted(set(before)) == sorted(set(after))
+    assert all(one != two for one, two in zip(before, after, strict=True))
+
+
+def test_extra_episodes_go_on_from_the_drawn_steps_and_are_trained_on_and_not_counted(chat: Chat) -> None:
+    collected, own = collect(chat, counterfactuals="extra")
+    extra = [one for one in collected.samples if one.kind == "fork"]
+    assert extra
+    assert all(one.trained and not one.counted and one.episode.inherited < len(one.episode.decisions) for one in extra)
+    assert own.ledger.counterfactual_tokens == 0
+    assert all(one.audit is not None for sample in extra for one in sample.episode.decisions)
+
+
+def test_an_auditor_that_raises_ends_its_episode_and_nothing_is_replaced_there(chat: Chat) -> None:
+    class Broken(EvidenceAuditor):
+        def audit(self, state: Any, action: str) -> Any:
+            if action.startswith("final"):
+                raise RuntimeError("no")
+            return super().audit(state, action)
+
+    collected, _ = collect(chat, auditor=Broken())
+    failed = [one for one in collected.trained if one.episode.ending == Ending.ERROR]
+    assert failed
+    sources = {one.source for one in collected.samples if not one.trained}
+    assert not sources & {one.id for sample in failed for one in sample.episode.decisions}
+
+
+def test_what_a_selector_knows_of_a_step(chat: Chat) -> None:
+    collected, _ = collect(chat, counterfactuals="none")
+    episode = max(collected.episodes, key=lambda one: len(one.decisions))
+    features = step_features(episode, [0.25] * len(episode.decisions))
+    assert len(features) == len(episode.decisions)
+    first = features[0]
+    audit = episode.decisions[0].audit
+    after = 0.25 if len(features) > 1 else episode.outcome
+    assert first == (
+        0.0,
+        pytest.approx(abs(after - 0.25)),
+        pytest.approx(abs(audit.uncertainty[0] - audit.uncertainty[1])),
+        float(len(audit.arguments)),
+        float(bool(audit.arguments)),
+        1.0,
+    )
