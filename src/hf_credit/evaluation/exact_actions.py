@@ -70,9 +70,7 @@ class ExactPlay(Generic[S]):
         self.costs = costs
         self.names = (*worth, *cost_names)
         if len(set(self.names)) < len(self.names):
-            raise ValueError(
-                f"every expectation must have a name of its own, got {', '.join(self.names)}; rename one."
-            )
+            raise ValueError(f"every expectation must have its own name, got {', '.join(self.names)}; rename one.")
         self._places = {name: place for place, name in enumerate(self.names)}
         self._values: dict[S, NDArray[np.float64]] = {}  # in the order of the names, the error last
         self._probabilities: dict[S, Probabilities] = {}
@@ -257,7 +255,7 @@ def model_policy(
     Args:
         interaction: with `history="current"`, so that a state has one context.
         chat: renders it.
-        model: used in evaluation mode.
+        model: used in evaluation mode, and left in the mode it was in.
         temperature: of the sampling, above 0.
 
     Raises:
@@ -324,6 +322,7 @@ def _reply_probabilities(
     model: PreTrainedModel, asked: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float
 ) -> list[float]:
     """The probability of each reply to its context, both in tokens."""
+    was_training = model.training
     model.eval()
     found = [0.0] * len(asked)
     order = sorted(range(len(asked)), key=lambda place: sum(map(len, asked[place])))
@@ -338,6 +337,7 @@ def _reply_probabilities(
         for row, place in enumerate(part):
             begin = len(asked[place][0]) - 1
             found[place] = float(logprobs[row, begin : begin + len(asked[place][1])].sum().exp())
+    model.train(was_training)
     return found
 
 
