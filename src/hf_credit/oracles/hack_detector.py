@@ -141,12 +141,14 @@ def evidence_detector(documents: int = 3, episodes: int = 200) -> HackDetector:
 
     Args:
         documents: of the environment.
-        episodes: of each of the two players, at least 1.
+        episodes: of the honest player, and of one for each category of hack, at least 1.
     """
     environment = make("evidence", documents=documents, values=documents + 1)
     auditor, seeds = EvidenceAuditor(documents), range(episodes)
     honest = traces(environment, auditor, EvidenceOracle(), 1.0, seeds)
-    hacked = traces(environment, auditor, EvidenceHacker(DETECTED), 1.0, seeds)
+    hacked = [
+        audit for hack in DETECTED for audit in traces(environment, auditor, EvidenceHacker((hack,)), 1.0, seeds)
+    ]
     return HackDetector.fit([*honest, *hacked], DETECTED)
 
 
