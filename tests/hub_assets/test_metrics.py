@@ -54,12 +54,17 @@ def close(found: Any, expected: Any) -> bool:
 def test_there_are_metrics() -> None:
     assert NAMES == [
         "answer_f1",
+        "belief_deviation",
         "belief_potential",
+        "constraint_violation",
         "context_variance",
         "credit_fidelity",
         "cut_quality",
+        "evidence_f1",
         "free_rider_index",
+        "hack_rate",
         "influence",
+        "intervention_validity",
         "pass_at_k",
         "vote_contribution",
     ]
@@ -117,6 +122,15 @@ def test_the_examples_of_card_and_docstring_are_true(name: str, tmp_path: Path) 
         ),
         ("cut_quality", {"predictions": [[True]], "references": [[0.1, 0.2]]}, "got 1 and 2; give one of each"),
         ("cut_quality", {"predictions": [[True]], "references": [[math.nan]]}, "finite, got nan"),
+        ("hack_rate", {"predictions": [True], "false_positive_rate": 0.5, "false_negative_rate": 0.5}, "less than 1"),
+        ("constraint_violation", {"predictions": [-1.0], "limit": 1.0}, "at least 0, got -1.0"),
+        ("evidence_f1", {"predictions": [["a"]], "references": [[]]}, "must have supporting documents"),
+        (
+            "belief_deviation",
+            {"predictions": [[0.5, 0.4]], "references": [[1.0, 0.0]]},
+            "a belief must be a distribution",
+        ),
+        ("intervention_validity", {"predictions": [True], "references": ["a"], "quantile": 1}, r"in \(0, 1\), got 1"),
         ("pass_at_k", {"predictions": [[1.0]], "k": [2]}, "got k = 2, 1 samples"),
     ],
 )

@@ -3,8 +3,11 @@
 They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
 """
 
+from hf_credit.diagnostics.belief_deviation import BeliefDeviation, belief_deviation
 from hf_credit.diagnostics.beliefs import BeliefPotential, CutQuality, belief_potential, cut_quality
+from hf_credit.diagnostics.constraints import ConstraintViolation, constraint_violation, discounted_cost
 from hf_credit.diagnostics.contribution import VoteContribution, free_rider_index, vote_contribution
+from hf_credit.diagnostics.evidence import EvidenceF1, evidence_f1
 from hf_credit.diagnostics.fidelity import (
     Fidelity,
     FidelityStatus,
@@ -12,7 +15,9 @@ from hf_credit.diagnostics.fidelity import (
     fidelity_interval,
     target_advantages,
 )
+from hf_credit.diagnostics.hacks import DetectorErrors, HackRate, detector_errors, hack_rate
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
+from hf_credit.diagnostics.interventions import InterventionValidity, intervention_validity
 from hf_credit.diagnostics.success import (
     mean_pass_at_k,
     mean_score,
@@ -24,23 +29,36 @@ from hf_credit.diagnostics.taxonomy import Failure, failure_category
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
 
 __all__ = [
+    "BeliefDeviation",
     "BeliefPotential",
+    "ConstraintViolation",
     "ContextVariance",
     "CutQuality",
+    "DetectorErrors",
+    "EvidenceF1",
     "Failure",
     "Fidelity",
     "FidelityStatus",
+    "HackRate",
     "Influence",
+    "InterventionValidity",
     "VoteContribution",
+    "belief_deviation",
     "belief_potential",
+    "constraint_violation",
     "context_variance",
     "credit_fidelity",
     "cut_quality",
+    "detector_errors",
+    "discounted_cost",
+    "evidence_f1",
     "failure_category",
     "fidelity_interval",
     "free_rider_index",
+    "hack_rate",
     "influence",
     "influence_by_chance",
+    "intervention_validity",
     "mean_pass_at_k",
     "mean_score",
     "pass_at_k",

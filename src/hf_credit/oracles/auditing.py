@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -123,3 +123,11 @@ class Interventions(Protocol[S]):
 
     def evidence(self, state: S) -> str:
         """The text of all evidence retrieved so far, which a gate compares proposals with."""
+
+
+@runtime_checkable
+class EnumerableInterventions(Interventions[S], Protocol[S]):
+    """Interventions that can list what they may propose, so that exact effects can be had."""
+
+    def proposals(self, state: S, action: str, family: str) -> Sequence[tuple[float, Proposal]]:
+        """All that a family that applies may propose: probabilities, which sum to 1, and proposals."""

@@ -7,9 +7,12 @@ from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.auditing import Audit, Auditor, Interventions
-from hf_credit.registry import build, described
+from hf_credit.registry import described, find, refuse_options, remember
 
-AUDITORS = {"evidence": "hf_credit.oracles.evidence_audit:EvidenceAuditor"}
+AUDITORS = {
+    "evidence": "hf_credit.oracles.evidence_audit:EvidenceAuditor",
+    "evidence_learned": "hf_credit.oracles.hack_detector:learned_evidence_auditor",
+}
 INTERVENTIONS = {"evidence": "hf_credit.oracles.evidence_interventions:EvidenceInterventions"}
 
 AuditorLike = Auditor[Any] | str | Mapping[str, Any]
@@ -111,7 +114,11 @@ def _resolved(kind: str, known: Mapping[str, str], given: Any, members: tuple[st
                 f"an {kind} is described by its name and its options, got {dict(given)}; write "
                 "{'name': 'evidence', 'options': {}}, say."
             )
-        given = build(kind, known, given["name"], given.get("options") or {})
+        factory, name, options = find(kind, known, given["name"]), given["name"], given.get("options") or {}
+        refuse_options(kind, factory, name, options)
+        given = factory(**options)
+        if type(given) is not factory:
+            remember(given, name, factory, **options)
     if missing := [member for member in members if not hasattr(given, member)]:
         raise ValueError(f"an {kind} must have {', '.join(members)}, got one without {missing[0]}; add it.")
     return given

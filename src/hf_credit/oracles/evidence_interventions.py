@@ -50,18 +50,24 @@ class EvidenceInterventions:
                 return True
 
     def propose(self, state: EvidenceState, action: str, family: str, draws: random.Random) -> Proposal:
-        """Draws one."""
+        """Draws one of `proposals`, all of which are as likely."""
+        return draws.choice(self.proposals(state, action, family))[1]
+
+    def proposals(self, state: EvidenceState, action: str, family: str) -> tuple[tuple[float, Proposal], ...]:
+        """All that a family that applies may propose: probabilities, which sum to 1, and proposals."""
         verb, number = parsed(action)
         match family:
             case "deletion":
-                return Proposal(action="think")
+                made = [Proposal(action="think")]
             case "substitution":
                 others = [other for other in range(1, len(state.keys) + 1) if other != number]
-                return Proposal(action=f"{verb} {draws.choice(others)}")
+                made = [Proposal(action=f"{verb} {other}") for other in others]
             case "perturbation":
-                return Proposal(action=action, state=misreported(state, action))
+                made = [Proposal(action=action, state=misreported(state, action))]
             case _:
-                return Proposal(action=action, text=draws.choice(_PHRASES).format(verb=verb, action=tag(action)))
+                texts = [phrase.format(verb=verb, action=tag(action)) for phrase in _PHRASES]
+                made = [Proposal(action=action, text=text) for text in texts]
+        return tuple((1 / len(made), proposal) for proposal in made)
 
     def evidence(self, state: EvidenceState) -> str:
         """What the agent was given: the documents and tools by name, and a line for each document that was read."""

@@ -1,0 +1,78 @@
+"""Intervention validity as a module of `evaluate`; the computation is hf_credit.diagnostics.intervention_validity."""
+
+import datasets
+import evaluate
+
+from hf_credit.diagnostics import intervention_validity
+
+_DESCRIPTION = """\
+How many proposals to put in a step's place fail the gate, and how many of the others are unlike what the policy says
+itself, by family of interventions.
+"""
+
+_CITATION = """\
+@misc{cvt_rl,
+  title = {Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language
+    Agents},
+  note = {arXiv:2606.05263},
+  year = {2026}
+}
+"""
+
+_KWARGS_DESCRIPTION = """
+Args:
+    predictions: whether each proposal passed the gate.
+    references: the family of each.
+    kinds: of the action of each, such as "read".
+    logprobs: of each, its mean log-probability a token under the policy that plays on, in nats; None where unknown.
+    sampled_kinds, sampled_logprobs: the same of replies that the policy sampled.
+    quantile: below which a log-probability is unusual.
+
+Returns:
+    invalid/FAMILY: the share that failed the gate.
+    out_of_distribution/FAMILY: the share of the others that is unusual; NaN where none can be judged.
+    proposals/FAMILY: how many there were.
+
+Examples:
+    >>> metric = evaluate.load("./intervention_validity")
+    >>> found = metric.compute(predictions=[True, False], references=["deletion", "deletion"])
+    >>> found["invalid/deletion"]
+    0.5
+"""
+
+
+@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
+class InterventionValidity(evaluate.Metric):
+    """See the description."""
+
+    def _info(self):
+        features = {"predictions": datasets.Value("bool"), "references": datasets.Value("string")}
+        return evaluate.MetricInfo(
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_KWARGS_DESCRIPTION,
+            features=datasets.Features(features),
+        )
+
+    def _compute(
+        self,
+        predictions,
+        references,
+        kinds=None,
+        logprobs=None,
+        sampled_kinds=(),
+        sampled_logprobs=(),
+        quantile=0.05,
+    ):
+        found = intervention_validity(
+            references, predictions, kinds, logprobs, sampled_kinds, sampled_logprobs, quantile
+        )
+        return {
+            f"{name}/{family}": value
+            for family, own in found.items()
+            for name, value in (
+                ("invalid", own.invalid),
+                ("out_of_distribution", own.out_of_distribution),
+                ("proposals", own.proposals),
+            )
+        }

@@ -1,0 +1,34 @@
+"""Costs against their limits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hf_credit.diagnostics import constraint_violation, discounted_cost
+
+
+def test_the_cost_of_an_episode_is_discounted_from_its_first_step():
+    assert discounted_cost([1.0, 0.0, 2.0], gamma=0.5) == 1.5
+    assert discounted_cost([1.0, 0.0, 2.0]) == 3
+
+
+def test_the_violation_is_that_of_the_mean():
+    found = constraint_violation([0.0, 0.0, 0.0, 1.0], 0.2)
+    assert (found.cost, found.violation, found.episodes_above, found.n) == (0.25, pytest.approx(0.05), 0.25, 4)
+    assert constraint_violation([0.0, 0.2], 0.2).violation == 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "limit", "message"),
+    [
+        ([], 0.1, "at least one episode, got none"),
+        ([-0.5], 0.1, "a cost must be a number of at least 0, got -0.5"),
+        ([math.nan], 0.1, "a cost must be a number of at least 0, got nan"),
+        ([0.5], -0.1, "a limit must be a number of at least 0, got -0.1"),
+    ],
+)
+def test_what_is_no_cost_is_refused(costs, limit, message):
+    with pytest.raises(ValueError, match=message):
+        constraint_violation(costs, limit)
