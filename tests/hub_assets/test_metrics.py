@@ -65,7 +65,10 @@ def test_there_are_metrics() -> None:
         "hack_rate",
         "influence",
         "intervention_validity",
+        "kl_compliance",
+        "overlap",
         "pass_at_k",
+        "pccc_fidelity",
         "vote_contribution",
     ]
 

@@ -18,6 +18,9 @@ from hf_credit.diagnostics.fidelity import (
 from hf_credit.diagnostics.hacks import DetectorErrors, HackRate, detector_errors, hack_rate
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
 from hf_credit.diagnostics.interventions import InterventionValidity, intervention_validity
+from hf_credit.diagnostics.kl_compliance import KLCompliance, kl_compliance
+from hf_credit.diagnostics.overlap import Overlap, overlap
+from hf_credit.diagnostics.pccc_fidelity import PCCCFidelity, pccc_fidelity
 from hf_credit.diagnostics.success import (
     mean_pass_at_k,
     mean_score,
@@ -42,6 +45,9 @@ __all__ = [
     "HackRate",
     "Influence",
     "InterventionValidity",
+    "KLCompliance",
+    "Overlap",
+    "PCCCFidelity",
     "VoteContribution",
     "belief_deviation",
     "belief_potential",
@@ -59,10 +65,13 @@ __all__ = [
     "influence",
     "influence_by_chance",
     "intervention_validity",
+    "kl_compliance",
     "mean_pass_at_k",
     "mean_score",
+    "overlap",
     "pass_at_k",
     "pass_at_k_by_instance",
+    "pccc_fidelity",
     "response_symbol",
     "seed_averaged_difference",
     "target_advantages",

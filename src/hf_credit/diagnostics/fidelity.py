@@ -196,8 +196,17 @@ def _pairs(
 
 
 def _drawn(pairs: Sequence[tuple[Array, Array]]) -> float:
-    assigned, target = (_ties(np.concatenate([pair[side] for pair in pairs])) for side in (0, 1))
-    return _spearman(assigned, target) if np.ptp(assigned) and np.ptp(target) else math.nan
+    return rank_correlation(*(np.concatenate([pair[side] for pair in pairs]) for side in (0, 1)))
+
+
+def rank_correlation(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
+    """Spearman's rank correlation, in which what differs by rounding alone is equal; NaN where either is constant.
+
+    Args:
+        first, second: numbers of the same things.
+    """
+    one, other = (_ties(np.asarray(values, dtype=np.float64)) for values in (first, second))
+    return _spearman(one, other) if np.ptp(one) and np.ptp(other) else math.nan
 
 
 def _ties(values: Array) -> Array:

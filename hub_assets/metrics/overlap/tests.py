@@ -1,0 +1,31 @@
+"""Examples whose results are worked out by hand."""
+
+import math
+
+test_cases = [
+    {
+        "predictions": [0.1, 1.0, 1.0, 1.9],
+        "probabilities": [0.15, 0.25, 0.35],
+        "result": {
+            "median": 1.0,
+            "p95": 1.765,
+            "ratio_clipped": 0.25,
+            "effective": 16 / (4 * 5.62),
+            "selection_median": 0.25,
+            "selection_at_floor": 1 / 3,
+            "n": 4,
+        },
+    },
+    {
+        "predictions": [6.0],
+        "result": {
+            "median": 6.0,
+            "p95": 6.0,
+            "ratio_clipped": 1.0,
+            "effective": 1.0,
+            "selection_median": math.nan,
+            "selection_at_floor": math.nan,
+            "n": 1,
+        },
+    },
+]

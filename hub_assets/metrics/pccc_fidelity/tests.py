@@ -1,0 +1,28 @@
+"""Examples whose results are worked out by hand."""
+
+import math
+
+test_cases = [
+    {
+        "predictions": [1.0, 2.0, -1.0],
+        "references": [0.5, 1.0, 0.0],
+        "result": {
+            "rank_correlation": 1.0,
+            "squared_error": (0.25 + 1 + 1) / 3,
+            "bias": 0.5 / 3,
+            "sign_agreement": 1.0,
+            "n": 3,
+        },
+    },
+    {
+        "predictions": [0.25, -0.25],
+        "references": [0.0, 0.0],
+        "result": {
+            "rank_correlation": math.nan,
+            "squared_error": 0.0625,
+            "bias": 0.0,
+            "sign_agreement": math.nan,
+            "n": 2,
+        },
+    },
+]

@@ -1,0 +1,58 @@
+"""Whether estimated contributions are those of the steps (paper CVT-RL, eqs. 4 and 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hf_credit.diagnostics.fidelity import rank_correlation
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCCCFidelity:
+    """Estimated against exact contributions.
+
+    Attributes:
+        rank_correlation: Spearman's, in [-1, 1]; NaN where either is the same for all steps.
+        squared_error: the mean, in squared units of the outcome.
+        bias: the mean of the differences.
+        sign_agreement: of the steps whose exact contribution is not 0, the share whose estimate has its sign; NaN
+            where there is none.
+        n: how many steps there were.
+    """
+
+    rank_correlation: float
+    squared_error: float
+    bias: float
+    sign_agreement: float
+    n: int
+
+
+def pccc_fidelity(estimates: Sequence[float], exact: Sequence[float]) -> PCCCFidelity:
+    """Compares estimates of what steps contributed with what they did contribute.
+
+    Args:
+        estimates: of each step, such as `hf_credit.credit.contributions` gives them.
+        exact: of the same steps, by enumeration or by many continuations.
+
+    Raises:
+        ValueError: there is no step, their numbers differ, or one is not finite.
+    """
+    if not estimates or len(estimates) != len(exact):
+        raise ValueError(
+            f"fidelity needs one estimate and one exact contribution of each step, got {len(estimates)} and "
+            f"{len(exact)}; leave out the steps without an estimate."
+        )
+    if wrong := [value for value in (*estimates, *exact) if not math.isfinite(value)]:
+        raise ValueError(f"a contribution must be finite, got {wrong[0]}; leave out the steps without an estimate.")
+    differences = [mine - theirs for mine, theirs in zip(estimates, exact, strict=True)]
+    signed = [(mine, theirs) for mine, theirs in zip(estimates, exact, strict=True) if theirs]
+    agreeing = sum(mine * theirs > 0 for mine, theirs in signed)
+    return PCCCFidelity(
+        rank_correlation=rank_correlation(estimates, exact),
+        squared_error=math.fsum(value**2 for value in differences) / len(differences),
+        bias=math.fsum(differences) / len(differences),
+        sign_agreement=agreeing / len(signed) if signed else math.nan,
+        n=len(differences),
+    )

@@ -1,0 +1,40 @@
+"""Overlap, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hf_credit.diagnostics import overlap
+
+
+def test_ratios_that_are_all_alike_are_worth_all_continuations() -> None:
+    found = overlap([2.0, 2.0, 2.0])
+    assert (found.median, found.p95, found.ratio_clipped, found.n) == (2.0, 2.0, 0.0, 3)
+    assert found.effective == pytest.approx(1.0)
+    assert math.isnan(found.selection_median)
+    assert math.isnan(found.selection_at_floor)
+
+
+def test_one_large_ratio_leaves_few() -> None:
+    found = overlap([9.0, 1.0, 0.0, 0.1], [0.15, 0.6])
+    assert found.effective == pytest.approx(10.1**2 / (4 * 82.01))
+    assert found.ratio_clipped == 0.75
+    assert (found.selection_median, found.selection_at_floor) == (pytest.approx(0.375), 0.5)
+    assert overlap([1e200, 1e200]).effective == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "probabilities", "message"),
+    [
+        ([], [], "at least one ratio, got none"),
+        ([-1.0], [], "at least 0 and not all 0, got -1.0"),
+        ([math.inf], [], "must be finite"),
+        ([0.0], [], "not all 0"),
+        ([1.0], [0.0], r"must be in \(0, 1\], got 0.0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(ratios: list[float], probabilities: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        overlap(ratios, probabilities)
