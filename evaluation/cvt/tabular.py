@@ -1,8 +1,8 @@
-"""What the terms of CVT-RL do to a policy of `evidence` when nothing is estimated, neither gradients nor contributions.
+"""What the terms of CVT-RL do to a policy of `evidence` where nothing is estimated: exact gradients and contributions.
 
-`python evaluation/cvt/tabular.py` trains a table of action probabilities, a row for each observation, with each arm's
-advantages, and prints verified success, the check, the share of episodes with a hack and the mean costs at the end.
-Every state of six orders of the documents is enumerated; there is no sampling, so a run needs no seed.
+`python evaluation/cvt/tabular.py` trains a table of action probabilities, a row for each observation, with the
+advantages of each arm, and prints verified success, the check, the share of episodes with a hack and the mean costs at
+the end. Every state of six orders of the documents is enumerated; there is no sampling, so a run needs no seed.
 """
 
 from __future__ import annotations
