@@ -330,7 +330,10 @@ def test_the_papers_defaults_are_those_of_the_code(tmp_path: Path, heading: str,
     assert ours <= told.keys(), "every default of ours has its source"
 
 
-@pytest.mark.parametrize(("heading", "last"), [("equation", 9), ("equation of C3", 26), ("equation of CCPO", 27), ("equation of CVT-RL", 10)])
+@pytest.mark.parametrize(
+    ("heading", "last"),
+    [("equation", 9), ("equation of C3", 26), ("equation of CCPO", 27), ("equation of CVT-RL", 10)],
+)
 def test_every_equation_of_a_papers_text_has_its_place(heading: str, last: int) -> None:
     ((_, rows),) = [table for table in tables("docs/paper_index.md") if table[0][0] == heading]
     assert [row[0] for row in rows if row[0].startswith("(")] == [f"({number})" for number in range(1, last + 1)]

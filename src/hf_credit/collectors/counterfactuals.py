@@ -244,7 +244,8 @@ def step_features(episode: Episode, values: Sequence[float] | None) -> list[tupl
     known = [0.0] * len(episode.decisions) if values is None else [*values]
     seen: set[tuple[str, str]] = set()
     arguments: set[str] = set()
-    found, before = [], None
+    found: list[tuple[float, ...]] = []
+    before = None
     for place, decision in enumerate(episode.decisions):
         audit = decision.audit
         mean = sum(decision.logprobs) / len(decision.logprobs) if decision.logprobs else 0.0

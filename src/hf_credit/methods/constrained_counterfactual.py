@@ -484,7 +484,8 @@ class ConstrainedCounterfactual:
         """What the head believes before a decision, by slot."""
         if told is None:
             return None
-        held, at = {}, 0
+        held: dict[str, Sequence[float]] = {}
+        at = 0
         for name, size in self.slots:
             held[name] = told[row][turn][at : at + size]
             at += size
@@ -496,7 +497,8 @@ class ConstrainedCounterfactual:
         for episode, own in zip(episodes, told, strict=True):
             for decision, said in zip(episode.decisions, own, strict=True):
                 assert decision.audit is not None
-                wanted, at = [], 0
+                wanted: list[float] = []
+                at = 0
                 for name, size in self.slots:
                     wanted += decision.audit.beliefs.get(name, said[at : at + size])
                     at += size

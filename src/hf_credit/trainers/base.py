@@ -425,8 +425,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _marks_of_actions(self, episode: Episode) -> list[tuple[int, ...]] | None:
         if self.region is None:
             return None
-        decode = functools.partial(self.chat.tokenizer.decode, skip_special_tokens=True)
-        return [is_of_action(decision, decode) for decision in episode.decisions]
+        return [is_of_action(decision, self._text) for decision in episode.decisions]
+
+    def _text(self, ids: Sequence[int]) -> str:
+        (text,) = self.chat.texts([ids])
+        return text
 
     def _states(self, part: dict[str, Tensor]) -> Tensor:
         """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
@@ -492,7 +495,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def log_divergence(self) -> None:
         """Logs how far the last update has moved the policy from the one that played, in nats a token."""
         sums = torch.zeros(4, dtype=torch.float64, device=self.accelerator.device)
-        for batch in self._buffered_inputs or []:
+        played: list[dict[str, Tensor]] = self._buffered_inputs or []
+        for batch in played:
             for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
                 self.use_policy_of(part)
                 mask, states = part["tool_mask"].bool(), self._states(part)

@@ -109,7 +109,7 @@ class CreditTrainer(RoleAdapterTrainer):
         self.critics = {name: self._make_critic(name, critic) for name in self.method.critics}
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:
-            if self._dist.is_fsdp or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
                 raise ValueError(
                     f"the method {self.method.name!r} keeps a frozen copy of the policy, got "
                     f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Hashable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -76,7 +75,7 @@ def separate_log_probs(
     positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
     labels = input_ids.masked_fill(attention_mask == 0, -100)
     labels[:, :-completion_tokens] = -100
-    with hidden_states(unwrapped) if states else nullcontext([]) as kept:
+    with hidden_states(unwrapped, states) as kept:
         output = model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -121,7 +120,7 @@ def shared_log_probs(
         visible = inputs["attention_mask"]
         hidden = torch.zeros(visible.shape, dtype=unwrapped.dtype, device=visible.device)
         inputs["attention_mask"] = hidden.masked_fill(~visible, torch.finfo(unwrapped.dtype).min)
-    with hidden_states(unwrapped) if states else nullcontext([]) as kept:
+    with hidden_states(unwrapped, states) as kept:
         output = model(**inputs, fused_lm_head=True)
     entropy = None if output.entropy is None else packed.unpack(output.entropy)
     own = kept[0][packed.sequence, packed.column] if kept else None

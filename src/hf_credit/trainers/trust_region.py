@@ -99,8 +99,11 @@ class TrustRegion:
 
 
 @contextmanager
-def hidden_states(model: Any) -> Iterator[list[Tensor]]:
-    """Within, the last hidden states of every forward pass of a model, in a list."""
+def hidden_states(model: Any, wanted: bool = True) -> Iterator[list[Tensor]]:
+    """Within, the last hidden states of every forward pass of a model, in a list; of none unless they are wanted."""
+    if not wanted:
+        yield []
+        return
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     kept: list[Tensor] = []
     handle = inner.base_model.register_forward_hook(lambda module, args, output: kept.append(output.last_hidden_state))
