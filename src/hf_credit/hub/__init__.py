@@ -1,0 +1,1 @@
+"""The Hugging Face Hub: publishing, loading, and a Hub of one's own."""
