@@ -12,9 +12,8 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from hf_credit.hub.server import Fault, Faults, Served, serve_in_process, serving
-from hf_credit.hub.server.calls import Hub
 from hf_credit.hub.server.faults import POINTS
-from hf_credit.hub.server.limits import Limits
+from hf_credit.hub.server.running import open_hub, serve
 from hf_credit.hub.server.upkeep import check
 
 REPO = "org/faulty"
@@ -43,10 +42,8 @@ def insist(action: object, most: int = 40) -> object:
 
 
 def problems(folder: Path) -> list[str]:
-    hub = Hub(folder, Faults(), Limits())
-    found = list(check(hub))
-    hub.database.close()
-    return found
+    with open_hub(folder) as hub:
+        return list(check(hub))
 
 
 def is_published(api: HfApi, head: str) -> bool:
@@ -196,8 +193,6 @@ def test_a_download_that_is_cut_goes_on_where_it_was(repo: tuple[Path, str], mon
 
 
 def test_a_server_with_faults_listens_on_loopback_alone(tmp_path: Path) -> None:
-    from hf_credit.hub.server.running import serve
-
     with pytest.raises(ValueError, match=r"must listen on loopback, got host '0\.0\.0\.0'"):
         serve(tmp_path, "0.0.0.0", faults=Faults())
 
