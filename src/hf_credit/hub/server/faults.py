@@ -122,11 +122,11 @@ class Faults:
             return
         method, path = scope["method"], scope["path"]
         _request.set((method, path))
-        rules = self._happening("request", method, path)
-        for rule in rules:
-            if rule.effect == "delay":
-                await asyncio.sleep(rule.seconds)
-        rule = next((rule for rule in rules if rule.effect != "delay"), None)
+        happening = self._happening("request", method, path)
+        for delay in happening:
+            if delay.effect == "delay":
+                await asyncio.sleep(delay.seconds)
+        rule = next((one for one in happening if one.effect != "delay"), None)
         if rule is None:
             await app(scope, receive, self._replying(send))
         elif rule.effect == "kill":
