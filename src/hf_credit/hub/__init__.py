@@ -1,0 +1,1 @@
+"""The Hub: what is published there, and loaded again."""
