@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi, constants
-from huggingface_hub.utils import HFValidationError, is_xet_available, validate_repo_id
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from hf_credit._version import __version__
 
@@ -79,7 +80,7 @@ def check_upload_path(api: HfApi) -> None:
         ValueError: hf_xet would be used off huggingface.co.
     """
     host = urlsplit(api.endpoint).hostname
-    if host != _HUGGING_FACE and is_xet_available():
+    if host != _HUGGING_FACE and not constants.HF_HUB_DISABLE_XET and find_spec("hf_xet"):
         raise ValueError(
             f"uploads off {_HUGGING_FACE} must go without Xet, got {api.endpoint} with hf_xet in use; "
             "set HF_HUB_DISABLE_XET=1 before Python starts."
