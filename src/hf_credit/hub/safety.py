@@ -87,6 +87,25 @@ def check_names(paths: Iterable[str]) -> None:
                 raise ValueError(f"a name must be a file's or a folder's, got {str(folder)!r} as both; rename one.")
 
 
+def files_of(folder: Path) -> dict[str, Path | bytes]:
+    """Every file of a folder, by its name within.
+
+    Raises:
+        ValueError: it is none or empty, or holds a link, which may point anywhere.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"what is published must be a folder, got {str(folder)!r}; name an existing one.")
+    files: dict[str, Path | bytes] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            raise ValueError(f"a folder that is published must hold no links, got {str(path)!r}; copy what it means.")
+        if path.is_file():
+            files[path.relative_to(folder).as_posix()] = path
+    if not files:
+        raise ValueError(f"a folder that is published must hold a file, got {str(folder)!r} empty; name another one.")
+    return files
+
+
 def check_file(name: str, source: Path | bytes) -> None:
     """Refuses contents that break, hang or fill the machine that reads them: by the suffix of `name`.
 
