@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import string
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from hf_credit import collaborations, make
 from hf_credit.environments import ENVIRONMENTS
-from hf_credit.hub.datasets import EpisodeSet, conversation, load_episode_folder, save_episodes, write_tasks
-from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features, read_table
+from hf_credit.hub.datasets import EpisodeSet, load_episode_folder, save_episodes
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Start, Verdict, replay_from
-from hf_credit.tasks import TaskSpec
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Start, replay_from
 
 
 def played(interaction: Interaction[Any], chat: Chat, games: int = 2) -> EpisodeSet:
