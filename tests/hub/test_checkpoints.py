@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,11 +24,8 @@ from hf_credit import (
     VerifiableProcessTrainer,
     make,
 )
-from hf_credit.checkpoints import MANIFEST, flaw
 from hf_credit.collaborations.hinted_relay import hinted_relay
 from hf_credit.collaborations.relay import relay, relay_task
-from hf_credit.evaluation.results import EpisodeRecord, EvalResults
-from hf_credit.hub.checkpoints import collect, load_checkpoint, publish_checkpoint
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.server import Served
 from hf_credit.rollouts import EnvironmentInteraction

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import string
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,26 +71,11 @@ def test_every_episode_comes_back_equal_and_goes_on_from_any_decision(tmp_path: 
                 assert again == replay_from(episodes.interaction, spelled, before, index), name
 
 
-def test_a_stock_client_reads_all_tables(hub: Served, hub_env: dict[str, str], spelled: Chat) -> None:
+def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
     spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
     publish_tasks(spec, "me/sudoku-tasks", train=3, held_out=2, **where)
     publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, traces=True, **where)
-    script = """
-import sys
-sys.modules["hf_credit"] = None  # any import of it fails
-from datasets import load_dataset
-tasks = load_dataset("me/sudoku-tasks")
-print({split: len(rows) for split, rows in tasks.items()}, tasks["train"].features["seed"].dtype)
-episodes = load_dataset("me/sudoku-episodes", split="train")
-print(len(episodes), episodes[0]["messages"][0]["role"])
-decisions = load_dataset("me/sudoku-episodes", "decisions", split="train")
-print(sorted(set(decisions["episode_id"])) == sorted(episodes["id"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script], env=hub_env, capture_output=True, text=True, timeout=120, cwd="/"
-    )
-    assert done.stdout.splitlines() == ["{'train': 3, 'test': 2} int64", "2 user", "True"], done.stderr[-3000:]
     tasks = load_tasks("me/sudoku-tasks", **where)
     assert tasks.spec == spec.complete()
     assert tasks.train is not None
