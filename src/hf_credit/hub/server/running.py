@@ -79,6 +79,21 @@ def open_database(folder: Path) -> Iterator[Database]:
 
 
 @contextlib.contextmanager
+def open_hub(folder: Path) -> Iterator[Hub]:
+    """What a Hub's folder holds, to look at without serving it.
+
+    Raises:
+        ValueError: there is no Hub in the folder.
+    """
+    with open_database(folder):
+        hub = Hub(Path(folder), Faults(), Limits())
+    try:
+        yield hub
+    finally:
+        hub.database.close()
+
+
+@contextlib.contextmanager
 def serving(
     folder: Path, port: int = 0, *, faults: Faults | None = None, limits: Limits | None = None
 ) -> Iterator[Served]:
@@ -219,6 +234,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(128)  # who comes before the server runs waits, and is not refused
         yield listener
 
 
