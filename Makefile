@@ -78,7 +78,7 @@ playthroughs: $(STAMP) ## write the committed playthrough of every environment a
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds sandbox step_time processes oracles hub memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds sandbox step_time processes oracles hub memory role_memory; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 
