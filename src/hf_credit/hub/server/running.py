@@ -220,7 +220,7 @@ def _write_private(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps a second server out of a folder; a lock goes with its process, however that ends."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     with (Path(folder) / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
