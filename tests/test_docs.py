@@ -31,13 +31,13 @@ from hf_credit import (
     methods,
     oracles,
 )
+from hf_credit.checkpoints import flaw
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.trainers.checkpoints import flaw
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import GameArguments, read_job
 
@@ -126,8 +126,12 @@ def of_hf_credit(words: list[str]) -> list[str] | None:
 def parsed(arguments: list[str]) -> Any:
     """The context of a subcommand, parsed but not run."""
     outer = COMMANDS.make_context("hf-credit", list(arguments))
-    name, command, rest = COMMANDS.resolve_command(outer, arguments)
-    return command.make_context(name, rest, parent=outer)
+    group, rest = COMMANDS, arguments
+    while True:
+        name, command, rest = group.resolve_command(outer, rest)
+        if not hasattr(command, "resolve_command"):
+            return command.make_context(name, rest, parent=outer)
+        group, outer = command, command.make_context(name, list(rest), parent=outer)
 
 
 def resolve(name: str) -> Any:
