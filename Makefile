@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm mutants lint format demo playthroughs benchmarks clean
+.PHONY: help venv test test-vllm mutants lint format demo playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -71,6 +71,11 @@ demo: $(STAMP) ## train a small policy and compare it, on a processor, within mi
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
 		$(BIN)/python -m hf_credit.environments.playthrough $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
+	done
+
+spaces: $(STAMP) ## write the OpenEnv Space of every environment anew
+	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
+		$(BIN)/python -m hf_credit.hub.environments $$name hub_assets/environments/$$name || exit 1; \
 	done
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)

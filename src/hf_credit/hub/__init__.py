@@ -1,0 +1,1 @@
+"""The Hub: what is published, loaded and served."""
