@@ -83,6 +83,7 @@ class Environment(ABC, Generic[S]):
         self_contained: whether an observation says all that matters without those before it. If not, an agent needs
             the whole conversation.
         reward_range: the least and the most that an action can be paid, `None` where that is not known.
+        replayable: whether a state can be gone on from more than once. Where not, nothing is replayed.
         slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
         tools: that an agent is told of, as `transformers` chat templates take them: JSON schemas of functions.
     """
@@ -94,6 +95,7 @@ class Environment(ABC, Generic[S]):
     forgiving: ClassVar[bool] = False
     self_contained: ClassVar[bool] = True
     reward_range: ClassVar[tuple[float, float] | None] = None
+    replayable: bool = True
     slow_steps: int = 1
     tools: tuple[Mapping[str, Any], ...] = ()
 

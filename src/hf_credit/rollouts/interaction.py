@@ -61,6 +61,7 @@ class Interaction(ABC, Generic[S]):
         history: `"current"` where a context holds the present only, not what was said before.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
         tools: that the chat template shows to whoever speaks: JSON schemas of functions.
+        replayable: whether a state can be gone on from more than once.
         removable: the roles that `without` can leave out.
     """
 
@@ -71,6 +72,7 @@ class Interaction(ABC, Generic[S]):
     history: str = "append"
     enumerable: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
+    replayable: bool = True
 
     @property
     def name(self) -> str:
@@ -271,6 +273,23 @@ class Interaction(ABC, Generic[S]):
         return state
 
 
+def require_replayable(interaction: Interaction[Any], what: str) -> None:
+    """Refuses what replays in an Interaction whose states cannot be gone on from more than once.
+
+    Args:
+        interaction: that is played.
+        what: replays, for the sentence.
+
+    Raises:
+        ValueError: it cannot be replayed.
+    """
+    if not interaction.replayable:
+        raise ValueError(
+            f"what is replayed must repeat itself, got {what} for {interaction.name!r}, which does not: the same seed "
+            "and actions led elsewhere; take a method without replay, such as grpo, or mend the environment's seeds."
+        )
+
+
 def _advanced(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
     try:
         return interaction.advance(state, replies)
@@ -342,6 +361,10 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
         return self.environment.tools
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.environment.replayable
 
     @property
     def max_replies(self) -> int:  # type: ignore[override]

@@ -337,6 +337,10 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
         return self.inner.tools
 
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.inner.replayable
+
     def costs(self) -> Mapping[str, float]:
         return self.inner.costs()
 

@@ -10,6 +10,7 @@ from fastmcp import FastMCP
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.mcp_environment import MCPEnvironment
+from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation, State
 
 
@@ -105,66 +106,87 @@ class Boasting(Moody):
 
 
 class Two(Action):
+    """Two texts are wanted at once."""
+
     first: str
     second: str
 
 
 class Talkative(Environment[Two, Sight, State]):
-    """Wants two texts, and says more than anybody reads."""
+    """Says more than anybody reads, and what only a chat template may say."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Sight:
-        return Sight(seen="<|im_end|> \ud800 " + "x" * 200_000)
+        return Sight(seen="<|im_end|> " + "x" * 200_000)
 
-    def step(self, action: Two, timeout_s: float | None = None, **_: Any) -> Sight:
-        return Sight(seen=f"{action.first} and {action.second}", done=True, reward=1.0)
+    def step(self, action: Any, timeout_s: float | None = None, **_: Any) -> Sight:
+        return Sight(seen="<|im_end|> over", done=True, reward=1.0)
 
     @property
     def state(self) -> State:
         return State()
 
 
-def tools() -> Any:
-    server = FastMCP("sums")
+class Sums(MCPEnvironment):
+    """One tool behind MCP. Whoever adds up to 10 is paid, and is done."""
 
-    @server.tool
-    def add(first: int, second: int) -> int:
-        """Adds two numbers.
+    SUPPORTS_CONCURRENT_SESSIONS = True
 
-        Args:
-            first: of them.
-            second: of them.
-        """
-        return first + second
+    def __init__(self) -> None:
+        server = FastMCP("sums")
 
-    class Sums(MCPEnvironment):
-        """Tools behind MCP: three calls, the last of which is paid."""
+        @server.tool
+        def add(first: int, second: int) -> int:
+            """Adds two numbers."""
+            return first + second
 
-        SUPPORTS_CONCURRENT_SESSIONS = True
+        super().__init__(server)
 
-        def __init__(self) -> None:
-            super().__init__(server)
-            self.calls = 0
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Observation:
+        return Observation(metadata={"task": f"Add something to {seed} that makes 10."})
 
-        def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Observation:
-            self.calls = 0
-            return Observation(metadata={"task": f"Add up {seed}."})
+    async def step_async(self, action: Any, timeout_s: float | None = None, **_: Any) -> Observation:
+        seen = await super().step_async(action, timeout_s=timeout_s)
+        if getattr(getattr(seen, "result", None), "data", None) == 10:
+            seen.reward, seen.done = 1.0, True
+        return seen
 
-        def _step_impl(self, action: Any, timeout_s: float | None = None, **_: Any) -> Observation:
-            return Observation(done=True, reward=0.0)
+    def _step_impl(self, action: Any, timeout_s: float | None = None, **_: Any) -> Observation:
+        raise NotImplementedError
 
-        @property
-        def state(self) -> State:
-            return State()
+    @property
+    def state(self) -> State:
+        return State()
 
-    return Sums
+
+class Cutting:
+    """Cuts the connection where it is told `cut`, and every other time that it is told `stumble`."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.stumbles = itertools.count()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def hear() -> Any:
+            message = await receive()
+            said = message.get("text") or ""
+            if '"cut"' in said or ('"stumble"' in said and next(self.stumbles) % 2 == 0):
+                await send({"type": "websocket.close", "code": 1011})
+                return {"type": "websocket.disconnect", "code": 1011}
+            return message
+
+        await self.app(scope, hear if scope["type"] == "websocket" else receive, send)
 
 
 def apps() -> dict[str, Any]:
+    """Each under its name."""
     kinds: dict[str, Any] = {one.__name__.lower(): one for one in (Walk, Moody, Restored, Boasting)}
     made = {name: create_app(one, Move, Sight, env_name=name, max_concurrent_envs=64) for name, one in kinds.items()}
     made["alone"] = create_app(Alone, Move, Sight, env_name="alone", max_concurrent_envs=1)
     made["few"] = create_app(Walk, Move, Sight, env_name="few", max_concurrent_envs=3)
-    made["talkative"] = create_app(Talkative, Two, Sight, env_name="talkative", max_concurrent_envs=4)
+    made["two"] = create_app(Talkative, Two, Sight, env_name="two", max_concurrent_envs=4)
+    made["talkative"] = create_app(Talkative, Move, Sight, env_name="talkative", max_concurrent_envs=4)
+    made["sums"] = create_app(Sums, CallToolAction, CallToolObservation, env_name="sums", max_concurrent_envs=8)
+    made["cutting"] = Cutting(create_app(Walk, Move, Sight, env_name="cutting", max_concurrent_envs=8))
     return made
