@@ -15,7 +15,7 @@ from hf_credit.evaluation.credited import EPISODES_FILE, read_episodes
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
-from hf_credit.trainers.checkpoints import flaw
+from hf_credit.checkpoints import flaw
 from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder
 from hf_credit.trainers.training import hardware
 

@@ -29,7 +29,7 @@ from huggingface_hub import HfApi
 from peft import LoraConfig
 from transformers import TrainerCallback
 
-from hf_credit.trainers.checkpoints import MANIFEST, flaw, latest_complete
+from hf_credit.checkpoints import MANIFEST, flaw, latest_complete
 from hf_credit.trainers.resumption import CheckpointCallback
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")

@@ -12,6 +12,7 @@ from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcri
 from hf_credit.collaborations.text import normalise
 from hf_credit.registry import importable, name_of, plain
 from hf_credit.rollouts import Interaction, Request
+from hf_credit.rollouts.interaction import readable_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ class Collaboration(Interaction[CollaborationState]):
     """
 
     enumerable = True
+    state_type: type[CollaborationState] = CollaborationState
 
     def __init__(
         self,
@@ -242,6 +244,15 @@ class Collaboration(Interaction[CollaborationState]):
                 if event.name in gone or (event.name in state.done and event.name not in anew)
             ),
         )
+
+    def state_to_json(self, state: CollaborationState) -> str:
+        return state.to_json()
+
+    def state_from_json(self, text: str) -> CollaborationState:
+        with readable_state(self):
+            state = self.state_type.from_json(text)
+            state.row  # noqa: B018: raises where the task is none
+            return state
 
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
         """The user message.

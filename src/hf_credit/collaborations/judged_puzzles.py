@@ -43,6 +43,7 @@ class JudgedPuzzles(EnvironmentInteraction):
     """
 
     roles = (PLAYER, JUDGE)
+    turn_types = (EnvironmentTurn, JudgedTurn)
 
     def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:
         super().__init__(environment, "append", instructions)

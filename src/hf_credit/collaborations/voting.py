@@ -65,6 +65,8 @@ class Voting(Collaboration):
         ValueError: `ties` is unknown, nobody votes, or as for `Collaboration`.
     """
 
+    state_type = VotingState
+
     def __init__(
         self,
         roles: Mapping[str, str],

@@ -1,1 +1,1 @@
-"""The Hub: what is published, loaded and served."""
+"""The Hub: what is published there, and loaded again."""

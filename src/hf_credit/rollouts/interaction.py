@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +20,7 @@ from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.registry import name_of, remembered
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
+from hf_credit.untrusted import parse_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -272,6 +275,44 @@ class Interaction(ABC, Generic[S]):
         """
         return state
 
+    def state_to_json(self, state: S) -> str:
+        """`state` as one line of JSON, from which `state_from_json` makes an equal one.
+
+        Raises:
+            ValueError: its states cannot be written.
+        """
+        raise ValueError(
+            f"states that leave the process must be written as JSON, got one of {self.name!r}, which does not say "
+            "how; write its methods `state_to_json` and `state_from_json`."
+        )
+
+    def state_from_json(self, text: str) -> S:
+        """The state that `state_to_json` wrote.
+
+        Raises:
+            ValueError: the text is something else.
+        """
+        raise ValueError(
+            f"states that come from elsewhere must be read from JSON, got one of {self.name!r}, which does not say "
+            "how; write its methods `state_to_json` and `state_from_json`."
+        )
+
+
+@contextmanager
+def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
+    """Says in one sentence that what is read here is no state of an Interaction.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"a state must be one that {interaction.name!r} wrote, got {type(error).__name__}: {str(error)[:200]}; use "
+            "the task and the version it was written with."
+        ) from None
+
 
 def require_replayable(interaction: Interaction[Any], what: str) -> None:
     """Refuses what replays in an Interaction whose states cannot be gone on from more than once.
@@ -331,6 +372,8 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     roles: Collection[str] = ("agent",)
     seeded = True
+    turn_types: tuple[type[EnvironmentTurn], ...] = (EnvironmentTurn,)
+    """Of its states, by whose names they are written."""
 
     def __init__(
         self,
@@ -479,6 +522,18 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
         return dataclasses.replace(state, world=reseed(state.world, seed))
+
+    def state_to_json(self, state: EnvironmentTurn) -> str:
+        values = {**vars(state), "type": type(state).__name__, "world": json.loads(state.world.to_json())}
+        return json.dumps(values, separators=(",", ":"))
+
+    def state_from_json(self, text: str) -> EnvironmentTurn:
+        with readable_state(self):
+            values = parse_json(text, broken_text=True)
+            (turn_type,) = [one for one in self.turn_types if one.__name__ == values.pop("type")]
+            values["world"] = self.environment.state_type.from_json(json.dumps(values["world"]))
+            values["transcript"] = tuple((role, content) for role, content in values["transcript"])
+            return turn_type(**values)
 
     def _prompt(self, observation: str) -> str:
         return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation

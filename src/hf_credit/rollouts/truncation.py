@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,8 +15,9 @@ from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import Split
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts.episode import Ending
-from hf_credit.rollouts.interaction import Interaction, Message, Request
+from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import Script
+from hf_credit.untrusted import parse_json
 
 if TYPE_CHECKING:
     import random
@@ -301,6 +303,15 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def reseed(self, state: TruncatedTurn[S], seed: int) -> TruncatedTurn[S]:
         inner = self.inner.reseed(state.inner, seed)
         return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
+
+    def state_to_json(self, state: TruncatedTurn[S]) -> str:
+        return json.dumps({**vars(state), "inner": json.loads(self.inner.state_to_json(state.inner))})
+
+    def state_from_json(self, text: str) -> TruncatedTurn[S]:
+        with readable_state(self):
+            values = parse_json(text, broken_text=True)
+            inner = self.inner.state_from_json(json.dumps(values.pop("inner")))
+            return TruncatedTurn(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
     def _unanswered(self, state: TruncatedTurn[S]) -> bool:
         """Whether the answer was asked for, and something else was said."""

@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from hf_credit.redaction import redacted
-from hf_credit.trainers.checkpoints import (
+from hf_credit.checkpoints import (
     checkpoint_to_resume,
     explain_disk_errors,
     recorded_run,

@@ -20,7 +20,7 @@ from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
-from hf_credit.trainers.checkpoints import explain_disk_errors
+from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
 from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of

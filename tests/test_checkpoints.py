@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.trainers.checkpoints import (
+from hf_credit.checkpoints import (
     MANIFEST,
     checkpoint_to_resume,
     explain_disk_errors,

@@ -1,0 +1,271 @@
+"""What a person reads first on a repository's page, and what the Hub reads of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+from hf_credit._version import __version__
+from hf_credit.evaluation.results import LABELS, EvalResults
+from hf_credit.evaluation.runs import Run
+from hf_credit.redaction import redacted
+from hf_credit.rollouts import Ledger
+from hf_credit.tasks import TaskSpec
+
+if TYPE_CHECKING:
+    from hf_credit.hub.datasets import EpisodeSet
+
+_FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
+_BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints: Mapping[str, str]) -> str:
+    """The card of a data set of tasks.
+
+    Args:
+        repo: owner/name.
+        spec: the task.
+        rows: of each split.
+        fingerprints: of each split's tasks.
+    """
+    files = [{"split": split, "path": f"tasks/{split}-*"} for split in rows]
+    front = {
+        "pretty_name": f"Tasks of {spec.name}",
+        "tags": ["hf-credit", "reinforcement-learning", spec.name],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+    counted = "\n".join(f"- `{split}`: {count:,} tasks" for split, count in rows.items())
+    told = "\n".join(f"- `{split}`: `{value}`" for split, value in fingerprints.items())
+    body = f"""# Tasks of {spec.name}
+
+One task a row, for language agents that are trained or evaluated with hf-credit {__version__}.
+
+{counted}
+
+```python
+from datasets import load_dataset
+
+tasks = load_dataset("{repo}")
+```
+
+With the library, checked and as it is played:
+
+```python
+from hf_credit.hub import load_tasks
+
+tasks = load_tasks("{repo}")
+interaction = tasks.spec.build()
+```
+
+## The task
+
+```json
+{_indented(spec.to_dict())}
+```
+
+## Columns
+
+`seed` drives what is random; `environment` and `options` (JSON) name the rules; `fingerprint` is the SHA-256 of the
+task's own columns, which are the others. The fingerprint of a split is that of its sorted fingerprints:
+
+{told}
+"""
+    return _card(front, body)
+
+
+def episodes_card(repo: str, episodes: EpisodeSet) -> str:
+    """The card of a data set of episodes."""
+    name = episodes.interaction.name
+    front = {
+        "pretty_name": f"Episodes of {name}",
+        "tags": ["hf-credit", "reinforcement-learning", "agent-traces", name],
+        "configs": [
+            {"config_name": table, "data_files": [{"split": "train", "path": f"{table}/train-*"}]}
+            | ({"default": True} if table == "episodes" else {})
+            for table in ("episodes", "decisions")
+        ],
+    }
+    decisions = sum(len(episode.decisions) for episode in episodes)
+    played = f" by `{episodes.policy}`" if episodes.policy else ""
+    at = f" at `{episodes.policy_commit}`" if episodes.policy_commit else ""
+    estimators = ", ".join(f"`{one}`" for one in episodes.credits) or "none"
+    body = f"""# Episodes of {name}
+
+{len(episodes):,} episodes of {decisions:,} decisions, played{played}{at} with hf-credit {__version__}. Every
+decision has the state before it, its context and its reply in tokens, and what an oracle and estimators say of it.
+
+```python
+from datasets import load_dataset
+
+episodes = load_dataset("{repo}", "episodes", split="train")
+decisions = load_dataset("{repo}", "decisions", split="train")
+```
+
+With the library they are episodes again, from any decision of which another way can be played:
+
+```python
+from hf_credit.hub import load_episodes
+
+episodes = load_episodes("{repo}")
+```
+
+Estimators: {estimators}.
+"""
+    return _card(front, body)
+
+
+def checkpoint_card(
+    repo: str,
+    *,
+    card: str | None,
+    run: Run | None,
+    spec: TaskSpec | None,
+    ledger: Ledger | None,
+    evaluations: Mapping[str, EvalResults],
+    adapter: bool,
+    base_model: str | None,
+    resumable: bool,
+) -> str:
+    """The card of a checkpoint: the one that TRL wrote, and what it does not say.
+
+    Args:
+        repo: owner/name.
+        card: what TRL wrote, if it did.
+        run: what the run logged and noted.
+        spec: the task.
+        ledger: what the run had cost.
+        evaluations: results by the name of their file.
+        adapter: whether it is an adapter of `base_model`.
+        base_model: the id of the model that it was trained from, where that is on the Hub.
+        resumable: whether the state of the trainer is there.
+    """
+    front, body = _split(card or f"# {repo.rpartition('/')[2]}\n")
+    front["tags"] = sorted({*front.get("tags", ()), "hf-credit", "reinforcement-learning"})
+    front.setdefault("library_name", "peft" if adapter else "transformers")
+    front.setdefault("pipeline_tag", "text-generation")
+    if base_model:
+        front["base_model"] = base_model
+        front["base_model_relation"] = "adapter" if adapter else "finetune"
+    if index := _model_index(repo, spec, evaluations):
+        front["model-index"] = index
+    body = body.partition(_BEGIN)[0].rstrip()
+    return _card(front, f"{body}\n\n{_BEGIN}\n{_sections(repo, run, spec, ledger, evaluations, resumable)}{_END}\n")
+
+
+def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, bytes]:
+    """Files `.eval_results/<benchmark>.yaml` of evaluations on data sets of the Hub.
+
+    They say what was measured here. A token that says that Hugging Face ran it is Hugging Face's to add.
+
+    Args:
+        evaluations: results by the name of their file.
+        source: address of what they are taken from.
+    """
+    files = {}
+    for name, results in evaluations.items():
+        dataset, values = str(results.about.get("dataset", "")), results.values("success")
+        if not _HUB_ID.fullmatch(dataset) or Path(dataset).exists() or not values:
+            continue
+        entry = EvalResultEntry(
+            dataset_id=dataset,
+            task_id=str(results.about.get("split", "test")),
+            value=sum(values.values()) / len(values),
+            source_url=source,
+            source_name=f"hf-credit {__version__}",
+            notes=f"success over {len(values)} tasks, {name}",
+        )
+        text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
+        files[f".eval_results/{dataset.replace('/', '--')}.yaml"] = text.encode()
+    return files
+
+
+def _sections(
+    repo: str,
+    run: Run | None,
+    spec: TaskSpec | None,
+    ledger: Ledger | None,
+    evaluations: Mapping[str, EvalResults],
+    resumable: bool,
+) -> str:
+    parts = []
+    for name, results in evaluations.items():
+        rows = [f"| {LABELS.get(key, key)} | {interval} |" for key, interval in results.summary().items()]
+        about = f"{len(results.records)} tasks, `{name}`"
+        parts.append(f"## Evaluation\n\n{about}\n\n| | mean |\n| --- | --- |\n" + "\n".join(rows))
+    if run is not None:
+        rows = [f"| {key} | {value:.4g} |" for key, value in _last(run).items()]
+        parts.append("## Training\n\n| last logged | |\n| --- | --- |\n" + "\n".join(rows))
+    if ledger is not None:
+        told = {**ledger.to_dict(), "tokens": ledger.tokens}
+        parts.append(f"## Cost\n\n```json\n{_indented(told)}\n```")
+    if run is not None and run.facts.get("command"):
+        parts.append(f"## Command\n\n```\n{_fenced(redacted(str(run.facts['command'])))}\n```")
+    if spec is not None:
+        parts.append(f"## Task\n\n```json\n{_indented(spec.to_dict())}\n```")
+    if run is not None and run.facts.get("versions"):
+        told = ", ".join(f"{name} {version}" for name, version in run.facts["versions"].items())
+        parts.append(f"## Versions\n\n{told}")
+    loaded = f'from hf_credit.hub import load_checkpoint\n\nfolder = load_checkpoint("{repo}").folder'
+    parts.append(f"## Loading\n\n```python\n{loaded}\n```")
+    if resumable:
+        parts.append(f"A run goes on from here with `--resume_from_checkpoint hub:{repo}`.")
+    paper = (run.facts.get("paper") if run is not None else None) or {}
+    if isinstance(paper, Mapping) and paper.get("citation"):
+        parts.append(f"## Citation of the method\n\n```bibtex\n{_fenced(str(paper['citation']).strip())}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _last(run: Run) -> dict[str, float]:
+    """The last value of what people look at first."""
+    found: dict[str, float] = {}
+    for name in ("step", "reward", "success", "oracle/valid", "loss", "kl", "entropy"):
+        _, values = run.curve(name)
+        if values:
+            found[name] = values[-1]
+    return found
+
+
+def _model_index(repo: str, spec: TaskSpec | None, evaluations: Mapping[str, EvalResults]) -> list[dict[str, Any]]:
+    results = []
+    for name, one in evaluations.items():
+        summary = one.summary()
+        metrics = [
+            {"type": key, "name": LABELS.get(key, key), "value": round(interval.mean, 6)}
+            for key, interval in summary.items()
+            if not key.startswith("endings/") and math.isfinite(interval.mean)
+        ]
+        if metrics:
+            dataset = str(one.about.get("dataset") or (spec.name if spec else name))
+            told = {"name": dataset, "type": dataset}
+            results.append({"task": {"type": "text-generation"}, "dataset": told, "metrics": metrics})
+    return [{"name": repo.rpartition("/")[2], "results": results}] if results else []
+
+
+def _split(card: str) -> tuple[dict[str, Any], str]:
+    found = _FRONT.match(card)
+    if found is None:
+        return {}, card
+    front = yaml.safe_load(found.group(1))
+    return (front if isinstance(front, dict) else {}), card[found.end() :]
+
+
+def _card(front: Mapping[str, Any], body: str) -> str:
+    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    return f"---\n{head}---\n\n{body.lstrip()}"
+
+
+def _indented(value: Any) -> str:
+    return _fenced(json.dumps(redacted(value), indent=1, default=str))
+
+
+def _fenced(text: str) -> str:
+    """Text that cannot end the fence that it stands in."""
+    return text.replace("```", "'''")

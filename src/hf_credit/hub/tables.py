@@ -1,0 +1,161 @@
+"""Tables of tasks, episodes and decisions: their columns, with a type each, and parquet files in a folder.
+
+A type that is inferred from values differs between splits, as where one of them has no errors, and then the splits
+cannot be loaded together. So each is written down here, or found over all rows at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, Features, List, Value
+from datasets.features.features import FeatureType
+
+from hf_credit.hub import safety
+from hf_credit.untrusted import read_json
+
+DESCRIPTION_FILE = "hf_credit_dataset.json"
+"""What kind of data set it is, and how it was made."""
+
+FORMAT = 1
+_MOST_SHARDS = 50
+_ROWS_A_SHARD = 20_000
+
+EPISODES = Features(
+    {
+        "id": Value("string"),
+        "environment": Value("string"),
+        "options": Value("string"),
+        "task": Value("string"),
+        "seed": Value("int64"),
+        "policy": Value("string"),
+        "policy_commit": Value("string"),
+        "messages": List({"role": Value("string"), "content": Value("string")}),
+        "ending": Value("string"),
+        "outcome": Value("float64"),
+        "metrics": Value("string"),
+        "turns": Value("int32"),
+        "tokens": Value("int64"),
+        "error": Value("string"),
+        "start": Value("int32"),
+        "path": List(Value("int32")),
+        "inherited": Value("int32"),
+        "ways": Value("int32"),
+        "scored": Value("int32"),
+        "next_context": List(Value("int32")),
+        "final_state": Value("string"),
+        "versions": Value("string"),
+    }
+)
+"""One row an episode; `options`, `task`, `metrics`, `final_state` and `versions` are JSON."""
+
+DECISIONS = Features(
+    {
+        "episode_id": Value("string"),
+        "index": Value("int32"),
+        "step": Value("int32"),
+        "id": Value("string"),
+        "role": Value("string"),
+        "event": Value("string"),
+        "state": Value("string"),
+        "context_key": Value("int64"),
+        "context_ids": List(Value("int32")),
+        "action_ids": List(Value("int32")),
+        "logprobs": List(Value("float64")),
+        "text": Value("string"),
+        "broken_text": Value("string"),
+        "reward": Value("float64"),
+        "verdict": {"score": Value("float64"), "valid": Value("bool")},
+        "trained": Value("bool"),
+        "credits": List({"estimator": Value("string"), "values": List(Value("float64"))}),
+        "tokenizer": Value("string"),
+        "template": Value("string"),
+    }
+)
+"""One row a decision; `state` is JSON. Decisions of one `step` were made at once. `credits` has one value, or one for
+each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it is no Unicode."""
+
+
+def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
+    """Writes rows as parquet files named as the Hub has it: `<config>/<split>-00000-of-00001.parquet`."""
+    shards = min(_MOST_SHARDS, max(1, math.ceil(len(rows) / _ROWS_A_SHARD)))
+    (folder / config).mkdir(parents=True, exist_ok=True)
+    for index in range(shards):
+        part = rows[len(rows) * index // shards : len(rows) * (index + 1) // shards]
+        columns = {name: [row[name] for row in part] for name in features}
+        file = folder / config / f"{split}-{index:05d}-of-{shards:05d}.parquet"
+        Dataset.from_dict(columns, features=features).to_parquet(file)
+
+
+def read_table(folder: Path, config: str, split: str, features: Features | None) -> Iterator[dict[str, Any]]:
+    """The rows of `write_table`, in order.
+
+    Raises:
+        ValueError: a file is missing, cut short, too large, or has other columns.
+    """
+    files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
+    if not files or len(files) != int(files[0].stem.rpartition("-of-")[2]):
+        raise ValueError(f"the table {config}/{split} must be whole, got {len(files)} files of it; download it again.")
+    for file in files:
+        safety.check_file(file.name, file)
+        import pyarrow.parquet as pq
+
+        table = pq.ParquetFile(file)
+        found = set(table.schema_arrow.names)
+        if features is not None and found != set(features):
+            wrong = ", ".join(sorted(found ^ set(features)))
+            raise ValueError(f"a table must have its columns and no others, got {wrong} in {file.name}; convert it.")
+        for batch in table.iter_batches(1024):
+            yield from batch.to_pylist()
+
+
+def infer_features(rows: Sequence[Mapping[str, Any]]) -> Features:
+    """The types of columns over all rows.
+
+    Raises:
+        ValueError: rows have other columns than the first, or a column has values of several types, or NaN.
+    """
+    names = list(rows[0])
+    for place, row in enumerate(rows):
+        if list(row) != names:
+            raise ValueError(f"all rows must have the columns {', '.join(names)}, got {', '.join(row)} at {place}.")
+    return Features({name: _feature(name, [row[name] for row in rows]) for name in names})
+
+
+def _feature(name: str, values: Sequence[Any]) -> FeatureType:
+    known = [value for value in values if value is not None]
+    if any(isinstance(value, float) and not math.isfinite(value) for value in known):
+        raise ValueError(f"a number of a task must be finite, got NaN or infinity in {name!r}; correct it.")
+    kinds = {type(value) for value in known}
+    if kinds <= {list, tuple} and kinds:
+        return List(_feature(name, [inner for value in known for inner in value]))
+    if kinds == {dict}:
+        names = {key for value in known for key in value}
+        return {key: _feature(f"{name}.{key}", [value.get(key) for value in known]) for key in sorted(names)}
+    for plain, type_name in ({str}, "string"), ({bool}, "bool"), ({int}, "int64"), ({int, float}, "float64"):
+        if kinds <= plain:
+            return Value(type_name)
+    told = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ValueError(f"a column must have values of one plain type, got {told} in {name!r}; convert them.")
+
+
+def read_description(file: Path, kind: str, repo: str) -> dict[str, Any]:
+    """What a data set says of itself.
+
+    Raises:
+        ValueError: it is of another kind, or of another version of this library.
+    """
+    values = read_json(file)
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
+        raise ValueError(f"{DESCRIPTION_FILE} of {repo} must say what kind of data it is, got none; publish it again.")
+    if values["kind"] != kind:
+        raise ValueError(f"{repo} must hold {kind}, got {values['kind']}; load it as that.")
+    if values.get("format") != FORMAT:
+        raise ValueError(
+            f"{repo} must be in format {FORMAT}, got {values.get('format')!r} of hf-credit {values.get('version')!r}; "
+            "install that version, or publish it again with this one."
+        )
+    return values
