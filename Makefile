@@ -75,7 +75,7 @@ playthroughs: $(STAMP) ## write the committed playthrough of every environment a
 
 spaces: $(STAMP) ## write the OpenEnv Space of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
-		$(BIN)/python -m hf_credit.hub.environments $$name hub_assets/environments/$$name || exit 1; \
+		$(BIN)/python -m hf_credit.hub.spaces $$name hub_assets/environments/$$name || exit 1; \
 	done
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)

@@ -1,4 +1,4 @@
-"""An environment behind OpenEnv's server, as the Spaces that `hf_credit.hub.environments` makes serve it.
+"""An environment behind OpenEnv's server, as the Spaces that `hf_credit.hub.spaces` makes serve it.
 
 An image that serves needs the package openenv and this one without its dependencies: no torch.
 """

@@ -41,7 +41,7 @@ With any OpenEnv client, nothing installed but `openenv`:
 from openenv.core import GenericEnvClient
 
 action = "$action"
-with GenericEnvClient(base_url="https://OWNER-SPACE.hf.space").sync() as session:
+with GenericEnvClient(base_url="$url").sync() as session:
     result = session.reset(seed=0)  # or reset(split="held_out", index=3)
     print(result.observation["text"])
     result = session.step({"action": action})
@@ -53,7 +53,7 @@ With hf-credit the same rules run in your own process, from what `openenv.yaml` 
 ```python
 from hf_credit.hub.environments import load_environment
 
-interaction = load_environment("OWNER/SPACE")
+interaction = load_environment("$repo")
 ```
 
 ## Contract
