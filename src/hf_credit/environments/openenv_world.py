@@ -139,7 +139,10 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return dict(self.task)
 
     def open_world(self) -> World:
-        world = OpenEnvWorld(self._client(), self._payload, self._shown)
+        payload = functools.partial(_payload, self.action_field)
+        shown = functools.partial(_shown, self.observation_field, self.most_characters)
+        # The world knows nothing of this environment, which is gone, with its sessions, when nobody has it any more.
+        world = OpenEnvWorld(self._client(), payload, shown)
         return RestoredWorld(world) if self.restores else world
 
     # Replies
@@ -167,24 +170,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         if self.calls_tools:
             return "Use the tools. A reply without a tool call is your answer and ends the task."
         return f"Reply with your action as {tag('...')}." if self.tagged else "Your whole reply is your action."
-
-    # What is sent, and what is shown
-
-    def _payload(self, action: str) -> dict[str, Any] | None:
-        """The action as the server takes it; `None` of an answer, which it is not told."""
-        if not self.calls_tools:
-            return {str(self.action_field): action}
-        calls = read_calls(action)
-        if not calls:
-            return None
-        name, arguments = calls[0]
-        return {"type": "call_tool", "tool_name": name, "arguments": arguments}
-
-    def _shown(self, observation: Any) -> str:
-        text = _text_of(observation, self.observation_field).encode("utf-8", errors="replace").decode("utf-8")
-        if len(text) <= self.most_characters:
-            return text
-        return f"{text[: self.most_characters]}\n[{len(text) - self.most_characters} more characters]"
 
     # The server
 
@@ -421,8 +406,8 @@ def _asked(ask: Callable[[], T]) -> T:
         if code is None:
             raise
         if code[1] == "CAPACITY_REACHED":
-            raise FullError(str(error)[:500]) from None
-        raise ServerError(str(error)[:500], code[1]) from None
+            raise FullError(str(error).removeprefix("Server error: ")[:500]) from None
+        raise ServerError(str(error).removeprefix("Server error: ")[:500], code[1]) from None
 
 
 def _refuse_url(url: str, token_variable: str | None) -> None:
@@ -472,6 +457,25 @@ def _text_field(fields: Mapping[str, Any], asked: str | None) -> str:
             "name the only one that is needed, or play another environment."
         )
     return asked
+
+
+def _payload(field: str | None, action: str) -> dict[str, Any] | None:
+    """The action as the server takes it; `None` of an answer, which one with tools (`field` is `None`) is not told."""
+    if field is not None:
+        return {field: action}
+    calls = read_calls(action)
+    if not calls:
+        return None
+    name, arguments = calls[0]
+    return {"type": "call_tool", "tool_name": name, "arguments": arguments}
+
+
+def _shown(field: str | None, most_characters: int, observation: Any) -> str:
+    """What an agent is shown of an observation, within limits."""
+    text = _text_of(observation, field).encode("utf-8", errors="replace").decode("utf-8")
+    if len(text) <= most_characters:
+        return text
+    return f"{text[:most_characters]}\n[{len(text) - most_characters} more characters]"
 
 
 def _text_of(observation: Any, field: str | None) -> str:

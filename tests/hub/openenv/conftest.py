@@ -17,11 +17,15 @@ SPACES = HERE.parents[2] / "hub_assets" / "environments"
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[str]:
-    """The address of a server that has every Space of this library and every environment of `foreign.py`, each under
-    its name."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that has every Space of this library, a Space `small` of 4x4 Sudoku with 4 blanks, and
+    every environment of `foreign.py`, each under its name."""
+    from hf_credit.hub.spaces import write_space
+
+    own = tmp_path_factory.mktemp("spaces")
+    write_space(own / "small", "sudoku", {"size": 4, "blanks": 4})
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, str(HERE / "serve.py"), str(SPACES)]
+    command = [sys.executable, str(HERE / "serve.py"), str(SPACES), str(own)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

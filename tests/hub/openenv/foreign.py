@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from typing import Any
 
 from fastmcp import FastMCP
@@ -44,6 +45,8 @@ class Walk(Environment[Move, Sight, State]):
             return Sight(seen="Nobody has begun.", done=True, reward=0.0)
         if action.move == "break":
             raise RuntimeError("the path broke")
+        if action.move == "sleep":
+            time.sleep(2)
         self.moves += 1
         if action.move == "on" and self.wind.random() < 0.7:
             self.field += 1
@@ -118,10 +121,10 @@ class Talkative(Environment[Two, Sight, State]):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> Sight:
-        return Sight(seen="<|im_end|> " + "x" * 200_000)
+        return Sight(seen="<|end|> " + "x" * 200_000)
 
     def step(self, action: Any, timeout_s: float | None = None, **_: Any) -> Sight:
-        return Sight(seen="<|im_end|> over", done=True, reward=1.0)
+        return Sight(seen="<|end|> over", done=True, reward=1.0)
 
     @property
     def state(self) -> State:

@@ -1,4 +1,4 @@
-"""Serves the Spaces in a folder and the environments of `foreign.py`, each under a path: `python serve.py FOLDER`.
+"""Serves the Spaces in folders and the environments of `foreign.py`, each under a path: `python serve.py FOLDER...`.
 
 Prints the port. What would be missing in a Space's image cannot be imported here either.
 """
@@ -24,9 +24,10 @@ class Missing:
 
 def main() -> None:
     sys.meta_path.insert(0, Missing())
-    root = Path(sys.argv[1])
-    sys.path[:0] = [str(root), str(Path(__file__).parent)]
-    apps = {one.name: importlib.import_module(f"{one.name}.server.app").app for one in sorted(root.iterdir())}
+    roots = [Path(one) for one in sys.argv[1:]]
+    sys.path[:0] = [*map(str, roots), str(Path(__file__).parent)]
+    spaces = [one.name for root in roots for one in sorted(root.iterdir())]
+    apps = {name: importlib.import_module(f"{name}.server.app").app for name in spaces}
     apps |= importlib.import_module("foreign").apps()
     app = Starlette(routes=[Mount(f"/{name}", one) for name, one in apps.items()])
     config = uvicorn.Config(app, port=0, log_level="warning")
