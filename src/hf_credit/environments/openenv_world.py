@@ -117,9 +117,9 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         self._instructions = self._how_to_act() if instructions is None else instructions
         self.tools = self._listed_tools() if self.calls_tools else ()
         self.restores = set_state
-        repeats = self._repeats()
+        self.repeats = self._repeats()
         self.restores = set_state and self._is_restored()
-        self.replayable = repeats or self.restores
+        self.replayable = self.repeats or self.restores
         if not self.replayable:
             logger.warning(
                 "%s does not repeat itself: the same seed and actions led elsewhere. Methods that replay refuse it.",

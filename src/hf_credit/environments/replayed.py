@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -51,6 +52,10 @@ class World(Protocol):
 _Step = tuple[str, float, bool, Mapping[str, Any]]
 
 
+class LostError(RuntimeError):
+    """The world of an episode is gone, and does not repeat itself."""
+
+
 class DivergedError(RuntimeError):
     """A world did not repeat itself when the same task, seeds and actions were played again."""
 
@@ -70,6 +75,8 @@ class ReplayedState(State):
         total: the sum of the rewards.
         success: whether the task is done.
         snapshot: what the world can be restored from, if anything; no part of what is compared.
+        walk: names the episode, where the world does not repeat itself: another of the same task and seeds stands
+            elsewhere.
     """
 
     task: str
@@ -81,11 +88,12 @@ class ReplayedState(State):
     total: float = 0.0
     success: bool = False
     snapshot: str = field(default="", compare=False)
+    walk: str = ""
 
     @property
-    def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...]]:
+    def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...], str]:
         """What the world has to be told to get here: by this, live worlds are found."""
-        return self.task, self.seeds, self.actions
+        return self.task, self.seeds, self.actions, self.walk
 
 
 class ReplayedEnvironment(Environment[ReplayedState]):
@@ -112,6 +120,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     open_actions = True
     forgiving = True
     self_contained = False
+    repeats = True  # whether the same task, seeds and actions lead to the same
     longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more
     unreadable = "No action could be read in the last reply."
 
@@ -134,6 +143,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """Actions to show where the world itself lists none."""
         return ("look",)
 
+    @property
+    def most_live(self) -> int | None:
+        return None if self.replayable else self._live.limit
+
     def close(self) -> None:
         """Releases all live worlds. States stay what they are: whoever goes on from one has it restored."""
         self._live.close()
@@ -147,7 +160,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
         row = json.dumps({column: task[column] for column in self.task_columns}, sort_keys=True)
-        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),))
+        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),), walk="" if self.repeats else uuid.uuid4().hex)
         session, observation = self._begun(row, seed)
         with self._held(session) as world:
             snapshot = world.snapshot() if hasattr(world, "snapshot") else ""
@@ -260,6 +273,11 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """A session in which `state` is restored, from its snapshot or by playing its actions again."""
         if state.snapshot and (session := self._from_snapshot(state)) is not None:
             return session
+        if not self.repeats:
+            raise LostError(
+                f"an episode of {self.name!r}, which does not repeat itself, goes on in its own world alone, got one "
+                f"that was lost or had to make room; raise sessions, {self._live.limit} now, or play fewer at once."
+            )
         session, observation = self._begun(state.task, state.seeds[0][1])
         with self._held(session) as world:
             self._compare(state, 0, _digest(observation, 0.0, False))

@@ -196,7 +196,7 @@ class Engine(Generic[S]):
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
-            while waiting and len(live) < self.max_concurrent:
+            while waiting and len(live) < self._most_live:
                 walk = waiting.popleft()
                 self._begin(walk, states)
                 if walk.splits:
@@ -208,6 +208,11 @@ class Engine(Generic[S]):
             waiting.extendleft(reversed([walk for walk in live if walk.splits]))
             live = [walk for walk in live if walk.episode is None and not walk.splits]
         return [episode for walk in walks for episode in walk.leaves()]
+
+    @property
+    def _most_live(self) -> int:
+        most = getattr(self.interaction, "most_live", None)
+        return self.max_concurrent if most is None else min(most, self.max_concurrent)
 
     def _walk(self, start: Start[S], place: int) -> _Walk[S]:
         if any(width < 1 for width in start.fanout):

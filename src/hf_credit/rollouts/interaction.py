@@ -65,6 +65,7 @@ class Interaction(ABC, Generic[S]):
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
         tools: that the chat template shows to whoever speaks: JSON schemas of functions.
         replayable: whether a state can be gone on from more than once.
+        most_live: how many episodes can be under way at once; `None`: any number.
         removable: the roles that `without` can leave out.
     """
 
@@ -76,6 +77,7 @@ class Interaction(ABC, Generic[S]):
     enumerable: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
     replayable: bool = True
+    most_live: int | None = None
 
     @property
     def name(self) -> str:
@@ -408,6 +410,10 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     @property
     def replayable(self) -> bool:  # type: ignore[override]
         return self.environment.replayable
+
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return self.environment.most_live
 
     @property
     def max_replies(self) -> int:  # type: ignore[override]

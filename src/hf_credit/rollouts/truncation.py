@@ -352,6 +352,10 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def replayable(self) -> bool:  # type: ignore[override]
         return self.inner.replayable
 
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return self.inner.most_live
+
     def costs(self) -> Mapping[str, float]:
         return self.inner.costs()
 

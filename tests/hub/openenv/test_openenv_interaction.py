@@ -13,7 +13,7 @@ from hf_credit import make, methods
 from hf_credit.collectors import Group
 from hf_credit.environments.actions import tag
 from hf_credit.environments.openenv_world import OpenEnvEnvironment
-from hf_credit.environments.replayed import DivergedError
+from hf_credit.environments.replayed import DivergedError, LostError
 from hf_credit.hub.openenv_interaction import OpenEnvInteraction
 from hf_credit.oracles import default_oracle
 from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, Start, replay_from
@@ -119,7 +119,7 @@ def test_a_server_that_drops_the_state_it_is_given_is_not_believed(opened: Any, 
 
 def test_a_change_that_the_probe_missed_ends_the_episode(opened: Any, chat: Any) -> None:
     interaction = opened("moody", sessions=1)
-    interaction.environment.replayable = True  # as if it had
+    interaction.environment.repeats = interaction.environment.replayable = True  # as if it had
     engine = Engine(interaction, chat, says(chat, tag("on")))
     first, second = engine.run([Start(seed=0), Start(seed=1)])
     assert {first.ending, second.ending} & {Ending.ERROR}
@@ -148,6 +148,21 @@ def test_nothing_else_goes_on_from_its_states_either(opened: Any, chat: Any) -> 
         with pytest.raises(ValueError, match="got this start, which goes on from a state more than once"):
             engine.run([start])
     assert methods.make("grpo", group_size=2).bound_to(interaction).collector == Group(size=2)
+
+
+def test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself(opened: Any, chat: Any) -> None:
+    interaction = opened("moody", sessions=3)
+    engine = Engine(interaction, chat, says(chat, tag("on")))
+    episodes = engine.run([Start(seed=0) for _ in range(8)])  # at most three at once: none can be set aside
+    assert {one.ending for one in episodes} == {Ending.FINISHED}
+    assert len({one.decisions[0].state.world.observation for one in episodes}) == 8
+    assert interaction.costs()["replayed_steps"] == 0
+    # One whose session is gone cannot be gone on with.
+    environment = interaction.environment
+    state = environment.initial_state({}, 0)
+    environment.close()
+    with pytest.raises(LostError, match="goes on in its own world alone, got one that was lost"):
+        environment.step(state, "on")
 
 
 # Sessions
