@@ -30,13 +30,13 @@ from hf_credit import (
     methods,
     oracles,
 )
+from hf_credit.checkpoints import flaw
 from hf_credit.cli import app
 from hf_credit.cli.options import parse_options
 from hf_credit.credit import turn_group_advantages
 from hf_credit.oracles import default_oracle
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.checkpoints import flaw
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import GameArguments, read_job
 

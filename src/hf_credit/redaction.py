@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _SECRET_NAME = re.compile(r"(^|[_-])(token|secret|password|passwd|key|apikey|credentials?)$", re.IGNORECASE)
@@ -25,6 +26,19 @@ def redacted(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(redacted(inner) for inner in value)
     return _SECRET_VALUE.sub("***", value) if isinstance(value, str) else value
+
+
+def redacted_command(words: Sequence[str]) -> str:
+    """A command as one would type it, with `***` for what it gives to an option whose name is a secret's."""
+    told: list[str] = []
+    hidden = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_option = name.startswith("-")
+        is_secret = is_option and is_secret_name(name.lstrip("-").replace("-", "_"))
+        told.append("***" if hidden and not is_option else f"{name}=***" if is_secret and equals else redacted(word))
+        hidden = is_secret and not equals
+    return shlex.join(told)
 
 
 def is_secret_name(name: str) -> bool:

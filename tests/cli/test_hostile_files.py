@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from hf_credit.checkpoints import MANIFEST, flaw
 from hf_credit.cli.options import parse_options
 from hf_credit.data import load_problems
 from hf_credit.diagnostics.buckets import load_buckets
 from hf_credit.tasks import TASK_FILE, TaskSpec
-from hf_credit.checkpoints import MANIFEST, flaw
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "1" * 5000

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from hf_credit.checkpoints import flaw
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
 from hf_credit.collectors import Collected, Sample
@@ -15,7 +16,6 @@ from hf_credit.evaluation.credited import EPISODES_FILE, read_episodes
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
-from hf_credit.checkpoints import flaw
 from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder
 from hf_credit.trainers.training import hardware
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import string
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from hf_credit import collaborations, make
 from hf_credit.environments import ENVIRONMENTS
-from hf_credit.hub.datasets import EpisodeSet, conversation, load_episode_folder, save_episodes, write_tasks
-from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features, read_table
+from hf_credit.hub.datasets import (
+    EpisodeSet,
+    load_episode_folder,
+    load_episodes,
+    load_tasks,
+    publish_episodes,
+    publish_tasks,
+    save_episodes,
+)
+from hf_credit.hub.server import Served
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Start, Verdict, replay_from
+from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Start, replay_from
 from hf_credit.tasks import TaskSpec
 
 
@@ -65,3 +69,17 @@ def test_every_episode_comes_back_equal_and_goes_on_from_any_decision(tmp_path: 
             for index in range(len(before.decisions)):
                 again = replay_from(loaded.interaction, spelled, after, index)
                 assert again == replay_from(episodes.interaction, spelled, before, index), name
+
+
+def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat) -> None:
+    where = {"endpoint": hub.url, "token": hub.token()}
+    spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
+    publish_tasks(spec, "me/sudoku-tasks", train=3, held_out=2, **where)
+    publish_episodes(played(spec.build(), spelled), "me/sudoku-episodes", chat=spelled, traces=True, **where)
+    tasks = load_tasks("me/sudoku-tasks", **where)
+    assert tasks.spec == spec.complete()
+    assert tasks.train is not None
+    assert list(tasks.train) == list(spec.build().tasks("train", 3))
+    loaded = load_episodes("me/sudoku-episodes", chat=spelled, **where)
+    assert len(loaded) == 2
+    assert loaded.commit is not None

@@ -33,7 +33,10 @@ from hf_credit.cli.options import (
 from hf_credit.cli.progress import Progress, Task, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hf_credit.evaluation.results import EvalResults
+    from hf_credit.rollouts import Episode, Start
     from hf_credit.tasks import TaskSpec
 
 
@@ -64,6 +67,9 @@ def evaluate(
     output: Annotated[
         Path | None,
         typer.Option(help="Where to write every episode; `report` finds evaluation*.json in a run's folder."),
+    ] = None,
+    save_episodes: Annotated[
+        Path | None, typer.Option(help="A new folder for the episodes themselves, for `publish episodes`.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,11 +115,32 @@ def evaluate(
             trust_remote_code=trust_remote_code,
             on_begin=lambda most: turns.append(progress.task("turns", most)),
             on_replies=lambda replies: turns[0].advance(replies),
+            on_episodes=None if save_episodes is None else _saving(save_episodes, model, spec),
         )
         turns[0].finish()
     if output is not None:
         output.write_text(results.to_json(), encoding="utf-8")
     (_print_json if as_json else _print_table)(results)
+
+
+def _saving(folder: Path, model: str, spec: TaskSpec) -> Callable[[Sequence[Start[Any]], Sequence[Episode]], None]:
+    """Writes episodes to a folder, in the form in which they are published."""
+    from hf_credit.hub.datasets import EpisodeSet, save_episodes
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"--save-episodes must name a new or an empty folder, got {str(folder)!r}; name another one.")
+
+    def save(starts: Sequence[Start[Any]], episodes: Sequence[Episode]) -> None:
+        from transformers import AutoTokenizer
+
+        from hf_credit.rollouts import Chat
+
+        chat = Chat(AutoTokenizer.from_pretrained(model), spec.chat_template_kwargs)
+        policy = Path(model).resolve().name if Path(model).is_dir() else model
+        played = EpisodeSet(episodes=tuple(episodes), interaction=spec.build(), starts=tuple(starts), policy=policy)
+        save_episodes(folder, played, chat=chat)
+
+    return save
 
 
 def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote_code: bool = False) -> TaskSpec:

@@ -90,6 +90,7 @@ def evaluate_policy(
     max_context_tokens: int | None = None,
     about: Mapping[str, Any] | None = None,
     on_replies: Callable[[int], None] | None = None,
+    on_episodes: Callable[[Sequence[Start[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays one episode from each start and keeps a record of it.
 
@@ -102,6 +103,7 @@ def evaluate_policy(
         max_concurrent, max_context_tokens: as for `Engine`.
         about: kept with the results.
         on_replies: told after each round how many replies it brought.
+        on_episodes: given the starts and their episodes, with verdicts, once all are played.
 
     Raises:
         ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
@@ -118,6 +120,8 @@ def evaluate_policy(
         episodes = verify(episodes, oracle, interaction, engine.failures)
     refuse_total_failure(episodes, what="of an evaluation")
     refuse_unplayed(episodes, engine.max_context_tokens)
+    if on_episodes is not None:
+        on_episodes(starts, episodes)
     records = tuple(EpisodeRecord.of(seed, episode) for seed, episode in zip(seeds, episodes, strict=True))
     return EvalResults(records=records, about=dict(about or {}))
 
@@ -155,6 +159,7 @@ def evaluate_model(
     trust_remote_code: bool = False,
     on_begin: Callable[[int], None] | None = None,
     on_replies: Callable[[int], None] | None = None,
+    on_episodes: Callable[[Sequence[Start[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
 
@@ -168,7 +173,7 @@ def evaluate_model(
         max_concurrent: episodes under way at once, hence the batch of a generation call.
         device, trust_remote_code: as in `load_policy`.
         on_begin: told before the first reply how many there will be at most.
-        on_replies: as in `evaluate_policy`.
+        on_replies, on_episodes: as in `evaluate_policy`.
 
     Raises:
         ValueError: the model, the spec, a task or a sampling parameter is not possible.
@@ -191,6 +196,7 @@ def evaluate_model(
         max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
         about=about if dataset is None else {**about, "dataset": dataset, "split": split},
         on_replies=on_replies,
+        on_episodes=on_episodes,
     )
 
 

@@ -1,1 +1,70 @@
-"""The Hub: what is published there, and loaded again."""
+"""The Hugging Face Hub: publishing, loading, and a Hub of one's own.
+
+    publish_tasks, publish_episodes, publish_checkpoint, publish_metric     one commit each, public once it is verified
+    load_tasks, load_episodes, load_checkpoint, load_metric                 at one commit, every byte verified
+    publish, fetch                                                          the same of any files
+
+Names are looked up on first use, as for the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
+    from hf_credit.hub.datasets import (
+        EpisodeSet,
+        load_episode_folder,
+        load_episodes,
+        load_tasks,
+        publish_episodes,
+        publish_tasks,
+        save_episodes,
+    )
+    from hf_credit.hub.loading import fetch
+    from hf_credit.hub.metrics import load_metric, publish_metric
+    from hf_credit.hub.publishing import publish
+
+_HOMES = {
+    "EpisodeSet": "datasets",
+    "fetch": "loading",
+    "load_checkpoint": "checkpoints",
+    "load_episode_folder": "datasets",
+    "load_episodes": "datasets",
+    "load_metric": "metrics",
+    "load_tasks": "datasets",
+    "publish": "publishing",
+    "publish_checkpoint": "checkpoints",
+    "publish_episodes": "datasets",
+    "publish_metric": "metrics",
+    "publish_tasks": "datasets",
+    "save_episodes": "datasets",
+}
+
+__all__ = [
+    "EpisodeSet",
+    "fetch",
+    "load_checkpoint",
+    "load_episode_folder",
+    "load_episodes",
+    "load_metric",
+    "load_tasks",
+    "publish",
+    "publish_checkpoint",
+    "publish_episodes",
+    "publish_metric",
+    "publish_tasks",
+    "save_episodes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hf_credit.hub' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"hf_credit.hub.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
@@ -18,9 +18,6 @@ from hf_credit.evaluation.runs import Run
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Ledger
 from hf_credit.tasks import TaskSpec
-
-if TYPE_CHECKING:
-    from hf_credit.hub.datasets import EpisodeSet
 
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
 _BEGIN, _END = "<!-- hf-credit -->", "<!-- /hf-credit -->"
@@ -81,9 +78,14 @@ task's own columns, which are the others. The fingerprint of a split is that of 
     return _card(front, body)
 
 
-def episodes_card(repo: str, episodes: EpisodeSet) -> str:
-    """The card of a data set of episodes."""
-    name = episodes.interaction.name
+def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
+    """The card of a data set of episodes.
+
+    Args:
+        repo: owner/name.
+        about: what the data set says of itself.
+    """
+    name = str(about["task"].get("environment") or about["task"].get("collaboration"))
     front = {
         "pretty_name": f"Episodes of {name}",
         "tags": ["hf-credit", "reinforcement-learning", "agent-traces", name],
@@ -93,14 +95,16 @@ def episodes_card(repo: str, episodes: EpisodeSet) -> str:
             for table in ("episodes", "decisions")
         ],
     }
-    decisions = sum(len(episode.decisions) for episode in episodes)
-    played = f" by `{episodes.policy}`" if episodes.policy else ""
-    at = f" at `{episodes.policy_commit}`" if episodes.policy_commit else ""
-    estimators = ", ".join(f"`{one}`" for one in episodes.credits) or "none"
+    counts = about["rows"]
+    played = f" by `{about['policy']}`" if about["policy"] else ""
+    at = f" at `{about['policy_commit']}`" if about["policy_commit"] else ""
+    estimators = ", ".join(f"`{one}`" for one in about["estimators"]) or "none"
+    told = f"{counts['episodes']:,} episodes of {counts['decisions']:,} decisions, played{played}{at}"
     body = f"""# Episodes of {name}
 
-{len(episodes):,} episodes of {decisions:,} decisions, played{played}{at} with hf-credit {__version__}. Every
-decision has the state before it, its context and its reply in tokens, and what an oracle and estimators say of it.
+{told} with hf-credit {__version__}.
+Every decision has the state before it, its context and its reply in tokens, and what an oracle and estimators say of
+it.
 
 ```python
 from datasets import load_dataset

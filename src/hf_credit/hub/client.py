@@ -9,9 +9,10 @@ from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi, constants
-from huggingface_hub.utils import HFValidationError, validate_repo_id
+from huggingface_hub.utils import HFValidationError, get_token, validate_repo_id
 
 from hf_credit._version import __version__
+from hf_credit.hub.retries import retried
 
 REPO_TYPES = ("model", "dataset", "space")
 _HUGGING_FACE = "huggingface.co"
@@ -43,6 +44,19 @@ def connect(endpoint: str | None = None, token: str | None = None) -> HfApi:
     if parts.hostname != _HUGGING_FACE:
         sent = token or os.environ.get("HF_TOKEN") or False
     return HfApi(endpoint=endpoint, token=sent, library_name="hf-credit", library_version=__version__)
+
+
+def account(token: str | None = None, endpoint: str | None = None) -> str:
+    """The name of the account that a token is of.
+
+    Raises:
+        ValueError: there is no token.
+        HubError: the Hub does not know it, or failed to the end.
+    """
+    api = connect(endpoint, token)
+    if not (api.token or (api.token is None and get_token())):
+        raise ValueError("an account must be told by its token, got none; set HF_TOKEN, or name owner/name in full.")
+    return str(retried(api.whoami, "asking whose token this is")["name"])
 
 
 def check_repo(repo: str, repo_type: str) -> None:

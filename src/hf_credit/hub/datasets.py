@@ -127,7 +127,8 @@ def publish_tasks(
     }
     with tempfile.TemporaryDirectory() as name:
         write_tasks(Path(name), spec, rows, repo)
-        return _publish_folder(Path(name), repo, f"Publish tasks of {spec.name}", ("tasks/",), where)
+        files, message = safety.files_of(Path(name)), f"Publish tasks of {spec.name}"
+        return publish(files, repo, repo_type="dataset", message=message, replaces=("tasks/",), **where)
 
 
 def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mapping[str, Any]]], repo: str) -> None:
@@ -192,7 +193,7 @@ def load_tasks(
         endpoint=endpoint,
         allow=[DESCRIPTION_FILE, "tasks/*.parquet"],
     )
-    about = _description(fetched.files, "tasks", repo)
+    about = _description(fetched.folder, "tasks", repo)
     spec = _untrusted_spec(about["task"])
     found: dict[str, Dataset] = {}
     rows = []
@@ -225,8 +226,8 @@ def publish_episodes(
         ValueError: a state cannot be written (`Interaction.state_to_json`); and as for `publish`.
     """
     with tempfile.TemporaryDirectory() as name:
-        save_episodes(Path(name), episodes, chat=chat, traces=traces, repo=repo)
-        return publish_episode_folder(Path(name), repo, **where)
+        save_episodes(Path(name), episodes, chat=chat)
+        return publish_episode_folder(Path(name), repo, traces=traces, **where)
 
 
 def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = False, **where: Any) -> Published:
@@ -236,26 +237,26 @@ def publish_episode_folder(folder: str | Path, repo: str, *, traces: bool = Fals
         ValueError: it is not that, whole; and as for `publish`.
     """
     folder = Path(folder)
-    episodes = load_episode_folder(folder)
-    with tempfile.TemporaryDirectory() as name:
-        files = safety.files_of(folder)
-        if traces and not any(path.startswith("traces/") for path in files):
-            write_traces(Path(name), episodes)
-            files |= safety.files_of(Path(name))
-        files["README.md"] = cards.episodes_card(repo, episodes).encode()
-        message = f"Publish {len(episodes)} episodes of {episodes.interaction.name}"
-        replaces = ("episodes/", "decisions/", "traces/")
-        return publish(files, repo, repo_type="dataset", message=message, replaces=replaces, **where)
+    about = _description(folder, "episodes", str(folder))
+    files = {name: path for name, path in safety.files_of(folder).items() if name.endswith(".parquet")}
+    files[DESCRIPTION_FILE] = folder / DESCRIPTION_FILE
+    files["README.md"] = cards.episodes_card(repo, about).encode()
+    rows = list(read_table(folder, "episodes", "train", EPISODES))
+    if len(rows) != about["rows"]["episodes"]:
+        raise ValueError(f"{folder} must have the episodes it tells of, got {len(rows)}; save them again.")
+    if traces:
+        files |= {f"traces/{row['id']}.jsonl": trace(row) for row in rows}
+    replaces = ("episodes/", "decisions/", "traces/")
+    message = f"Publish {len(rows)} episodes"
+    return publish(files, repo, repo_type="dataset", message=message, replaces=replaces, **where)
 
 
-def save_episodes(
-    folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None = None, traces: bool = False, repo: str = ""
-) -> None:
+def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None = None) -> None:
     """Writes episodes as they are published.
 
     Args:
         folder: an empty or a new one.
-        episodes, chat, traces, repo: as for `publish_episodes`.
+        episodes, chat: as for `publish_episodes`.
 
     Raises:
         ValueError: there are none, or a state cannot be written.
@@ -275,10 +276,7 @@ def save_episodes(
     write_table(folder, "decisions", "train", decisions, DECISIONS)
     about = {"task": spec, "policy": episodes.policy, "policy_commit": episodes.policy_commit, **hashes}
     facts = {"rows": {"episodes": len(rows), "decisions": len(decisions)}, "about": dict(episodes.about)}
-    _describe(folder, "episodes", {**about, **facts})
-    if traces:
-        write_traces(folder, episodes)
-    (folder / "README.md").write_text(cards.episodes_card(repo or folder.name, episodes), encoding="utf-8")
+    _describe(folder, "episodes", {**about, **facts, "estimators": list(episodes.credits)})
 
 
 def load_episodes(
@@ -327,7 +325,7 @@ def load_episode_folder(
     """
     folder = Path(folder)
     repo = repo or str(folder)
-    about = _description({DESCRIPTION_FILE: folder / DESCRIPTION_FILE}, "episodes", repo)
+    about = _description(folder, "episodes", repo)
     _refuse_other_hashes(about, _hashes(chat), repo)
     interaction = interaction or _untrusted_spec(about["task"]).build()
     decisions: dict[str, list[dict[str, Any]]] = {}
@@ -378,24 +376,13 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
     return [{"role": one["role"], "content": _unicode(one["content"])} for one in told]
 
 
-def write_traces(folder: Path, episodes: EpisodeSet) -> None:
-    """Writes each conversation as `traces/<id>.jsonl`, in the Session Trace Simple Format of the Hub's viewer."""
-    (folder / "traces").mkdir(parents=True, exist_ok=True)
-    for place, (episode, start) in enumerate(zip(episodes.episodes, episodes.starts, strict=True)):
-        name = f"{episodes.interaction.name} {start.seed if start.seed is not None else place}"
-        own = _episode_id(place, episode, start)
-        head = {"type": "session", "harness": "hf-credit", "id": own, "name": name}
-        lines = [head | {"outcome": repr(episode.outcome), "ending": str(episode.ending)}]
-        lines += [{"type": "message", "message": message} for message in conversation(episodes.interaction, episode)]
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (folder / "traces" / f"{own}.jsonl").write_text(text, encoding="utf-8")
-
-
-def _publish_folder(
-    folder: Path, repo: str, message: str, replaces: Sequence[str], where: Mapping[str, Any]
-) -> Published:
-    files = safety.files_of(folder)
-    return publish(files, repo, repo_type="dataset", message=message, replaces=replaces, **where)
+def trace(row: Mapping[str, Any]) -> bytes:
+    """An episode's row as a session in the Session Trace Simple Format, which the Hub's viewer of traces shows."""
+    name = f"{row['environment']} {row['seed']}"
+    told = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
+    head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **told}
+    lines = [head, *({"type": "message", "message": message} for message in row["messages"])]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
 def _episode_row(
@@ -510,9 +497,9 @@ def _describe(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:
     (folder / DESCRIPTION_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def _description(files: Mapping[str, Path], kind: str, repo: str) -> dict[str, Any]:
-    file = files.get(DESCRIPTION_FILE)
-    if file is None or not file.is_file():
+def _description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
+    file = folder / DESCRIPTION_FILE
+    if not file.is_file():
         raise ValueError(f"{repo} must hold {kind} and {DESCRIPTION_FILE}, got none; it was published otherwise.")
     return read_description(file, kind, repo)
 

@@ -32,7 +32,7 @@ MOST_ROWS = 10_000_000
 MOST_TABLE_BYTES = 8 * 2**30
 """Of a parquet file, unpacked."""
 
-_SECRETS = re.compile(rb"\bhf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
+_SECRETS = re.compile(rb"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
 _LONGEST_SECRET = 256
 _CHUNK = 2**20
 _TENSOR_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
@@ -250,12 +250,12 @@ class _StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if not isinstance(key, str):
-                raise yaml.YAMLError("a key that is no text; write it as text")
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key {key!r} twice; leave one out")
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in seen:
+                raise yaml.YAMLError(f"the key {key.value!r} twice; leave one out")
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 

@@ -311,8 +311,8 @@ def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"a state must be one that {interaction.name!r} wrote, got {type(error).__name__}: {str(error)[:200]}; use "
-            "the task and the version it was written with."
+            f"a state must be one that {interaction.name!r} wrote, got {type(error).__name__}: {str(error)[:200]}; "
+            "use the task and the version it was written with."
         ) from None
 
 

@@ -250,17 +250,18 @@ class TaskSpec:
         return path
 
     @classmethod
-    def load(cls, model: str | Path) -> TaskSpec | None:
+    def load(cls, model: str | Path, revision: str | None = None) -> TaskSpec | None:
         """The spec beside a model, `None` where there is none. It is not trusted (see `trusted`).
 
         Args:
             model: a folder, or the id of a model on the Hub.
+            revision: a commit, a branch or a tag there.
 
         Raises:
             ValueError: the file is not a spec.
             OSError: the Hub refuses.
         """
-        path = _task_file(model)
+        path = _task_file(model, revision)
         if path is None:
             return None
         try:
@@ -347,12 +348,12 @@ def require_one_task(
         )
 
 
-def _task_file(model: str | Path) -> Path | None:
+def _task_file(model: str | Path, revision: str | None) -> Path | None:
     if Path(model).is_dir():
         path = Path(model) / TASK_FILE
         return path if path.is_file() else None
     try:
-        return Path(hf_hub_download(str(model), TASK_FILE))
+        return Path(hf_hub_download(str(model), TASK_FILE, revision=revision))
     except EntryNotFoundError:
         return None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,8 @@ from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 
-from hf_credit.redaction import redacted
 from hf_credit.checkpoints import (
     checkpoint_to_resume,
     explain_disk_errors,
@@ -26,6 +27,10 @@ from hf_credit.checkpoints import (
     rotate,
     write_manifest,
 )
+from hf_credit.hub.checkpoints import PREFIX, fetch_resumable, publish_checkpoint
+from hf_credit.hub.client import account
+from hf_credit.hub.retries import HubError
+from hf_credit.redaction import is_secret_name, redacted
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +45,20 @@ _FREE_SETTINGS = re.compile(
     r"vllm_gpu_memory_utilization|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
     r"multiprocessing_context)"
 )
+
+
+@contextmanager
+def without_secrets(args: Any) -> Iterator[None]:
+    """Within, settings have no tokens, as what is saved of them may be read by others."""
+    secrets = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
+    secrets = {name: value for name, value in secrets.items() if is_secret_name(name) and value is not None}
+    try:
+        for name in secrets:
+            setattr(args, name, None)
+        yield
+    finally:
+        for name, value in secrets.items():
+            setattr(args, name, value)
 
 
 def run_facts(trainer: Any) -> dict[str, Any]:
@@ -125,7 +144,8 @@ class ResumableTrainer(Trainer):
 
         Args:
             resume_from_checkpoint: a complete checkpoint, or `True` for the latest complete one in `output_dir`;
-                where there is none, training starts from the beginning.
+                where there is none, training starts from the beginning. `hub:owner/name[@revision]` is what a run
+                published, and is downloaded to `output_dir` first.
             trial, ignore_keys_for_eval: as in transformers.
 
         Raises:
@@ -168,7 +188,8 @@ class ResumableTrainer(Trainer):
                 self.accelerator.wait_for_everyone()
                 self.args.save_total_limit = limit
                 if saves:
-                    torch.save(self.args, folder / TRAINING_ARGS_NAME)
+                    with without_secrets(self.args):
+                        torch.save(self.args, folder / TRAINING_ARGS_NAME)
                     for callback in self.callback_handler.callbacks:
                         if isinstance(callback, CheckpointCallback):
                             callback.on_checkpoint(folder)
@@ -182,9 +203,63 @@ class ResumableTrainer(Trainer):
             best = self.state.best_model_checkpoint
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        with without_secrets(self.args):
+            super()._save(output_dir, state_dict)
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Completes the name of the repository; it is made when something is published."""
+        if self.is_world_process_zero():
+            name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+            self.hub_model_id = name if "/" in name else f"{account(token or self.args.hub_token)}/{name}"
+            self.push_in_progress = None
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Saves the model and its card, and publishes them with the latest checkpoint as one commit.
+
+        Args:
+            commit_message, blocking, revision: transformers has them; a publication is one commit to the main branch,
+                with a message of its own, and is waited for.
+            token, private: as in transformers.
+            kwargs: for the model card.
+
+        Raises:
+            ValueError: something in the folder must not be published.
+            OSError: the Hub refuses, or fails to the end.
+        """
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        if self.hub_model_id is None:
+            self.init_hf_repo(token, private)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        self.create_model_card(model_name=self.hub_model_id.rpartition("/")[2], **kwargs)
+        return self._publish(Path(self.args.output_dir), token, private)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        if not self._saving:
-            super()._push_from_checkpoint(checkpoint_folder)
+        if self._saving or not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        try:
+            self._publish(Path(checkpoint_folder))
+        except OSError as error:  # the run goes on, and the next checkpoint is published
+            logger.warning("did not publish %s: %s", checkpoint_folder, error)
+
+    def _publish(self, folder: Path, token: str | None = None, private: bool | None = None) -> Any:
+        return publish_checkpoint(
+            folder,
+            self.hub_model_id,
+            token=token or self.args.hub_token,
+            private=bool(self.args.hub_private_repo if private is None else private),
+        )
 
     def _save_own_state(self, folder: Path) -> None:
         if not self.args.save_only_model:
@@ -196,11 +271,13 @@ class ResumableTrainer(Trainer):
         answer: list[Any] = [None, None]
         if self.accelerator.is_main_process:
             try:
+                if isinstance(chosen, str) and chosen.startswith(PREFIX):
+                    chosen = fetch_resumable(chosen, self.args.output_dir, self.args.hub_token)
                 folder = checkpoint_to_resume(chosen, self.args.output_dir)
                 if folder is not None:
                     self._refuse_another_run(folder)
                 answer[0] = folder
-            except ValueError as error:
+            except (ValueError, HubError) as error:
                 answer[1] = str(error)
         folder, refusal = broadcast_object_list(answer)
         if refusal is not None:

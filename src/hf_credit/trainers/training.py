@@ -12,15 +12,16 @@ import torch
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
 from trl import get_peft_config, get_quantization_config
 
+from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.oracles import resolve
+from hf_credit.redaction import redacted_command
 from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
-from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
 from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
@@ -169,6 +170,8 @@ def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     generations = args.gradient_accumulation_steps / (args.steps_per_generation * args.num_iterations)
     return {
         "method": job.game.method,
+        "paper": dict(trainer._paper),
+        "command": redacted_command(["hf-credit", *sys.argv[1:]]),
         "processes": trainer.accelerator.num_processes,
         "hardware": hardware(),
         "parameters": sum(parameter.numel() for parameter in parameters),

@@ -1,0 +1,148 @@
+"""`hf-credit publish`: to the Hub, in one commit that is verified before anybody sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, TaskName, parse_options
+
+if TYPE_CHECKING:
+    from hf_credit.hub.publishing import Published
+
+publish = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Publish to the Hub: one commit, verified by download, and only then public.",
+)
+
+_Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; made if there is none.")]
+_Private = Annotated[bool, typer.Option("--private", help="Leave a new repository private.")]
+_Pr = Annotated[bool, typer.Option("--pr", help="Open a pull request instead.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
+
+
+@publish.command(short_help="An environment, as a Space that serves it.")
+def environment(
+    source: EnvironmentName,
+    repo: _Repo,
+    option: EnvironmentOptions = None,
+    private: _Private = False,
+    pr: _Pr = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes an environment as an OpenEnv Space.
+
+    \b
+    Example:
+      hf-credit publish environment sudoku me/sudoku -o size=4
+    """
+    from hf_credit.hub.environments import publish_environment
+
+    options = parse_options(option)
+    _tell(publish_environment(source, repo, options=options, private=private, pr=pr, dry_run=dry_run))
+
+
+@publish.command(short_help="Tasks, as a data set.")
+def tasks(
+    source: TaskName,
+    repo: _Repo,
+    option: EnvironmentOptions = None,
+    train: Annotated[int, typer.Option(help="Tasks to train on.", min=0)] = 1024,
+    held_out: Annotated[int, typer.Option(help="Tasks to evaluate on.", min=0)] = 256,
+    first: Annotated[int, typer.Option(help="Index of the first of each.", min=0)] = 0,
+    private: _Private = False,
+    pr: _Pr = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes tasks of an environment or a collaboration as a data set.
+
+    \b
+    Example:
+      hf-credit publish tasks sudoku me/sudoku-tasks -o size=4 --train 4096
+    """
+    from hf_credit.hub.datasets import publish_tasks
+    from hf_credit.tasks import TaskSpec
+
+    spec = TaskSpec.of_name(source, parse_options(option))
+    counts = {"train": train, "held_out": held_out, "first": first}
+    _tell(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run))
+
+
+@publish.command(short_help="Episodes with their decisions, as a data set.")
+def episodes(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="From `hf-credit evaluate --save-episodes`.")],
+    repo: _Repo,
+    traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
+    private: _Private = False,
+    pr: _Pr = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes episodes as a data set, from any decision of which another way can be played.
+
+    \b
+    Example:
+      hf-credit evaluate runs/sudoku --episodes 64 --save-episodes runs/episodes
+      hf-credit publish episodes runs/episodes me/sudoku-episodes --traces
+    """
+    from hf_credit.hub.datasets import publish_episode_folder
+
+    _tell(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run))
+
+
+@publish.command(short_help="A checkpoint, to evaluate or to train on.")
+def checkpoint(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder, or a checkpoint in it.")],
+    repo: _Repo,
+    model_only: Annotated[
+        bool, typer.Option("--model-only", help="Leave out the state of the trainer, from which a run goes on.")
+    ] = False,
+    private: _Private = False,
+    pr: _Pr = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes what a run trained, with what it cost and how good it is.
+
+    \b
+    Example:
+      hf-credit publish checkpoint runs/sudoku me/sudoku-policy
+      hf-credit train recipe.yaml --resume_from_checkpoint hub:me/sudoku-policy
+    """
+    from hf_credit.hub.checkpoints import publish_checkpoint
+
+    _tell(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run))
+
+
+@publish.command(short_help="A metric, as a Space that evaluate loads.")
+def metric(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="As in hub_assets/metrics.")],
+    repo: _Repo,
+    private: _Private = False,
+    pr: _Pr = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes a metric, which is then loaded with evaluate.load("owner/name").
+
+    \b
+    Example:
+      hf-credit publish metric hub_assets/metrics/pass_at_k me/pass_at_k
+    """
+    from hf_credit.hub.metrics import publish_metric
+
+    _tell(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run))
+
+
+def _tell(done: Published) -> None:
+    """Says what became of it."""
+    told: list[Any] = [f"{len(done.files)} files"]
+    if done.commit is None:
+        typer.echo(f"Would publish {told[0]} to {done.url}: {', '.join(done.files)}")
+        return
+    if done.refused:
+        told.append(f"without {', '.join(done.refused)}, which the Hub refused")
+    if done.pull_request:
+        told.append(f"as {done.pull_request}")
+    seen = "private" if done.private else "public"
+    typer.echo(f"Published {', '.join(told)} to {done.url} at {done.commit} ({seen}).")

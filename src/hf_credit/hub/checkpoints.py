@@ -1,0 +1,332 @@
+"""Checkpoints: what a run trained, what it cost, how good it is, and all that it takes to go on with it elsewhere.
+
+Published are safetensors and JSON only. The state of the trainer, which is pickled in a folder, becomes
+`trainer_state-<rank>.safetensors` and `.json`, and is pickled again where it is loaded.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.trainer_pt_utils import safe_globals
+
+from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, write_manifest
+from hf_credit.evaluation.ledger import read_ledger
+from hf_credit.evaluation.results import EvalResults
+from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
+from hf_credit.hub import cards, safety
+from hf_credit.hub.client import connect, repo_url
+from hf_credit.hub.loading import fetch
+from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.tensors import load_values, save_values
+from hf_credit.tasks import TaskSpec
+from hf_credit.untrusted import read_json
+
+LEDGER_FILE = "ledger.json"
+PREFIX = "hub:"
+"""Of a checkpoint's place where a folder may stand as well: `hub:owner/name` or `hub:owner/name@revision`."""
+
+_STATE = "trainer_state-{}"
+_STATE_FILES = re.compile(r"trainer_state-(\d+)\.(safetensors|json)")
+_PICKLED = frozenset({".pt", ".pth"})
+_RANK = re.compile(r"_(\d+)\.pth?$")
+_ARGUMENTS = "training_args.bin"  # pickled, with the token of whoever trained
+_SHARDED = re.compile(r"(^|/)(global_step\d+|pytorch_model_fsdp_\d+|optimizer_\d+)/|\.distcp$|^optimizer\.bin$")
+_OF_A_RUN = (CONFIG_FILE, FACTS_FILE, LOG_FILE)
+_OWN = ("README.md", LEDGER_FILE, MANIFEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint as it was loaded.
+
+    Attributes:
+        folder: with its files, as training left them.
+        commit: that it is of.
+        resumable: whether a run can go on from it.
+    """
+
+    folder: Path
+    commit: str
+    resumable: bool
+
+
+def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True, **where: Any) -> Published:
+    """Publishes what a run has trained so far.
+
+    Args:
+        folder: of a run, whose latest complete checkpoint is taken and, if it has none, the model itself; or a
+            checkpoint in it.
+        repo: owner/name.
+        resumable: whether the state of the trainer is published with the model.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run.
+
+    Raises:
+        ValueError: the checkpoint is not whole, there is no model in safetensors, or the state of the trainer is in
+            shards; and as for `publish`.
+    """
+    url = repo_url(connect(where.get("endpoint"), where.get("token")), repo, "model")
+    with tempfile.TemporaryDirectory() as name:
+        files = collect(Path(folder), repo, url, Path(name), resumable)
+        return publish(
+            files,
+            repo,
+            repo_type="model",
+            message=f"Publish {Path(folder).resolve().name}",
+            replaces=_replaced(files),
+            **where,
+        )
+
+
+def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = True) -> dict[str, Path | bytes]:
+    """The files of a checkpoint as they are published.
+
+    Args:
+        folder, repo, resumable: as for `publish_checkpoint`.
+        url: of the repository, for its card.
+        work: an empty folder for what has to be written first; needed until all is sent.
+
+    Raises:
+        ValueError: as for `publish_checkpoint`.
+    """
+    checkpoint, run_folder = _places(folder)
+    whole = (checkpoint / MANIFEST).is_file()
+    if whole and (reason := flaw(checkpoint)) and "save_only_model" not in reason:
+        raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint}, {reason}; take another one.")
+    if not whole and checkpoint.name.startswith("checkpoint-"):
+        raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint} without {MANIFEST}; train on.")
+    found = {name: path for name, path in _files(checkpoint).items() if name not in _OWN}
+    pickled = {name for name in found if Path(name).suffix in _PICKLED}
+    sharded = sorted(name for name in found if _SHARDED.search(name))
+    if sharded and resumable:
+        raise ValueError(
+            f"the state of a trainer must be whole to be published, got shards such as {sharded[0]!r}; save whole "
+            "tensors (FSDP_STATE_DICT_TYPE=FULL_STATE_DICT), or publish the model alone (resumable=False)."
+        )
+    resumable = resumable and whole and bool(pickled)
+    files: dict[str, Path | bytes] = {
+        name: path for name, path in found.items() if name not in pickled and name not in sharded
+    }
+    files.pop(_ARGUMENTS, None)
+    if not any(Path(name).suffix == ".safetensors" for name in files):
+        raise ValueError(f"a model must be saved as safetensors, got {str(checkpoint)!r} without; save it again.")
+    for name in _records(run_folder):
+        files.setdefault(name, run_folder / name)
+    if resumable:
+        files |= _state(checkpoint, pickled, work)
+    if whole:
+        manifest = read_json(checkpoint / MANIFEST)
+        manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
+        manifest["resumable"] = resumable
+        files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
+    files |= _told(checkpoint, run_folder, repo, url, files, resumable)
+    return files
+
+
+def load_checkpoint(
+    repo: str,
+    *,
+    folder: str | Path | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+) -> Checkpoint:
+    """The checkpoint that `publish_checkpoint` published, as a folder to load a policy from or to resume.
+
+    Args:
+        repo: owner/name.
+        folder: where it is rebuilt, and what was there is deleted; the cache of huggingface_hub if left out, where it
+            cannot be resumed.
+        revision, token, endpoint: as for `fetch`.
+
+    Raises:
+        ValueError: it is no checkpoint, or not whole; and as for `fetch`.
+    """
+    fetched = fetch(repo, repo_type="model", revision=revision, token=token, endpoint=endpoint)
+    if not any(name.endswith(".safetensors") for name in fetched.files):
+        raise ValueError(f"{repo} must hold a model in safetensors, got none; name another repository.")
+    manifest = read_json(fetched.files[MANIFEST]) if MANIFEST in fetched.files else {}
+    resumable = isinstance(manifest, dict) and manifest.get("resumable") is True
+    if folder is None:
+        return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
+    folder = Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, path in fetched.files.items():
+        if name != MANIFEST and not _STATE_FILES.fullmatch(name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / name)
+    if resumable:
+        _rebuild_state(fetched.folder, fetched.files, folder, repo)
+        # `flaw` reads what the manifest is to say of the run.
+        write_manifest(folder, manifest["run"])
+    return Checkpoint(folder=folder, commit=fetched.commit, resumable=resumable)
+
+
+def fetch_resumable(place: str, output_dir: str | Path, token: str | None = None) -> Path:
+    """The complete checkpoint that `hub:owner/name[@revision]` means, rebuilt in a run's folder.
+
+    The log of the run comes along, where the folder has none.
+
+    Args:
+        place: begins with `PREFIX`.
+        output_dir: of the run that goes on.
+        token: as for `fetch`.
+
+    Raises:
+        ValueError: it holds no state of a trainer; and as for `load_checkpoint`.
+    """
+    repo, _, revision = place.removeprefix(PREFIX).partition("@")
+    output = Path(output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output, prefix="resumed-") as name:
+        loaded = load_checkpoint(repo, folder=Path(name) / "loaded", revision=revision or None, token=token)
+        state = loaded.folder / TRAINER_STATE_FILE
+        if not loaded.resumable or not state.is_file():
+            raise ValueError(
+                f"{place} must hold the state of a trainer to go on from, got the model alone; publish the run's "
+                "checkpoint with it."
+            )
+        target = output / f"checkpoint-{int(read_json(state)['global_step'])}"
+        shutil.rmtree(target, ignore_errors=True)
+        loaded.folder.rename(target)
+    for name in (LOG_FILE,):
+        if (target / name).is_file() and not (output / name).is_file():
+            shutil.copyfile(target / name, output / name)
+    reason = flaw(target)
+    if reason is not None:
+        raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")
+    return target
+
+
+def _places(folder: Path) -> tuple[Path, Path]:
+    """The checkpoint that a folder is or has, and the folder of its run."""
+    if not folder.is_dir():
+        raise ValueError(f"a checkpoint must be a folder, got {str(folder)!r}, which is none; name an existing one.")
+    if (folder / MANIFEST).is_file() or folder.name.startswith("checkpoint-"):
+        return folder, folder.parent
+    latest = latest_complete(folder)
+    return (folder if latest is None or _has_another_model(folder, latest) else latest), folder
+
+
+def _has_another_model(folder: Path, checkpoint: Path) -> bool:
+    """Whether a run's folder holds a model, and another one than its checkpoint, as the best of several."""
+    own = sorted(folder.glob("*.safetensors"))
+    return any(not _are_equal(path, checkpoint / path.name) for path in own)
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    return other.is_file() and filecmp.cmp(one, other, shallow=False)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The files of a model's folder, without those of the checkpoints within."""
+    found = safety.files_of(folder)
+    return {
+        name: path
+        for name, path in found.items()
+        if isinstance(path, Path) and not name.startswith("checkpoint-") and not name.startswith("runs/")
+    }
+
+
+def _records(run_folder: Path) -> list[str]:
+    names = [*_OF_A_RUN, *(path.name for path in sorted(run_folder.glob("evaluation*.json")))]
+    return [name for name in names if (run_folder / name).is_file()]
+
+
+def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | bytes]:
+    """The pickled files of each process as tensors and JSON."""
+    by_rank: dict[int, dict[str, Any]] = {}
+    for name in sorted(pickled):
+        found = _RANK.search(name)
+        with safe_globals():
+            value = torch.load(checkpoint / name, map_location="cpu", weights_only=True)
+        by_rank.setdefault(int(found.group(1)) if found else 0, {})[name] = value
+    files: dict[str, Path | bytes] = {}
+    for rank, values in by_rank.items():
+        stem = work / _STATE.format(rank)
+        save_values(values, stem)
+        for suffix in (".safetensors", ".json"):
+            files[stem.name + suffix] = work / (stem.name + suffix)
+    return files
+
+
+def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: str) -> None:
+    stems = sorted({Path(name).stem for name in names if _STATE_FILES.fullmatch(name)})
+    for stem in stems:
+        values = load_values(source / stem)
+        if not isinstance(values, dict):
+            raise ValueError(f"the state of a trainer in {repo} must be files by name, got {type(values).__name__}.")
+        for name, value in values.items():
+            safety.check_path(str(name))
+            if Path(str(name)).suffix not in _PICKLED:
+                raise ValueError(f"the state of a trainer must be .pt or .pth files, got {name!r} in {repo}.")
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            torch.save(value, folder / name)
+
+
+def _told(
+    checkpoint: Path,
+    run_folder: Path,
+    repo: str,
+    url: str,
+    files: Mapping[str, Path | bytes],
+    resumable: bool,
+) -> dict[str, Path | bytes]:
+    """What is written for readers: the card, the ledger and the results of evaluations."""
+    run = _run(run_folder)
+    spec = TaskSpec.load(checkpoint)
+    ledger = None if run is None else read_ledger(run)
+    evaluations = {
+        name: EvalResults.load(run_folder / name)
+        for name in files
+        if name.startswith("evaluation") and name.endswith(".json")
+    }
+    card = next((one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()), None)
+    adapter = (checkpoint / "adapter_config.json").is_file()
+    told = cards.checkpoint_card(
+        repo,
+        card=None if card is None else card.read_text(encoding="utf-8"),
+        run=run,
+        spec=spec,
+        ledger=ledger,
+        evaluations=evaluations,
+        adapter=adapter,
+        base_model=_base_model(checkpoint, run),
+        resumable=resumable,
+    )
+    found: dict[str, Path | bytes] = {"README.md": told.encode(), **cards.eval_results(evaluations, url)}
+    if ledger is not None:
+        found[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
+    return found
+
+
+def _run(folder: Path) -> Run | None:
+    try:
+        return read_run(folder)
+    except ValueError:
+        return None  # a model without a log
+
+
+def _base_model(checkpoint: Path, run: Run | None) -> str | None:
+    """The id of the model it was trained from, where that is no folder of this machine."""
+    config = checkpoint / "adapter_config.json"
+    named = read_json(config).get("base_model_name_or_path") if config.is_file() else None
+    named = named or (run.config.get("model_name_or_path") if run is not None else None)
+    if isinstance(named, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", named) and not Path(named).exists():
+        return named
+    return None
+
+
+def _replaced(files: Mapping[str, Path | bytes]) -> tuple[str, ...]:
+    """Parts of files that an earlier publication may have had more of."""
+    folders = {name.rpartition("/")[0] + "/" for name in files if "/" in name and not name.startswith(".eval")}
+    return ("model-", "trainer_state-", *sorted(folders))

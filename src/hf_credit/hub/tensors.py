@@ -1,0 +1,106 @@
+"""Nested values with tensors in them, as safetensors and JSON: what `torch.save` would pickle, without running code.
+
+The tensors go to one file, and the values around them to the other, in which
+
+    {"tensor": name}   stands for a tensor of the first file, {"array": name} for one of numpy
+    {"tuple": [...]}, {"list": [...]}, {"map": [[key, value], ...]}   are containers; keys keep their types
+    {"float": "nan"}   is a number that JSON lacks
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from hf_credit.hub.safety import check_json, check_safetensors
+
+_MAPS = (dict, OrderedDict, defaultdict)
+
+
+def save_values(value: Any, stem: Path) -> None:
+    """Writes a nested value as `<stem>.safetensors` and `<stem>.json`.
+
+    Args:
+        value: dicts, lists and tuples of tensors, arrays of numbers and plain values.
+        stem: where, without a suffix.
+
+    Raises:
+        ValueError: there is something else in it, such as a part of a sharded tensor.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    skeleton = _taken_apart(value, tensors)
+    save_file(tensors, stem.with_name(f"{stem.name}.safetensors"))
+    text = json.dumps(skeleton, separators=(",", ":"), allow_nan=False)
+    stem.with_name(f"{stem.name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load_values(stem: Path) -> Any:
+    """The value that `save_values` wrote, its tensors on the processor.
+
+    Raises:
+        ValueError: a file is not what it wrote.
+    """
+    tensor_file = stem.with_name(f"{stem.name}.safetensors")
+    check_safetensors(tensor_file)
+    skeleton = check_json(stem.with_name(f"{stem.name}.json").read_bytes())
+    try:
+        return _put_together(skeleton, load_file(tensor_file))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            f"the values in {stem.name}.json must be what was saved, got {type(error).__name__}: {error}; publish the "
+            "checkpoint again."
+        ) from None
+
+
+def _taken_apart(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter):
+        return {"tensor": _kept(value, tensors)}
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        return {"array": _kept(torch.from_numpy(value.copy()), tensors)}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_taken_apart(inner, tensors) for inner in value]}
+    if type(value) in _MAPS and all(type(key) in (bool, int, str) for key in value):
+        return {"map": [[key, _taken_apart(inner, tensors)] for key, inner in value.items()]}
+    raise ValueError(
+        f"the state of a trainer must be tensors and plain values to be published, got a {type(value).__name__}; "
+        "publish the model alone (resumable=False), or save whole tensors (FULL_STATE_DICT)."
+    )
+
+
+def _kept(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
+    name = str(len(tensors))
+    # A copy: those that share memory would not be written.
+    tensors[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    return name
+
+
+def _put_together(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    match kind:
+        case "tensor":
+            return tensors[inner]
+        case "array":
+            return tensors[inner].numpy()
+        case "float":
+            return float(inner)
+        case "list":
+            return [_put_together(one, tensors) for one in inner]
+        case "tuple":
+            return tuple(_put_together(one, tensors) for one in inner)
+        case "map":
+            return {key: _put_together(one, tensors) for key, one in inner}
+    raise KeyError(kind)

@@ -1,0 +1,103 @@
+"""Loading is of one commit, verified to the byte, and what cannot be loaded is told in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi
+
+from hf_credit.hub import retries
+from hf_credit.hub.loading import fetch
+from hf_credit.hub.publishing import publish
+from hf_credit.hub.retries import HubError
+from hf_credit.hub.server import Served
+
+FILES = {"README.md": b"# Hi\n", "a/b.txt": b"text"}
+
+
+@pytest.fixture
+def where(hub: Served, tmp_path: Path) -> dict[str, Any]:
+    return {"repo_type": "model", "endpoint": hub.url, "cache_dir": tmp_path / "cache"}
+
+
+@pytest.fixture(scope="module")
+def published(hub: Served) -> str:
+    publish(FILES, "me/loaded", repo_type="model", endpoint=hub.url, token=hub.token())
+    publish({"x": b"1"}, "me/secret", repo_type="model", endpoint=hub.url, token=hub.token(), private=True)
+    return "me/loaded"
+
+
+def test_a_branch_is_loaded_at_its_commit(hub: Served, published: str, where: dict[str, Any]) -> None:
+    first = fetch(published, **where)
+    api = HfApi(endpoint=hub.url, token=hub.token())
+    api.create_commit(published, [CommitOperationAdd("README.md", b"# New\n")], commit_message="New")
+    again = fetch(published, revision=first.commit, **where)
+    assert again == first
+    assert (again.folder / "README.md").read_bytes() == FILES["README.md"]
+    assert fetch(published, **where).files["README.md"].read_bytes() == b"# New\n"
+    only = fetch(published, revision=first.commit, allow=["a/*"], **where)
+    assert list(only.files) == ["a/b.txt"]
+
+
+def test_a_damaged_cache_is_downloaded_again(published: str, where: dict[str, Any]) -> None:
+    path = fetch(published, **where).files["a/b.txt"]
+    path.resolve().write_bytes(b"tex!")
+    assert fetch(published, **where).files["a/b.txt"].read_bytes() == b"text"
+
+
+def test_bytes_that_the_commit_does_not_name_are_refused(hub: Served, where: dict[str, Any], tmp_path: Path) -> None:
+    own = b"as it was published"
+    publish({"x.txt": own}, "me/changed", repo_type="model", endpoint=hub.url, token=hub.token())
+    for path in hub.folder.rglob("*"):
+        if path.is_file() and path.stat().st_size == len(own) and path.read_bytes() == own:
+            path.chmod(0o600)
+            path.write_bytes(b"as it was falsified")
+    with pytest.raises(HubError, match=r"other bytes for 'x.txt'; do not use it"):
+        fetch("me/changed", **where)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"repo": "me/none"}, "there is no such repository, or it is private"),
+        ({"repo": "me/secret"}, "there is no such repository, or it is private"),
+        ({"repo": "me/loaded", "repo_type": "dataset"}, "there is no such repository"),
+        ({"repo": "me/loaded", "revision": "v9"}, "there is no such revision"),
+        ({"repo": "me/loaded", "revision": "0" * 40}, "there is no such revision"),
+        ({"repo": "me/loaded", "allow": ["*.parquet"]}, r"must hold \*.parquet, got nothing of it"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told(
+    asked: dict[str, Any], told: str, published: str, where: dict[str, Any]
+) -> None:
+    with pytest.raises((HubError, ValueError), match=told) as error:
+        fetch(**{**where, **asked})
+    assert "\n" not in str(error.value)
+
+
+def test_a_token_that_may_only_read_publishes_nothing(hub: Served, published: str) -> None:
+    token = hub.token("reader", "read")
+    with pytest.raises(HubError, match=r"right to do this.*\(403\); pass one that may write") as error:
+        publish({"x": b"1"}, published, repo_type="model", endpoint=hub.url, token=token)
+    assert token not in str(error.value)
+
+
+def test_a_repository_of_another_kind_is_not_published_beside(hub: Served, published: str) -> None:
+    with pytest.raises(ValueError, match="must be free or a dataset, got a model"):
+        publish({"x": b"1"}, published, repo_type="dataset", endpoint=hub.url, token=hub.token())
+
+
+def test_what_others_put_there_is_refused_by_its_name(hub: Served, where: dict[str, Any]) -> None:
+    api = HfApi(endpoint=hub.url, token=hub.token())
+    api.create_repo("me/pickled")
+    api.create_commit("me/pickled", [CommitOperationAdd("model.pkl", b"x")], commit_message="x")
+    with pytest.raises(ValueError, match=r"must not run code when it is read, got 'model\.pkl'"):
+        fetch("me/pickled", **where)
+
+
+def test_a_hub_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch, where: dict[str, Any]) -> None:
+    monkeypatch.setattr(retries, "pause", lambda seconds: None)
+    with pytest.raises(HubError, match="must be reachable, got ConnectError"):
+        fetch("me/loaded", **{**where, "endpoint": "http://127.0.0.1:9"})

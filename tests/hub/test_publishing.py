@@ -1,0 +1,201 @@
+"""Publishing is all or nothing, private until it is verified, and once only, whatever fails on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi
+
+from hf_credit.hub import publishing, retries
+from hf_credit.hub.loading import fetch
+from hf_credit.hub.publishing import TRAILER, publish
+from hf_credit.hub.retries import Conflict, HubError
+from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
+
+FILES = {"README.md": b"---\ntags: [x]\n---\n# Hi\n", "a/big.txt": b"0123456789" * 1000}
+ONLINE = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+DATA = {**FILES, "weights.safetensors": (8).to_bytes(8, "little") + b"{}      "}
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were to be waited, which nobody does here."""
+    told: list[float] = []
+    monkeypatch.setattr(retries, "pause", told.append)
+    monkeypatch.setattr(publishing, "pause", told.append)
+    patient = SimpleNamespace(**{**vars(time), "sleep": told.append})
+    monkeypatch.setattr("huggingface_hub.utils._http.time", patient)
+    monkeypatch.setattr("huggingface_hub.file_download.time", patient)
+    return told
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """`failing(*rules)`: a Hub of its own with these failures, its client, and where to publish."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*rules: Fault, seed: int = 0, limits: Limits | None = None) -> tuple[HfApi, dict[str, str], Faults]:
+            faults = Faults(rules, seed)
+            served = stack.enter_context(serving(tmp_path / f"hub{seed}", faults=faults, limits=limits))
+            where = {"endpoint": served.url, "token": served.token()}
+            return HfApi(**where), where, faults
+
+        yield start
+
+
+def commits_of(api: HfApi, repo: str, repo_type: str = "model") -> list[str]:
+    """The descriptions of what was published there, newest first."""
+    found = api.list_repo_commits(repo, repo_type=repo_type)
+    return [one.message for one in found if TRAILER in one.message]
+
+
+def test_what_is_published_is_one_public_commit_with_equal_bytes(hub: Served, tmp_path: Path) -> None:
+    where = {"endpoint": hub.url, "token": hub.token()}
+    done = publish(DATA, "me/first", repo_type="model", **where)
+    api = HfApi(**where)
+    info = api.model_info("me/first")
+    assert (info.sha, info.private, done.private) == (done.commit, False, False)
+    assert len(commits_of(api, "me/first")) == 1
+    found = fetch("me/first", repo_type="model", endpoint=hub.url, cache_dir=tmp_path)
+    assert found.commit == done.commit
+    assert {name: path.read_bytes() for name, path in found.files.items() if name in DATA} == DATA
+
+
+def test_the_same_again_makes_no_commit(hub: Served) -> None:
+    where: dict[str, Any] = {"endpoint": hub.url, "token": hub.token(), "repo_type": "dataset"}
+    first = publish(FILES, "me/twice", **where)
+    assert publish(FILES, "me/twice", **where).commit == first.commit
+
+
+def test_a_new_repository_is_private_until_what_it_holds_was_compared(failing: Callable[..., Any]) -> None:
+    api, where, faults = failing(Fault(effect="status", path="/resolve/", status=404))
+    with pytest.raises(HubError, match="me/x"):
+        publish(FILES, "me/x", repo_type="model", **where)
+    assert api.model_info("me/x").private
+    faults.rules.clear()
+    done = publish(FILES, "me/x", repo_type="model", **where)  # takes up what is there
+    assert (api.model_info("me/x").private, done.commit) == (False, api.model_info("me/x").sha)
+    assert len(commits_of(api, "me/x")) == 1
+
+
+def test_other_bytes_than_were_sent_are_refused(hub: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = {"endpoint": hub.url, "token": hub.token()}
+    api = HfApi(**where)
+    path = Path(hub.folder)
+    compare = publishing._Repository.compare
+
+    def spoiled(self: Any, contents: Any, commit: str) -> None:
+        for file in path.rglob("*"):
+            if file.is_file() and file.read_bytes() == FILES["a/big.txt"]:
+                file.chmod(0o600)
+                file.write_bytes(FILES["a/big.txt"].replace(b"0", b"1"))
+        compare(self, contents, commit)
+
+    monkeypatch.setattr(publishing._Repository, "compare", spoiled)
+    with pytest.raises(HubError, match=r"give back what was sent, got other bytes for 'a/big.txt'"):
+        publish(FILES, "me/spoiled", repo_type="model", **where)
+    assert api.model_info("me/spoiled").private
+
+
+def test_a_commit_whose_answer_is_lost_is_found_and_not_made_again(failing: Callable[..., Any]) -> None:
+    api, where, _ = failing(Fault(effect="lose_reply", path="/commit/", nth=1))
+    done = publish(FILES, "me/lost", repo_type="dataset", **where)
+    assert len(commits_of(api, "me/lost", "dataset")) == 1
+    assert done.commit == api.dataset_info("me/lost").sha
+
+
+def test_a_pull_request_whose_answer_is_lost_is_found_and_not_opened_again(failing: Callable[..., Any]) -> None:
+    api, where, faults = failing()
+    publish(FILES, "me/asked", repo_type="dataset", **where)
+    faults.rules.append(Fault(effect="lose_reply", path="/commit/", nth=1))
+    done = publish({"new.txt": b"new"}, "me/asked", repo_type="dataset", pr=True, **where)
+    opened = list(api.get_repo_discussions("me/asked", repo_type="dataset"))
+    assert len(opened) == 1
+    assert done.pull_request is not None
+    assert done.pull_request.endswith(f"/discussions/{opened[0].num}")
+    again = publish({"new.txt": b"new"}, "me/asked", repo_type="dataset", pr=True, **where)
+    assert (again.commit, again.pull_request) == (done.commit, opened[0].url)
+
+
+def test_of_two_publishers_one_wins_and_the_other_is_told(
+    failing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, where, _ = failing(Fault(effect="status", path="/commit/", nth=2))
+    publish(FILES, "me/both", repo_type="model", **where)
+
+    def other_first(seconds: float) -> None:
+        added = CommitOperationAdd("README.md", b"# Theirs\n")
+        api.create_commit("me/both", [added], commit_message="Theirs")
+
+    monkeypatch.setattr(publishing, "pause", other_first)
+    with pytest.raises(Conflict, match="must not change while it is published to"):
+        publish({"README.md": b"# Ours\n"}, "me/both", repo_type="model", **where)
+    assert api.list_repo_commits("me/both")[0].title == "Theirs"
+
+
+def test_a_full_disk_is_told_and_what_was_there_is_served(failing: Callable[..., Any], tmp_path: Path) -> None:
+    api, where, faults = failing()
+    first = publish(FILES, "me/full", repo_type="model", **where)
+    faults.rules.append(Fault(effect="disk_full", point="object-write"))
+    with pytest.raises(HubError, match=r"disk is full.*free space and run it again"):
+        publish({"README.md": b"# New\n"}, "me/full", repo_type="model", **where)
+    assert fetch("me/full", repo_type="model", cache_dir=tmp_path / "cache", **where).commit == first.commit
+    faults.rules.clear()
+    publish({"README.md": b"# New\n"}, "me/full", repo_type="model", **where)
+    assert len(commits_of(api, "me/full")) == 2
+
+
+def test_a_busy_hub_is_waited_for_as_long_as_it_says(failing: Callable[..., Any], waits: list[float]) -> None:
+    _, where, _ = failing(limits=Limits(requests=3, window=77))
+    with pytest.raises(HubError, match=r"answered .*429"):
+        publish(FILES, "me/busy", repo_type="model", **where)
+    assert len(waits) == retries.ATTEMPTS - 1
+    assert all(70 <= seconds <= 78 for seconds in waits)
+
+
+def test_a_publisher_that_is_killed_leaves_nothing_public(failing: Callable[..., Any]) -> None:
+    api, where, faults = failing(Fault(effect="delay", path="/resolve/", seconds=4))
+    script = f"""
+from hf_credit.hub import publish
+publish({FILES!r}, "me/killed", repo_type="model", endpoint={where["endpoint"]!r}, token={where["token"]!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **ONLINE}) as process:
+        while process.poll() is None and not (
+            api.repo_exists("me/killed") and len(api.list_repo_commits("me/killed")) > 1
+        ):
+            time.sleep(0.05)
+        process.kill()
+    assert api.model_info("me/killed").private
+    faults.rules.clear()
+    publish(FILES, "me/killed", repo_type="model", **where)
+    assert not api.model_info("me/killed").private
+    assert len(commits_of(api, "me/killed")) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_a_third_of_all_requests_failing_there_is_one_commit_with_equal_bytes(
+    seed: int, failing: Callable[..., Any], tmp_path: Path
+) -> None:
+    rules = [
+        Fault(effect="status", probability=0.1),
+        Fault(effect="cut", probability=0.1),
+        Fault(effect="lose_reply", method="POST|PUT", probability=0.1),
+        Fault(effect="cut_after", bytes=100, probability=0.1),
+    ]
+    api, where, faults = failing(*rules, seed=seed, limits=Limits(lfs_bytes=1000))
+    done = publish(DATA, "me/unlucky", repo_type="dataset", **where)
+    found = fetch("me/unlucky", repo_type="dataset", cache_dir=tmp_path / "cache", **where)
+    assert found.commit == done.commit
+    assert {name: path.read_bytes() for name, path in found.files.items() if name in DATA} == DATA
+    faults.rules.clear()
+    assert len(commits_of(api, "me/unlucky", "dataset")) == 1
+    assert api.dataset_info("me/unlucky").private is False

@@ -1,0 +1,94 @@
+"""From the command line to clients that know nothing of this library."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hf_credit.cli import main
+from hf_credit.hub import fetch, load_checkpoint, load_episodes, load_tasks
+from hf_credit.hub.server import Served
+
+METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
+
+CLIENT = """
+import sys
+sys.modules["hf_credit"] = None  # any import of it fails
+from datasets import load_dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+tasks = load_dataset("me/sudoku-tasks")
+print({split: len(rows) for split, rows in tasks.items()}, tasks["train"].features["seed"].dtype)
+episodes = load_dataset("me/episodes", split="train")
+decisions = load_dataset("me/episodes", "decisions", split="train")
+print(len(episodes), episodes[0]["messages"][0]["role"], set(decisions["episode_id"]) == set(episodes["id"]))
+model = AutoModelForCausalLM.from_pretrained("me/policy")
+tokenizer = AutoTokenizer.from_pretrained("me/policy")
+print(model.num_parameters() > 0, bool(tokenizer.chat_template))
+del sys.modules["hf_credit"]  # a metric is code of this library, which its requirements name
+import evaluate
+print(evaluate.load("me/pass_at_k").compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]))
+"""
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str], hub: Served, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`told(*words)`: what `hf-credit` says to them, with this Hub and a token in its environment."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", hub.token())
+
+    def run(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        out, err = capsys.readouterr()
+        assert not ended.value.code, err
+        return out
+
+    return run
+
+
+def test_everything_is_published_by_command_and_loaded_by_stock_clients(
+    told: Callable[..., str], hub: Served, hub_env: dict[str, str], micro_policy: Path, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy"
+    shutil.copytree(micro_policy, policy)
+    played = ["--episodes", "2", "--save-episodes", str(tmp_path / "episodes")]
+    told("evaluate", str(policy), *played, "--output", str(policy / "evaluation.json"))
+    options = ["--option", "size=4", "--option", "blanks=4", "--train", "3", "--held-out", "2"]
+    assert "Would publish" in told("publish", "tasks", "sudoku", "me/sudoku-tasks", *options, "--dry-run")
+    assert "(public)" in told("publish", "tasks", "sudoku", "me/sudoku-tasks", *options)
+    told("publish", "episodes", str(tmp_path / "episodes"), "me/episodes", "--traces")
+    told("publish", "checkpoint", str(policy), "me/policy")
+    told("publish", "metric", str(METRICS / "pass_at_k"), "me/pass_at_k")
+    done = subprocess.run([sys.executable, "-c", CLIENT], env=hub_env, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == [
+        "{'train': 3, 'test': 2} int64",
+        "2 user True",
+        "True True",
+        "{'pass@1': 0.25, 'pass@2': 0.5}",
+    ], done.stderr[-3000:]
+    episodes = load_episodes("me/episodes", token=hub.token())
+    assert [len(episode.decisions) > 0 for episode in episodes] == [True, True]
+    assert all(decision.verdict is not None for episode in episodes for decision in episode.decisions)
+    assert episodes.policy == "policy"
+    tasks = load_tasks("me/sudoku-tasks")
+    assert tasks.held_out is not None
+    assert len(tasks.held_out) == 2
+    card = (load_checkpoint("me/policy").folder / "README.md").read_text()
+    assert "| success rate |" in card
+    assert "model-index" in card
+    (trace,) = sorted(fetched_traces(hub))[:1]
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert lines[0]["type"] == "session"
+    assert {line["type"] for line in lines[1:]} == {"message"}
+    assert {line["message"]["role"] for line in lines[1:]} <= {"user", "assistant", "system", "tool"}
+
+
+def fetched_traces(hub: Served) -> list[Path]:
+    found = fetch("me/episodes", repo_type="dataset", endpoint=hub.url, allow=["traces/*"])
+    return list(found.files.values())
