@@ -87,6 +87,7 @@ class Faults:
 
     def __init__(self, rules: Sequence[Fault] = (), seed: int = 0) -> None:
         self.rules = list(rules)
+        self.seed = seed
         self._random = random.Random(seed)
         self._matches: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -96,8 +97,8 @@ class Faults:
         """Of `{"seed": 0, "rules": [{"effect": "status", ...}, ...]}`."""
         return cls([Fault(**rule) for rule in value.get("rules", [])], value.get("seed", 0))
 
-    def to_json(self, seed: int = 0) -> dict[str, Any]:
-        return {"seed": seed, "rules": [vars(rule) for rule in self.rules]}
+    def to_json(self) -> dict[str, Any]:
+        return {"seed": self.seed, "rules": [vars(rule) for rule in self.rules]}
 
     def reach(self, point: str) -> None:
         """What happens at a point within the server.

@@ -219,6 +219,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(128)  # who comes before the server runs waits, and is not refused
         yield listener
 
 
