@@ -6,6 +6,7 @@ Prints the port. What would be missing in a Space's image cannot be imported her
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -27,7 +28,11 @@ def main() -> None:
     roots = [Path(one) for one in sys.argv[1:]]
     sys.path[:0] = [*map(str, roots), str(Path(__file__).parent)]
     spaces = [one.name for root in roots for one in sorted(root.iterdir())]
-    apps = {name: importlib.import_module(f"{name}.server.app").app for name in spaces}
+    apps = {}
+    for name in spaces:
+        os.environ["ENABLE_WEB_INTERFACE"] = str(name == "small")  # as in what openenv pushes
+        apps[name] = importlib.import_module(f"{name}.server.app").app
+    os.environ["ENABLE_WEB_INTERFACE"] = "false"
     apps |= importlib.import_module("foreign").apps()
     app = Starlette(routes=[Mount(f"/{name}", one) for name, one in apps.items()])
     config = uvicorn.Config(app, port=0, log_level="warning")
