@@ -48,7 +48,7 @@ def serve(declaration: Path, action: type, observation: type, state: type) -> An
     return create_app(session, action, observation, env_name=name, max_concurrent_envs=_SESSIONS, state_cls=state)
 
 
-class SpaceEnvironment(Server[Any, Any, Any]):
+class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
     """One session: an episode of an environment whose states are values, and the next.
 
     `state` is for whoever trains: it holds the whole state, what is hidden from the agent included. An observation

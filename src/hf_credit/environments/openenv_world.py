@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 from hf_credit.environments.actions import spelled_action, tag
@@ -69,7 +69,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     """
 
     name = "openenv"
-    task_columns = ()
+    task_columns: ClassVar[tuple[str, ...]] = ()
     longest_action = 65_536
 
     def __init__(
@@ -370,7 +370,7 @@ def _session_type() -> Any:
             "OpenEnv environments need the package openenv, got none; install hf-credit[openenv]."
         ) from error
 
-    class OneSession(GenericEnvClient):
+    class OneSession(GenericEnvClient):  # type: ignore[misc]
         begun = False
 
         async def _connect_async(self) -> Any:

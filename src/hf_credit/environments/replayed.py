@@ -144,7 +144,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         return ("look",)
 
     @property
-    def most_live(self) -> int | None:
+    def most_live(self) -> int | None:  # type: ignore[override]
         return None if self.replayable else self._live.limit
 
     def close(self) -> None:
