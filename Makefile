@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm soak mutants lint format demo playthroughs benchmarks clean
+.PHONY: help venv test test-vllm soak mutants lint format demo playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -76,9 +76,14 @@ playthroughs: $(STAMP) ## write the committed playthrough of every environment a
 		$(BIN)/python -m hf_credit.environments.playthrough $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
 	done
 
+spaces: $(STAMP) ## write the OpenEnv Space of every environment anew
+	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
+		$(BIN)/python -m hf_credit.hub.spaces $$name hub_assets/environments/$$name || exit 1; \
+	done
+
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds sandbox step_time processes oracles hub memory role_memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub memory role_memory; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

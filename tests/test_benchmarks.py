@@ -209,6 +209,13 @@ def test_slow_worlds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert float(rows[1]["seconds"]) >= 0.1
 
 
+def test_remote_worlds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("openenv")
+    rows = run("remote_worlds", capsys, tmp_path, "--episodes=2", "--repeats=1")
+    assert [row["steps"] for row in rows] == ["16"] * 4  # two puzzles of 8 blanks
+    assert rows[0]["to local"] == "1"
+
+
 def test_sandbox(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("sandbox", capsys, tmp_path, "--snippets=8", "--repeats=1")
     assert rows[0]["runs"] == "a subprocess each"

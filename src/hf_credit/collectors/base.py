@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from hf_credit.rollouts import Episode, Start
 from hf_credit.rollouts.runner import Runner
@@ -130,6 +130,9 @@ class Group:
             raise ValueError(f"a group must hold at least 2 episodes, got {self.size}; raise it.")
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
+        if not runner.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be
+            starts = [Start[Any](task=row) for row in rows for _ in range(self.size)]
+            return played(runner.play(starts), [place // self.size for place in range(len(starts))], len(rows))
         return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, runner, memory)
 
 
@@ -146,6 +149,7 @@ class Tree:
     fanout: tuple[int, ...]
     common_random_numbers: bool = False
     budget: int | None = None
+    replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         say_whether_shared(runner, self.common_random_numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collected, Sample, TaskRow, of_instance, refuse_over_budget, say_whether_shared
 from hf_credit.rollouts import Episode, Start, replay_from
@@ -30,6 +30,7 @@ class VisitedContexts:
     replays: int = 1
     common_random_numbers: bool = False
     budget: int | None = None
+    replaying: ClassVar[bool] = True
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         starts = [Start[Any](task=row, scored=False) for row in rows for _ in range(self.references)]

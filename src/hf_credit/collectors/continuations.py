@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
 from hf_credit.rollouts import Decision, Ending, Interaction, Start
@@ -30,6 +30,7 @@ class Continuations:
     rollouts: int
     inner: Collector = field(default_factory=Single)
     template_kwargs: Mapping[str, Any] | None = None
+    replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rollouts < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collected, Group, Sample, Single, TaskRow
 from hf_credit.rollouts import Decision, Ending, Start, replay_from
@@ -74,6 +74,7 @@ class RandomForks:
     trees: int = 2
     expansions: int = 2
     rounds: int = 1
+    replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("trees", "expansions", "rounds"):
@@ -133,6 +134,7 @@ class UncertainForks:
     initial: int = 4
     forks: int = 16
     forks_per_round: int = 1
+    replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, least in (("initial", 2), ("forks", 0), ("forks_per_round", 1)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collected, Sample, TaskRow, say_whether_shared
 from hf_credit.rollouts import Ending, Episode, Interaction, Start
@@ -49,6 +49,7 @@ class Removals:
     alone: bool = True
     train_alone: bool = False
     removals: tuple[Roles, ...] = ()
+    replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.size < 2:

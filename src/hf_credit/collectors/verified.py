@@ -31,6 +31,11 @@ class Verified:
     def __post_init__(self) -> None:
         object.__setattr__(self, "oracle", resolve(self.oracle))
 
+    @property
+    def replaying(self) -> bool:
+        """Whether what plays does."""
+        return bool(getattr(self.inner, "replaying", False))
+
     def bound_to(self, interaction: Interaction[Any]) -> Verified:
         """The same with the oracle of an Interaction's environment, where none is named.
 

@@ -25,6 +25,7 @@ ENVIRONMENTS = {
 # Adapters of worlds that are not ours: each needs a package or options of its own.
 WORLDS = {
     "gymnasium": "hf_credit.environments.gymnasium_world:GymnasiumEnvironment",
+    "openenv": "hf_credit.environments.openenv_world:OpenEnvEnvironment",
     "scienceworld": "hf_credit.environments.scienceworld_world:ScienceWorld",
     "textworld": "hf_credit.environments.textworld_world:TextWorld",
     "tools": "hf_credit.environments.tool_world:ToolEnvironment",

@@ -82,6 +82,9 @@ class Environment(ABC, Generic[S]):
         forgiving: whether an illegal or unreadable action is answered and the episode goes on, at the cost of a turn.
         self_contained: whether an observation says all that matters without those before it. If not, an agent needs
             the whole conversation.
+        reward_range: the least and the most that an action can be paid, `None` where that is not known.
+        replayable: whether a state can be gone on from more than once. Where not, nothing is replayed.
+        most_live: how many episodes can be under way at once, where none can be set aside; `None`: any number.
         slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
         tools: that an agent is told of, as `transformers` chat templates take them: JSON schemas of functions.
     """
@@ -92,6 +95,9 @@ class Environment(ABC, Generic[S]):
     open_actions: ClassVar[bool] = False
     forgiving: ClassVar[bool] = False
     self_contained: ClassVar[bool] = True
+    reward_range: ClassVar[tuple[float, float] | None] = None
+    replayable: bool = True
+    most_live: int | None = None
     slow_steps: int = 1
     tools: tuple[Mapping[str, Any], ...] = ()
 

@@ -55,6 +55,7 @@ class Minesweeper(Environment[MinesweeperState]):
     name = "minesweeper"
     state_type = MinesweeperState
     task_columns = ("mines",)
+    reward_range = (0.0, 1.0)
 
     def __init__(self, rows: int = 5, columns: int = 5, mines: int = 5) -> None:
         for option, size in (("rows", rows), ("columns", columns)):

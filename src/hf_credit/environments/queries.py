@@ -73,6 +73,7 @@ class QueryEnvironment(Environment[S]):
     """
 
     self_contained = False
+    reward_range = (0.0, 1.0)
 
     def __init__(self, turns: int, wording: Literal["paper", "brief"]) -> None:
         if type(turns) is not int or turns < 1:

@@ -11,24 +11,27 @@ import dataclasses
 import hashlib
 import json
 import math
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.sessions import Session, Sessions
 
-_MOST_CHARACTERS = 4096  # of an action; simulators behind pipes and buffers are not made for more
-
 
 class World(Protocol):
     """One live world. Any object with these three methods is one; nothing needs to be inherited.
 
-    Three more are used where they are there. `reseed(seed)` gives a world that draws random numbers others from here
-    on. `copy()` returns a second world in the same state. `legal_actions()` lists some or all actions.
+    More are used where they are there. `reseed(seed)` gives a world that draws random numbers others from here on.
+    `copy()` returns a second world in the same state. `legal_actions()` lists some or all actions. `snapshot()`
+    returns a text from which `restore(text)`, called on any world, goes on: it returns what was shown last, or `None`
+    if it cannot.
+
+    One that raises `ConnectionError` is lost. Its state is restored in another, once, and the step taken there.
     """
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
@@ -44,6 +47,13 @@ class World(Protocol):
 
     def close(self) -> None:
         """Releases what the world holds."""
+
+
+_Step = tuple[str, float, bool, Mapping[str, Any]]
+
+
+class LostError(RuntimeError):
+    """The world of an episode is gone, and does not repeat itself."""
 
 
 class DivergedError(RuntimeError):
@@ -64,6 +74,9 @@ class ReplayedState(State):
         unread: whether the last reply held no action, so that the world did not see it.
         total: the sum of the rewards.
         success: whether the task is done.
+        snapshot: what the world can be restored from, if anything; no part of what is compared.
+        walk: names the episode, where the world does not repeat itself: another of the same task and seeds stands
+            elsewhere.
     """
 
     task: str
@@ -74,11 +87,13 @@ class ReplayedState(State):
     unread: bool = False
     total: float = 0.0
     success: bool = False
+    snapshot: str = field(default="", compare=False)
+    walk: str = ""
 
     @property
-    def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...]]:
+    def past(self) -> tuple[str, tuple[tuple[int, int], ...], tuple[str, ...], str]:
         """What the world has to be told to get here: by this, live worlds are found."""
-        return self.task, self.seeds, self.actions
+        return self.task, self.seeds, self.actions, self.walk
 
 
 class ReplayedEnvironment(Environment[ReplayedState]):
@@ -105,6 +120,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     open_actions = True
     forgiving = True
     self_contained = False
+    repeats = True  # whether the same task, seeds and actions lead to the same
+    longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more
     unreadable = "No action could be read in the last reply."
 
     def __init__(self, sessions: int = 64) -> None:
@@ -126,24 +143,29 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """Actions to show where the world itself lists none."""
         return ("look",)
 
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return None if self.replayable else self._live.limit
+
     def close(self) -> None:
         """Releases all live worlds. States stay what they are: whoever goes on from one has it restored."""
         self._live.close()
 
     def costs(self) -> dict[str, float]:
-        """What was spent so far: `worlds_opened`, `world_steps`, `replayed_steps` to restore states, and
-        `diverged`."""
+        """What was spent so far: `worlds_opened`, `world_steps`, `replayed_steps` to restore states, `restored` ones
+        that needed none, worlds that were `lost`, and `diverged`."""
         return dict(self._live.costs)
 
     # The rules
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> ReplayedState:
         row = json.dumps({column: task[column] for column in self.task_columns}, sort_keys=True)
-        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),))
-        session = self._live.any(self.open_world)
+        state = ReplayedState(seed=seed, task=row, seeds=((0, seed),), walk="" if self.repeats else uuid.uuid4().hex)
+        session, observation = self._begun(row, seed)
         with self._held(session) as world:
-            observation = _text(world.reset(json.loads(row), seed))
-        state = dataclasses.replace(state, observation=observation, seen=(_digest(observation, 0.0, False),))
+            snapshot = world.snapshot() if hasattr(world, "snapshot") else ""
+        seen = (_digest(observation, 0.0, False),)
+        state = dataclasses.replace(state, observation=observation, seen=seen, snapshot=snapshot)
         self._live.give(session, state.past)
         return state
 
@@ -166,16 +188,15 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         plain = self.read_action(action) or action.strip()
         if state.status != "active":
             return self._transition(state, 0.0, plain)
-        if not _passable(plain) or not self.understands(state, plain):
+        if not _passable(plain, self.longest_action) or not self.understands(state, plain):
             unread = dataclasses.replace(state, unread=True, status="active" if self.forgiving else "invalid")
             return self._transition(unread, 0.0, None)
-        session = self._leaving(state)
-        with self._held(session) as world:
-            seeds = state.seeds
-            if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
-                world.reseed(state.seed)
-                seeds = (*seeds, (len(state.actions), state.seed))
-            observation, reward, over, info = self._stepped(world, plain)
+        try:
+            session, taken = self._taken(self._leaving(state), state, plain)
+        except ConnectionError:
+            self._live.count("lost")
+            session, taken = self._taken(self._restored(state), state, plain)
+        (observation, reward, over, info), seeds, snapshot = taken
         total = state.total + reward
         after = dataclasses.replace(
             state,
@@ -187,6 +208,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             total=total,
             success=bool(info.get("success", over and total > 0)),
             status="finished" if over else "active",
+            snapshot=snapshot,
         )
         self._live.give(session, None if over else after.past)
         return self._transition(after, reward, None if info.get("refused") else plain)
@@ -210,21 +232,54 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
     # Live worlds
 
-    def _stepped(self, world: World, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+    def _stepped(self, world: World, action: str) -> _Step:
         observation, reward, over, info = world.step(action)
         self._live.count("world_steps")
         if not math.isfinite(reward):
             raise ValueError(f"a world's reward must be a finite number, got {reward} for {action[:100]!r}; mend it.")
         return _text(observation), float(reward), bool(over), info
 
-    def _at(self, state: ReplayedState) -> Session:
-        """A session whose world stands in `state`: the one that does, or one in which its actions are played again."""
-        session = self._live.take(state.past)
-        if session is not None:
-            return session
-        session = self._live.any(self.open_world)
+    def _taken(
+        self, session: Session, state: ReplayedState, action: str
+    ) -> tuple[Session, tuple[_Step, tuple[tuple[int, int], ...], str]]:
+        """A step of a session that stands in `state`: what it led to, the seeds behind it, and a snapshot after it."""
         with self._held(session) as world:
-            observation = _text(world.reset(json.loads(state.task), state.seeds[0][1]))
+            seeds = state.seeds
+            if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
+                world.reseed(state.seed)
+                seeds = (*seeds, (len(state.actions), state.seed))
+            step = self._stepped(world, action)
+            over = step[2]
+            snapshot = "" if over or not hasattr(world, "snapshot") else world.snapshot()
+        return session, (step, seeds, snapshot)
+
+    def _begun(self, task: str, seed: int) -> tuple[Session, str]:
+        """A session that has begun a task, and its first observation; those that turn out to be lost are let go."""
+        while True:
+            session = self._live.any(self.open_world)
+            try:
+                with self._held(session) as world:
+                    return session, _text(world.reset(json.loads(task), seed))
+            except ConnectionError:
+                if session.fresh:
+                    raise
+                self._live.count("lost")
+
+    def _at(self, state: ReplayedState) -> Session:
+        """A session whose world stands in `state`: the one that does, or one in which it is restored."""
+        return self._live.take(state.past) or self._restored(state)
+
+    def _restored(self, state: ReplayedState) -> Session:
+        """A session in which `state` is restored, from its snapshot or by playing its actions again."""
+        if state.snapshot and (session := self._from_snapshot(state)) is not None:
+            return session
+        if not self.repeats:
+            raise LostError(
+                f"an episode of {self.name!r}, which does not repeat itself, goes on in its own world alone, got one "
+                f"that was lost or had to make room; raise sessions, {self._live.limit} now, or play fewer at once."
+            )
+        session, observation = self._begun(state.task, state.seeds[0][1])
+        with self._held(session) as world:
             self._compare(state, 0, _digest(observation, 0.0, False))
             seeds = dict(state.seeds[1:])
             for turn, action in enumerate(state.actions):
@@ -234,6 +289,18 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 self._live.count("replayed_steps")
                 self._compare(state, turn + 1, _digest(observation, reward, over))
         return session
+
+    def _from_snapshot(self, state: ReplayedState) -> Session | None:
+        session = self._live.any(self.open_world)
+        try:
+            with self._held(session) as world:
+                if world.restore(state.snapshot) == state.observation:  # type: ignore[attr-defined]
+                    self._live.count("restored")
+                    return session
+        except ConnectionError:
+            return None
+        self._live.give(session, None)
+        return None
 
     def _leaving(self, state: ReplayedState) -> Session:
         """The same, where a world that can be copied leaves one behind."""
@@ -267,9 +334,9 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             raise
 
 
-def _passable(action: str) -> bool:
+def _passable(action: str, longest: int) -> bool:
     """Whether an action is text that any world can be sent: not too long, without NUL and halves of characters."""
-    if not action or len(action) > _MOST_CHARACTERS or "\x00" in action:
+    if not action or len(action) > longest or "\x00" in action:
         return False
     with suppress(UnicodeEncodeError):
         action.encode()

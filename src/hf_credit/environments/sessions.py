@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
@@ -15,13 +16,24 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 _MANY = 10_000  # replayed steps, from which on their share is worth a warning
+_PATIENCE = 5.0  # seconds to wait for a first place where there is none
+
+
+class FullError(ConnectionError):
+    """What opens worlds has no room for another one now."""
 
 
 @dataclass(eq=False)
 class Session:
-    """A live world, while somebody has it."""
+    """A live world, while somebody has it.
+
+    Attributes:
+        world: itself.
+        fresh: whether nobody has given it back yet.
+    """
 
     world: Any
+    fresh: bool = True
 
 
 _Kept = OrderedDict[Hashable, list[Session]]
@@ -34,13 +46,18 @@ class Sessions:
     handed out, those that were left behind as copies first; where all are with callers, the next waits until one is
     given back. Safe in threads, as long as a caller gives back what it has before it asks for another.
 
+    Where worlds are opened elsewhere and there is no room for as many (`FullError`), the limit comes down to those
+    that are live.
+
     Args:
         limit: the most that are live, at least 1.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.costs: Counter[str] = Counter(worlds_opened=0, world_steps=0, replayed_steps=0, diverged=0)
+        self.costs: Counter[str] = Counter(
+            worlds_opened=0, world_steps=0, replayed_steps=0, restored=0, lost=0, diverged=0
+        )
         self._at: _Kept = OrderedDict()  # where somebody will probably go on; several where several went the same way
         self._behind: _Kept = OrderedDict()  # where somebody may begin once more
         self._free: list[Session] = []
@@ -78,18 +95,28 @@ class Sessions:
 
         Args:
             open_world: makes a new world; `close()` of what it returns releases it.
+
+        Raises:
+            FullError: there is no room for a single one.
         """
-        with self._changed:
-            while not (self._free or self._live < self.limit or self._behind or self._at):
-                self._changed.wait()
-            if self._free:
-                return self._free.pop()
-            if self._live >= self.limit:
-                return _popped(self._behind or self._at)
-            self._live += 1
-        session = self._made(open_world)
-        self.count("worlds_opened")
-        return session
+        patience = time.monotonic() + _PATIENCE
+        while True:
+            with self._changed:
+                while not (self._free or self._live < self.limit or self._behind or self._at):
+                    self._changed.wait()
+                if self._free:
+                    return self._free.pop()
+                if self._live >= self.limit:
+                    return _popped(self._behind or self._at)
+                self._live += 1
+            try:
+                session = self._made(open_world)
+            except FullError:
+                if self._lower() or time.monotonic() < patience:
+                    continue
+                raise
+            self.count("worlds_opened")
+            return session
 
     def copy(self, session: Session) -> Session | None:
         """A second session that stands where the caller's does; `None` if one that others go on with had to go."""
@@ -115,6 +142,7 @@ class Sessions:
             key: where it stands now; `None` if nobody can go on there.
             behind: whether it is the one that was copied.
         """
+        session.fresh = False
         with self._changed:
             kept = self._behind if behind else self._at
             if key is None or (behind and key in kept):
@@ -141,6 +169,17 @@ class Sessions:
             self._changed.notify_all()
         for session in gone:
             session.world.close()
+
+    def _lower(self) -> bool:
+        """Lowers the limit to what is live; False, after a moment, where nothing is."""
+        with self._changed:
+            if 0 < self._live < self.limit:
+                logger.warning("There is room for %d live worlds, not for %d.", self._live, self.limit)
+                self.limit = self._live
+            if self._live:
+                return True
+        time.sleep(0.1)  # the place of one that was closed or lost is free a little later
+        return False
 
     def _made(self, make: Callable[[], Any]) -> Session:
         """The session of a new world, for which there is a place already."""

@@ -74,6 +74,7 @@ class Sudoku(Environment[SudokuState]):
     name = "sudoku"
     state_type = SudokuState
     task_columns = ("puzzle",)
+    reward_range = (0.0, 1.0)
 
     def __init__(self, size: int = 9, blanks: int | None = None, notation: Notation = "grid") -> None:
         if not (type(size) is int and size in BOXES):

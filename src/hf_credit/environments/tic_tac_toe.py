@@ -95,6 +95,7 @@ class TicTacToe(Environment[TicTacToeState]):
     name = "tic_tac_toe"
     state_type = TicTacToeState
     task_columns = ("agent", "opponent")
+    reward_range = (-1.0, 1.0)
 
     def __init__(
         self,

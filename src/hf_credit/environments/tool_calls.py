@@ -42,6 +42,15 @@ def read_calls(reply: str) -> list[Call] | None:
     return None if None in calls else [call for call in calls if call is not None]
 
 
+def one_action(reply: str) -> str:
+    """The plain action of a reply that takes one call at most: the call as one line of JSON, or what it says where it
+    has none; empty where it has several, or one that cannot be read."""
+    calls = read_calls(reply)
+    if calls is None or len(calls) > 1:
+        return ""
+    return write_call(*calls[0]) if calls else reply.rpartition("</think>")[2].strip()
+
+
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:
     """A call as one line of JSON, the same for equal arguments."""
     return json.dumps({"name": name, "arguments": arguments}, sort_keys=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
-from hf_credit.environments.tool_calls import has_mark, marked, read_calls, write_call
+from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls, write_call
 from hf_credit.registry import find
 
 _NO_TOOLS = ("reset", "get_reward", "close")
@@ -86,10 +86,7 @@ class ToolEnvironment(ReplayedEnvironment):
         return ToolWorld(self._make(), self._validators)
 
     def read_action(self, reply: str) -> str:
-        calls = read_calls(reply)
-        if calls is None or len(calls) > 1:
-            return ""
-        return write_call(*calls[0]) if calls else reply.rpartition("</think>")[2].strip()
+        return one_action(reply)
 
     def write_action(self, action: str) -> str:
         return marked(action) if read_calls(action) else action

@@ -16,6 +16,7 @@ from hf_credit.critics.kinds import CriticKind
 from hf_credit.oracles import Oracle
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts.interaction import require_replayable
 from hf_credit.rollouts.runner import Reading, Runner
 
 DecisionCredit = float | Sequence[float] | None
@@ -112,9 +113,14 @@ class Method:
         """The same for one Interaction: parts with a `bound_to` of their own fill in what only it can tell, such as
         its default oracle, and refuse one that they cannot be used with.
 
+        A collector that goes on from states says so by a true `replaying`, and is refused where the Interaction cannot
+        be replayed.
+
         Raises:
             ValueError: a part refuses the Interaction.
         """
+        if getattr(self.collector, "replaying", False):
+            require_replayable(interaction, f"the method {self.name!r}")
         parts = {name: getattr(self, name) for name in ("collector", "estimator", "evaluation")}
         bound = {
             name: part.bound_to(interaction) if hasattr(part, "bound_to") else part for name, part in parts.items()

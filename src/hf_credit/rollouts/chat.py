@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,11 +74,15 @@ class Chat:
             tools: JSON schemas of functions, as `apply_chat_template` takes them; none for a chat without tools.
 
         Raises:
-            ValueError: the template knows no tools.
+            ValueError: the template knows no tools, or a tool's text spells a special token: the template writes it as
+                it stands, and it may come from elsewhere.
         """
         told = list(tools)
         if told == self.template_kwargs.get("tools", []):
             return self
+        spelled = self._special.spelled(json.dumps(told, ensure_ascii=False))
+        if spelled:
+            raise ValueError(f"the text of a tool must spell no special token, got {spelled!r}; reword it.")
         without = {name: value for name, value in self.template_kwargs.items() if name != "tools"}
         chat = Chat(self.tokenizer, {**without, "tools": told} if told else without)
         user = [{"role": "user", "content": "?"}]

@@ -14,7 +14,7 @@ from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
-from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.interaction import Interaction, Request, require_replayable
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 
@@ -188,14 +188,15 @@ class Engine(Generic[S]):
         """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
 
         Raises:
-            ValueError: a start's `fanout` holds a number below 1.
+            ValueError: a start's `fanout` holds a number below 1, or it goes on from a state of an Interaction that
+                cannot be replayed.
             SharedStateError: alternatives go on from a state that is no value, or that another of them has changed.
         """
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
-            while waiting and len(live) < self.max_concurrent:
+            while waiting and len(live) < self._most_live:
                 walk = waiting.popleft()
                 self._begin(walk, states)
                 if walk.splits:
@@ -208,9 +209,18 @@ class Engine(Generic[S]):
             live = [walk for walk in live if walk.episode is None and not walk.splits]
         return [episode for walk in walks for episode in walk.leaves()]
 
+    @property
+    def _most_live(self) -> int:
+        most = getattr(self.interaction, "most_live", None)
+        return self.max_concurrent if most is None else min(most, self.max_concurrent)
+
     def _walk(self, start: Start[S], place: int) -> _Walk[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"every step must have at least 1 alternative, got a fanout of {start.fanout}; raise it.")
+        if not getattr(self.interaction, "replayable", True) and (
+            start.state is not None or max(start.fanout, default=1) > 1
+        ):
+            require_replayable(self.interaction, "this start, which goes on from a state more than once")
         return _Walk(
             start=start,
             place=place,

@@ -66,6 +66,8 @@ class Interaction(ABC, Generic[S]):
         history: `"current"` where a context holds the present only, not what was said before.
         enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
         tools: that the chat template shows to whoever speaks: JSON schemas of functions.
+        replayable: whether a state can be gone on from more than once.
+        most_live: how many episodes can be under way at once; `None`: any number.
         removable: the roles that `without` can leave out.
     """
 
@@ -76,6 +78,8 @@ class Interaction(ABC, Generic[S]):
     history: str = "append"
     enumerable: bool = False
     tools: Sequence[Mapping[str, Any]] = ()
+    replayable: bool = True
+    most_live: int | None = None
 
     @property
     def name(self) -> str:
@@ -344,6 +348,23 @@ def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
         ) from None
 
 
+def require_replayable(interaction: Interaction[Any], what: str) -> None:
+    """Refuses what replays in an Interaction whose states cannot be gone on from more than once.
+
+    Args:
+        interaction: that is played.
+        what: replays, for the sentence.
+
+    Raises:
+        ValueError: it cannot be replayed.
+    """
+    if not interaction.replayable:
+        raise ValueError(
+            f"what is replayed must repeat itself, got {what} for {interaction.name!r}, which does not: the same seed "
+            "and actions led elsewhere; take a method without replay, such as grpo, or mend the environment's seeds."
+        )
+
+
 def _advanced(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
     try:
         return interaction.advance(state, replies)
@@ -417,6 +438,14 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
         return self.environment.tools
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.environment.replayable
+
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return self.environment.most_live
 
     @property
     def max_replies(self) -> int:  # type: ignore[override]

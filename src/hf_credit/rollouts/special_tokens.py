@@ -90,6 +90,11 @@ class SpecialTokens:
             self._letters[name] = self._spell(name)
         return self._letters[name]
 
+    def spelled(self, text: str) -> str:
+        """A special token that a text spells; empty where it spells none."""
+        found = self._pattern.search(text)
+        return found.group() if found else ""
+
     def _spells(self, text: str) -> bool:
         if self._pattern.search(text):
             return True

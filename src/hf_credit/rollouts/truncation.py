@@ -349,6 +349,14 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
         return self.inner.tools
 
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.inner.replayable
+
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return self.inner.most_live
+
     def costs(self) -> Mapping[str, float]:
         return self.inner.costs()
 

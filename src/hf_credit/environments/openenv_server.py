@@ -1,0 +1,183 @@
+"""An environment behind OpenEnv's server, as the Spaces that `hf_credit.hub.spaces` makes serve it.
+
+An image that serves needs the package openenv and this one without its dependencies: no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from openenv.core.env_server.http_server import create_app
+from openenv.core.env_server.interfaces import Environment as Server
+from openenv.core.env_server.types import EnvironmentMetadata
+
+from hf_credit._version import __version__
+from hf_credit.environments import Environment, State, make
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT, task_seed
+
+SPLITS = ("train", "held_out")
+MOST_LISTED = 100
+"""How many tasks of a split are listed at once; each has its index."""
+
+_SESSIONS = 256
+
+
+def serve(declaration: Path, action: type, observation: type, state: type) -> Any:
+    """The ASGI application that serves an environment, a session of its own to every WebSocket.
+
+    Args:
+        declaration: the Space's `openenv.yaml`, whose `hf_credit` names the environment and its options.
+        action: pydantic model with the field `action`, a text.
+        observation: with the field `text`.
+        state: with the fields `environment_state`, `seed`, `split` and `index`.
+
+    Raises:
+        ValueError: as for `hf_credit.make`.
+    """
+    named = yaml.safe_load(declaration.read_text(encoding="utf-8"))["hf_credit"]
+    environment = make(named["environment"], **named["options"])
+    session = partial(SpaceEnvironment, environment, observation, state)
+    name = environment.name
+    return create_app(session, action, observation, env_name=name, max_concurrent_envs=_SESSIONS, state_cls=state)
+
+
+class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
+    """One session: an episode of an environment whose states are values, and the next.
+
+    `state` is for whoever trains: it holds the whole state, what is hidden from the agent included. An observation
+    holds what the agent is shown.
+
+    Args:
+        environment: the rules, shared by all sessions.
+        observation, state: pydantic models, as for `serve`.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, environment: Environment[Any], observation: type, state: type) -> None:
+        super().__init__()
+        self._environment = environment
+        self._observation = observation
+        self._state = state
+        self._world: State | None = None
+        self._about: dict[str, Any] = {"episode_id": None, "step_count": 0}
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+        injected_state: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> Any:
+        """Begins an episode, or goes on from a recorded state.
+
+        Args:
+            seed: of the task and of all that is random after it; drawn anew without one, and then `state` has it.
+            episode_id: what the episode is called.
+            split: `"train"` (if left out) or `"held_out"`, with `index`.
+            index: of the task in its split, in place of the seed's own task; from 0.
+            injected_state: what `state` was, to go on from there.
+            **others: refused: an argument that is dropped in silence is believed.
+
+        Raises:
+            ValueError: an argument is unknown or has a value that is not possible.
+        """
+        if others:
+            raise ValueError(
+                "reset takes seed, episode_id, split, index and injected_state, got "
+                f"{', '.join(sorted(others))[:200]}; leave the others out."
+            )
+        episode_id = episode_id or uuid.uuid4().hex
+        if injected_state is not None:
+            self._inject(injected_state, episode_id)
+        else:
+            self._begin(seed, split, index, episode_id)
+        assert self._world is not None
+        return self._shown(self._world, None, {"instructions": self._environment.instructions})
+
+    def step(self, action: Any, timeout_s: float | None = None, **others: Any) -> Any:
+        """Takes an action: plain, or a reply that holds one."""
+        if self._world is None:
+            raise ValueError("an episode must be begun before its first step, got a step; call reset.")
+        transition = self._environment.step(self._world, action.action)
+        self._world = transition.state
+        self._about["step_count"] += 1
+        metrics = self._environment.metrics(transition.state) if transition.terminated else {}
+        return self._shown(
+            transition.state, transition.reward, {"action": transition.info.get("action"), "metrics": metrics}
+        )
+
+    @property
+    def state(self) -> Any:
+        """All that an episode is; `reset(injected_state=...)` goes on from it."""
+        world = "" if self._world is None else self._world.to_json()
+        return self._state(**self._about, environment_state=world)
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        return EnvironmentMetadata(
+            name=self._environment.name,
+            description=self._environment.instructions,
+            version=__version__,
+        )
+
+    # Tasks: which there are, never what is hidden in them
+
+    def list_splits(self) -> list[dict[str, str]]:
+        return [{"name": "train", "type": "train"}, {"name": "held_out", "type": "test"}]
+
+    def num_tasks(self, split: str) -> int:
+        task_seed(split, 0)  # type: ignore[arg-type]
+        return SEEDS_PER_SPLIT
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        if not 0 <= index < self.num_tasks(split):
+            raise IndexError(f"a task's index must be from 0 to {SEEDS_PER_SPLIT - 1}, got {index}; use another one.")
+        return {"id": f"{split}-{index}", "split": split, "index": index, "seed": task_seed(split, index)}  # type: ignore[arg-type]
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        return self.get_task_range(split, 0, MOST_LISTED)
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        places = range(*slice(start, stop).indices(self.num_tasks(split)))
+        return [self.get_task(split, index) for index in places[:MOST_LISTED]]
+
+    # Episodes
+
+    def _begin(self, seed: int | None, split: str | None, index: int | None, episode_id: str) -> None:
+        if index is None and split is not None:
+            raise ValueError(f"a split is of tasks that have an index, got {split!r} without one; pass index=0, say.")
+        own = secrets.randbelow(SEEDS_PER_SPLIT) if index is None else task_seed(split or "train", index)  # type: ignore[arg-type]
+        seed = own if seed is None else seed
+        task = self._environment.sample_task(seed if index is None else own)
+        self._world = self._environment.initial_state(task, seed)
+        about = {"seed": seed, "split": (split or "train") if index is not None else None, "index": index}
+        self._about = {"episode_id": episode_id, "step_count": 0, **about}
+
+    def _inject(self, injected: Mapping[str, Any], episode_id: str) -> None:
+        known = {name: injected.get(name) for name in ("seed", "split", "index")}
+        try:
+            world = self._environment.state_type.from_json(injected["environment_state"])
+            shown = self._environment.observe(world)
+            again = self._environment.state_type.from_json(world.to_json())
+            whole = again == world and isinstance(shown, str) and isinstance(hash(world), int)
+            steps = int(injected.get("step_count", 0))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"injected_state must be what state was, got {error!r}; pass all of it.") from None
+        if not whole or steps < 0:
+            raise ValueError("injected_state must be what state was, got one that is no state; pass all of it.")
+        self._world = world
+        self._about = {"episode_id": episode_id, "step_count": steps, **known}
+
+    def _shown(self, world: State, reward: float | None, metadata: dict[str, Any]) -> Any:
+        return self._observation(
+            text=self._environment.observe(world), reward=reward, done=world.status != "active", metadata=metadata
+        )

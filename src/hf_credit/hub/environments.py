@@ -1,0 +1,132 @@
+"""Environments on the Hub: published as OpenEnv Spaces, and played without a line of their code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hf_credit import environments
+from hf_credit._version import __version__
+from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.hub.loading import fetch
+from hf_credit.hub.openenv_interaction import OpenEnvInteraction
+from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_url
+from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.untrusted import read_yaml
+
+
+def publish_environment(
+    environment: str | Mapping[str, Any],
+    repo: str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    wheel: str | Path | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+    private: bool = False,
+    pr: bool = False,
+    dry_run: bool = False,
+) -> Published:
+    """Publishes an environment of this library as an OpenEnv Space, which serves it.
+
+    Args:
+        environment: its name, or what `Interaction.spec` says of one agent that plays it.
+        repo: owner/name of the Space.
+        options: of the environment, beside those of a spec.
+        title, wheel: as for `space_files`.
+        token, endpoint, private, pr, dry_run: as for `hf_credit.hub.publishing.publish`.
+
+    Raises:
+        ValueError: as in `space_files`.
+        HubError: as in `publish`.
+    """
+    if not isinstance(environment, str):
+        options = {**environment.get("environment_options", {}), **(options or {})}
+        environment = str(environment.get("environment"))
+    return publish(
+        space_files(environment, options, repo=repo, title=title, wheel=wheel),
+        repo,
+        repo_type="space",
+        token=token,
+        endpoint=endpoint,
+        private=private,
+        pr=pr,
+        dry_run=dry_run,
+        message=f"Publish the environment {environment} of hf-credit {__version__}",
+        space_sdk="docker",
+    )
+
+
+def load_environment(
+    repo: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+    history: str = "append",
+    instructions: bool = True,
+    max_turns: int | None = None,
+    **server: Any,
+) -> EnvironmentInteraction:
+    """An OpenEnv Space to be played, without a line of its code.
+
+    One that was published with this library is made in this process, from the declaration alone. Any other is played
+    where it is served, which is https://OWNER-NAME.hf.space.
+
+    Args:
+        repo: owner/name of the Space, or the `https://...` of a server.
+        revision: a commit, a branch or a tag; the main branch if left out.
+        token, endpoint: as for `hf_credit.hub.loading.fetch`.
+        history, instructions, max_turns: as for `EnvironmentInteraction`.
+        **server: options of `OpenEnvInteraction`; with `url`, any Space is played where that says.
+
+    Raises:
+        ValueError: the Space declares no environment, one of another version of this library, or one that names code;
+            or as in `OpenEnvInteraction`.
+        HubError: as in `fetch`.
+    """
+    shown: dict[str, Any] = {"history": history, "instructions": instructions, "max_turns": max_turns}
+    if "://" in repo:
+        return OpenEnvInteraction(repo, **shown, **server)
+    fetched = fetch(repo, repo_type="space", revision=revision, token=token, endpoint=endpoint, allow=["openenv.yaml"])
+    declared = read_yaml(fetched.files["openenv.yaml"])
+    if not isinstance(declared, dict):
+        raise ValueError(
+            f"openenv.yaml must be a mapping, got {str(declared)[:100]!r} in {repo!r}; play another Space."
+        )
+    block = declared.get("hf_credit")
+    if block is not None and "url" not in server:
+        if server:
+            raise ValueError(
+                f"{repo!r} is played in this process, got {', '.join(server)}, which servers take; pass url= as well."
+            )
+        return EnvironmentInteraction(_declared(repo, block), **shown)
+    validation = declared.get("validation")
+    capabilities = validation.get("capabilities") if isinstance(validation, dict) else None
+    restores = isinstance(capabilities, dict) and capabilities.get("set_state") is True
+    return OpenEnvInteraction(**{"url": space_url(repo), "set_state": restores, **shown, **server})
+
+
+def _declared(repo: str, block: Any) -> Environment[Any]:
+    """The environment that a Space's declaration names.
+
+    Raises:
+        ValueError: it names none of this library, another version, or code or a file.
+    """
+    named = block if isinstance(block, dict) else {}
+    name, options, version = (named.get(key) for key in ("environment", "options", "version"))
+    if name not in ENVIRONMENTS or not isinstance(options, dict):
+        raise ValueError(
+            f"the Space {repo!r} must name an environment of this library, got {str(block)[:200]}; pass url= to play "
+            "it where it is served."
+        )
+    if version != __version__:
+        raise ValueError(
+            f"the Space {repo!r} must be of the version of hf-credit that is here, {__version__}, got "
+            f"{str(version)[:50]!r}; install that, or pass url= to play it where it is served."
+        )
+    refuse_what_stays_behind(options)
+    return environments.make(str(name), **options)

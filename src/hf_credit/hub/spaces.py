@@ -1,0 +1,270 @@
+"""OpenEnv Spaces of environments: a folder for each, made from what the environment says of itself."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import random
+import re
+import string
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_credit import environments
+from hf_credit._version import __version__
+from hf_credit.environments import ENVIRONMENTS, Environment
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT
+from hf_credit.oracles import default_oracle
+from hf_credit.registry import CODE
+from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.rollouts.scripts import OraclePlayer
+
+_MOST_SEEDS = 64  # tried for an episode in which the oracle earns the most
+_MARGIN = 0.1  # of the highest reward over that of random play, which a test measures
+_TEMPLATES = {
+    "Dockerfile": "Dockerfile.tpl",
+    "README.md": "README.md.tpl",
+    "__init__.py": "package_init.py.tpl",
+    "client.py": "client.py.tpl",
+    "models.py": "models.py.tpl",
+    "pyproject.toml": "pyproject.toml.tpl",
+    "server/__init__.py": "server_init.py.tpl",
+    "server/app.py": "app.py.tpl",
+}
+
+
+def space_files(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    repo: str = "OWNER/SPACE",
+    title: str | None = None,
+    wheel: str | Path | None = None,
+) -> dict[str, bytes]:
+    """The files of a Space that serves an environment of this library, by their paths.
+
+    `openenv push` and `openenv validate` take the folder as it is. Its declaration `openenv.yaml` also holds, under
+    `hf_credit`, the environment, its options and the version, from which `load_environment` makes it without a server.
+
+    Args:
+        name: of the environment, one of `hf_credit.environments.ENVIRONMENTS`.
+        options: its own, as plain values; all others are written out with their defaults.
+        repo: where it will be, for the card.
+        title: of the card; follows from the name if `None`.
+        wheel: of a release of this library that no package index has; it travels in the folder `wheels`.
+
+    Raises:
+        ValueError: it is no environment of this library, an option is not possible or names code or a file, or the
+            wheel is of another version.
+    """
+    if name not in ENVIRONMENTS:
+        raise ValueError(
+            f"a Space serves one of the environments {', '.join(ENVIRONMENTS)}, got {name!r}; code of your own is "
+            "published as a package with openenv init."
+        )
+    environment = environments.make(name, **(options or {}))
+    _, all_options = environments.spec(environment)
+    refuse_what_stays_behind(all_options)
+    played = _OracleEpisode(environment)
+    fields = _fields(environment, all_options, played)
+    files = {
+        path: string.Template(_template(template)).substitute(
+            fields,
+            repo=repo,
+            url=space_url(repo) if repo != "OWNER/SPACE" else "https://OWNER-SPACE.hf.space",
+            title=title or f"{name.replace('_', ' ').capitalize()} (hf-credit)",
+            requirement=f'"hf-credit=={__version__}"' if wheel is None else f"wheels/{Path(wheel).name}",
+        )
+        for path, template in _TEMPLATES.items()
+    }
+    files["openenv.yaml"] = yaml.safe_dump(_declaration(environment, all_options), sort_keys=False, allow_unicode=True)
+    files["discovery.json"] = _json(
+        {
+            "description": fields["summary"],
+            "tags": ["hf-credit", "text", name],
+            "license": "Apache-2.0",
+            "license_source": "README.md",
+        }
+    )
+    files["validation/runtime.json"] = _json(
+        {
+            "plan_schema_version": "1",
+            "reset": {"episode_id": "validation", "seed": played.seed},
+            "actions": [{"action": action} for action in played.actions],
+        }
+    )
+    files["validation/oracle.json"] = _json(played.injection())
+    made = {path: text.encode() for path, text in files.items()}
+    if wheel is not None:
+        made[f"wheels/{Path(wheel).name}"] = _read_wheel(Path(wheel))
+    return dict(sorted(made.items()))
+
+
+def write_space(folder: str | Path, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> Path:
+    """Writes `space_files` into a folder, which is made where it is missing.
+
+    Args:
+        folder: where to.
+        name, options, **others: as for `space_files`.
+
+    Raises:
+        ValueError: as in `space_files`.
+    """
+    folder = Path(folder)
+    for path, content in space_files(name, options, **others).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
+class _OracleEpisode:
+    """An episode in which the environment's oracle earns the highest reward.
+
+    Raises:
+        ValueError: it never does.
+    """
+
+    def __init__(self, environment: Environment[Any]) -> None:
+        oracle, earns = default_oracle(environment), environment.reward_range
+        if oracle is None or earns is None:
+            raise ValueError(
+                f"a Space declares the highest reward and how to earn it, got {environment.name!r} without a default "
+                "oracle or reward_range; add them."
+            )
+        self.environment = environment
+        player = OraclePlayer(environment, oracle, 1.0)
+        interaction = EnvironmentInteraction(environment)
+        for self.seed in range(_MOST_SEEDS):
+            draws, state = random.Random(self.seed), interaction.start({}, self.seed)
+            self.actions: list[str] = []
+            self.last = state.world
+            while pending := interaction.pending(state):
+                reply = player(state, pending[0], draws)
+                self.last = state.world
+                self.actions.append(environment.read_action(reply))
+                state = interaction.advance(state, [reply])
+            self.reward = state.reward
+            if interaction.outcome(state) == self.reward == earns[1]:
+                return
+        raise ValueError(
+            f"an oracle must earn the highest reward in one of {_MOST_SEEDS} episodes, got none of {earns[1]} in "
+            f"{environment.name!r}; mend its reward_range or its oracle."
+        )
+
+    def injection(self) -> dict[str, Any]:
+        """The state before the last action, that action, and what it earns."""
+        state = {
+            "episode_id": "oracle",
+            "step_count": len(self.actions) - 1,
+            "environment_state": self.last.to_json(),
+            "seed": self.seed,
+        }
+        return {
+            "reset": {"injected_state": state},
+            "actions": [{"action": self.actions[-1]}],
+            "reward": self.reward,
+        }
+
+
+def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _OracleEpisode) -> dict[str, str]:
+    """What the templates are filled with."""
+    assert environment.reward_range is not None
+    low, high = environment.reward_range
+    opening = environment.observe(environment.initial_state(environment.sample_task(0), 0))
+    return {
+        "name": environment.name,
+        "prefix": "".join(word.capitalize() for word in environment.name.split("_")),
+        "package": f"hf_credit_{environment.name}",
+        "version": __version__,
+        "shown_options": "; ".join(f"`{key}={json.dumps(value)}`" for key, value in options.items()) or "none",
+        "summary": (type(environment).__doc__ or environment.name).strip().split("\n\n")[0].replace("\n    ", " "),
+        "instructions": environment.instructions,
+        "opening": opening,
+        "action": played.actions[0].replace("\\", "\\\\").replace('"', '\\"'),
+        "low": f"{low:g}",
+        "high": f"{high:g}",
+        "turns": str(environment.max_turns),
+        "tasks": f"{SEEDS_PER_SPLIT:,}",
+    }
+
+
+def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """`openenv.yaml`: what OpenEnv reads, and what `load_environment` does."""
+    assert environment.reward_range is not None
+    return {
+        "spec_version": 1,
+        "name": environment.name,
+        "version": __version__,
+        "type": "space",
+        "runtime": "fastapi",
+        "app": "server.app:app",
+        "port": 8000,
+        "hf_credit": {"environment": environment.name, "options": dict(options), "version": __version__},
+        "validation": {
+            "reward": {
+                "range": list(environment.reward_range),
+                "oracle_tolerance": 0.0,
+                "floor_margin": _MARGIN,
+            },
+            "resources": {"cpu": 1.0, "memory_mb": 1024, "disk_mb": 1024, "episode_timeout_s": 600.0},
+            "task_distribution": {"generator_seed": 0, "dataset_version": __version__},
+            "network": {"mode": "no-network"},
+            "capabilities": {
+                "verifier": {"kind": "reward_channel"},
+                "oracle": {"form": "injected_state", "location": "validation/oracle.json"},
+                "set_state": True,
+                "task_api": True,
+                "declared_task_count": {"train": SEEDS_PER_SPLIT, "held_out": SEEDS_PER_SPLIT},
+            },
+            "types": {"tags": ["text", "multi-turn"]},
+            "execution": {
+                "kind": "openenv_ws",
+                "probe_path": "validation/runtime.json",
+                "dockerfile": "Dockerfile",
+                "context": ".",
+                "agent_boundary": "api",
+            },
+        },
+    }
+
+
+def space_url(repo: str) -> str:
+    """Where the Hub serves a Space."""
+    return f"https://{re.sub('[^a-z0-9]', '-', repo.lower())}.hf.space"
+
+
+def refuse_what_stays_behind(options: Any) -> None:
+    """Refuses options that name code or a file: neither travels with a Space, and one of others may not choose it."""
+    values = options.values() if isinstance(options, Mapping) else options
+    for value in values:
+        if isinstance(value, Mapping | list | tuple):
+            refuse_what_stays_behind(value)
+        elif isinstance(value, str) and (CODE.fullmatch(value) or "/" in value or Path(value).exists()):
+            raise ValueError(
+                f"the options of a Space's environment name no code and no files, got {value[:100]!r}; leave it out."
+            )
+
+
+def _read_wheel(path: Path) -> bytes:
+    if not (path.name.startswith(f"hf_credit-{__version__}-") and path.suffix == ".whl"):
+        raise ValueError(
+            f"the wheel must be that of hf-credit {__version__}, got {path.name!r}; build it with pip wheel --no-deps."
+        )
+    return path.read_bytes()
+
+
+def _template(name: str) -> str:
+    return (importlib.resources.files("hf_credit.hub") / "space" / name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    write_space(sys.argv[2], sys.argv[1])
