@@ -1,0 +1,1 @@
+"""Publish, load, the leaderboard and the embedded Hub."""
