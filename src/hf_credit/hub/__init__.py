@@ -1,1 +1,1 @@
-"""Publish, load, the leaderboard and the embedded Hub."""
+"""The Hub: what is published there, and loaded again."""

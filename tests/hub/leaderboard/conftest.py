@@ -60,7 +60,7 @@ def entry_of() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]) -> Board:
-    """A season of one relay of five numbers, a policy that plays it well and one that does not, and an entry of each."""
+    """A season of one relay, policies that play it well and one that does not, and an entry of each."""
     from hf_credit.hub.leaderboard.entries import Checkpoint
     from hf_credit.hub.leaderboard.rerun import play_checkpoint
     from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, SeasonTask

@@ -1,0 +1,137 @@
+"""How anything is loaded: at one commit, every byte compared with what that commit names, and nothing executed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi
+from huggingface_hub.hf_api import RepoFile
+
+from hf_credit.hub import safety
+from hf_credit.hub.client import check_repo, check_revision, connect
+from hf_credit.hub.retries import HubError, retried
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Files of a repository on this machine."""
+
+    folder: Path
+    commit: str
+    """That they are of, 40 hexadecimal digits."""
+    files: Mapping[str, Path]
+    """By name within the repository. Each lies in `folder` under this name."""
+
+
+def fetch(
+    repo: str,
+    *,
+    repo_type: str,
+    revision: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+    allow: Collection[str] | None = None,
+    cache_dir: str | Path | None = None,
+) -> Fetched:
+    """Downloads files of a repository at one commit, and compares each with the hash that the commit names.
+
+    Args:
+        repo: owner/name.
+        repo_type: model, dataset or space.
+        revision: a commit, a branch or a tag; the main branch if left out. Resolved once.
+        token: as in `client.connect`.
+        endpoint: as in `client.connect`.
+        allow: patterns of names, as `data/*.parquet`; all files if left out.
+        cache_dir: where to keep them; the cache of huggingface_hub if left out.
+
+    Raises:
+        ValueError: a name is bad, nothing matches, or a file breaks the rules of its format (see `safety`).
+        HubError: the Hub refused, failed to the end, or gave other bytes than the commit names.
+    """
+    check_repo(repo, repo_type)
+    check_revision(revision)
+    api = connect(endpoint, token)
+    commit = resolve(api, repo, repo_type, revision)
+    listed = retried(
+        lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit, repo_type=repo_type)),
+        f"reading {repo}",
+    )
+    wanted = {
+        entry.path: entry
+        for entry in listed
+        if isinstance(entry, RepoFile) and (allow is None or any(fnmatchcase(entry.path, each) for each in allow))
+    }
+    if not wanted:
+        asked = "any file" if allow is None else " or ".join(sorted(allow))
+        raise ValueError(f"{repo} at {commit} must hold {asked}, got nothing of it; check repository and revision.")
+    safety.check_names(wanted)
+
+    def get(name: str) -> Path:
+        return _received(api, repo, repo_type, commit, wanted[name], cache_dir)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        files = dict(zip(wanted, pool.map(get, wanted), strict=True))
+    for name, file in files.items():
+        safety.check_file(name, file)
+    name, file = next(iter(files.items()))
+    folder = file.parents[name.count("/")]
+    return Fetched(folder, commit, files)
+
+
+def resolve(api: HfApi, repo: str, repo_type: str, revision: str | None = None) -> str:
+    """The commit that a revision is now.
+
+    Raises:
+        HubError: there is none, or the Hub's answer is no commit.
+    """
+    info: Any = retried(lambda: api.repo_info(repo, repo_type=repo_type, revision=revision), f"reading {repo}")
+    if not _COMMIT.fullmatch(str(info.sha)) or (_COMMIT.fullmatch(revision or "") and info.sha != revision):
+        raise HubError(f"{revision or 'main'} of {repo} must be a commit, got {info.sha!r}; name another revision.")
+    return str(info.sha)
+
+
+def _received(
+    api: HfApi, repo: str, repo_type: str, commit: str, entry: RepoFile, cache_dir: str | Path | None
+) -> Path:
+    """The file on this machine, downloaded a second time where the first has other bytes: a cache may be damaged."""
+    for force in (False, True):
+        path = Path(
+            retried(
+                lambda force=force: api.hf_hub_download(
+                    repo,
+                    entry.path,
+                    repo_type=repo_type,
+                    revision=commit,
+                    cache_dir=cache_dir,
+                    force_download=force,
+                ),
+                f"downloading from {repo}",
+            )
+        )
+        if _has_named_bytes(path, entry):
+            return path
+    raise HubError(f"{repo} must give what commit {commit} names, got other bytes for {entry.path!r}; do not use it.")
+
+
+def _has_named_bytes(path: Path, entry: RepoFile) -> bool:
+    size = path.stat().st_size
+    if size != entry.size:
+        return False
+    if entry.lfs is not None:
+        digest, named = hashlib.sha256(), entry.lfs.sha256
+    else:
+        digest, named = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False), entry.blob_id
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest() == named

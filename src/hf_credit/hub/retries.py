@@ -1,0 +1,173 @@
+"""What is asked of a Hub again: a request that failed for a reason that passes.
+
+The client of huggingface_hub asks again while it uploads, but not when it creates, looks, commits or downloads. A
+commit is not asked again here either: its answer may be lost after it was made (see `publishing`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import httpx2
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils import parse_ratelimit_headers
+
+from hf_credit.redaction import redacted
+
+T = TypeVar("T")
+
+ATTEMPTS = 20
+"""Of a request, with about two minutes of waiting in all."""
+
+LONGEST_WAIT = 900
+"""Seconds that a Hub may ask to wait; a client that is to wait longer stops."""
+
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class HubError(OSError):
+    """What a Hub refused or failed to do, in one sentence."""
+
+
+class Conflict(HubError):
+    """Somebody else changed the repository meanwhile."""
+
+
+def retried(call: Callable[[], T], what: str) -> T:
+    """The answer of `call`, which is asked again while it fails for a reason that passes.
+
+    Args:
+        call: may be asked any number of times.
+        what: is asked, as `reading me/sudoku`, for the sentence of an error.
+
+    Raises:
+        HubError: it was refused, or failed to the end.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return call()
+        except Exception as error:
+            if not is_passing(error) or attempt == ATTEMPTS - 1:
+                raise explained(error, what) from error
+            pause(waiting_time(error, attempt))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def pause(seconds: float) -> None:
+    """Waits."""
+    time.sleep(seconds)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may succeed later: the connection broke, or the Hub says that it is busy."""
+    for cause in _causes(error):
+        if isinstance(cause, OfflineModeIsEnabled):
+            return False
+        if isinstance(cause, HfHubHTTPError):
+            return cause.response.status_code in _PASSING
+        if isinstance(cause, httpx2.TransportError):
+            return not isinstance(cause, httpx2.UnsupportedProtocol)
+        if "Consistency check failed" in str(cause):  # a download that ended early
+            return True
+    return False
+
+
+def waiting_time(error: BaseException, attempt: int) -> float:
+    """Seconds until the next attempt: what the Hub says, else doubled each time from a half to eight.
+
+    Raises:
+        HubError: the Hub says longer than `LONGEST_WAIT`.
+    """
+    said = _said_to_wait(error)
+    if said is None:
+        # Not all clients at once.
+        return min(0.5 * 2**attempt, 8.0) * random.uniform(0.5, 1)
+    if said > LONGEST_WAIT:
+        raise HubError(
+            f"the Hub must answer within {LONGEST_WAIT} seconds, got told to wait {said}; try again after that."
+        )
+    return said
+
+
+def explained(error: BaseException, what: str) -> HubError:
+    """What went wrong in one sentence, without tokens."""
+    if isinstance(error, HubError):
+        return error
+    text = redacted(_reason(error))
+    return HubError(f"{what}: {text}")
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that a Hub answered with, if it answered."""
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError):
+            return cause.response.status_code
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    for cause in _causes(error):
+        if isinstance(cause, OfflineModeIsEnabled):
+            return "the Hub must be reachable, got HF_HUB_OFFLINE=1; unset it."
+        if isinstance(cause, RevisionNotFoundError):
+            return "there is no such revision; name a commit, a branch or a tag that exists."
+        if isinstance(cause, RemoteEntryNotFoundError):
+            return "there is no such file; see the repository for what it holds."
+        if isinstance(cause, GatedRepoError):
+            return "access must be granted first; ask for it on the repository's page."
+        if isinstance(cause, RepositoryNotFoundError):
+            return (
+                "there is no such repository, or it is private; check its name and kind, or pass a token that may "
+                "read it."
+            )
+        if isinstance(cause, HfHubHTTPError):
+            return _answered(cause)
+        if isinstance(cause, httpx2.TransportError):
+            return f"the Hub must be reachable, got {type(cause).__name__} ({cause}); check address and connection."
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _answered(error: HfHubHTTPError) -> str:
+    status, said = error.response.status_code, error.server_message or error.response.reason_phrase
+    said = " ".join(said.split()).rstrip(".")[:500]
+    if status == 401:
+        return f"the token must be valid, got {said} (401); pass another one."
+    if status == 403:
+        return f"the token must have the right to do this, got {said} (403); pass one that may write here."
+    if status == 507:
+        return (
+            f"the Hub's disk is full, got {said} (507); what was there before still is; free space and run it again."
+        )
+    if status in _PASSING:
+        return f"the Hub answered {said} ({status}) {ATTEMPTS} times; try again later."
+    return f"the Hub refused with {said} ({status})."
+
+
+def _said_to_wait(error: BaseException) -> int | None:
+    for cause in _causes(error):
+        if isinstance(cause, HfHubHTTPError) and cause.response.status_code in (429, 503):
+            headers = cause.response.headers
+            limit = parse_ratelimit_headers(headers)
+            if limit is not None and limit.remaining == 0:
+                return limit.reset_in_seconds
+            after = headers.get("Retry-After", "")
+            return int(after) if after.isdigit() else None
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from, outermost first."""
+    seen = 0
+    while error is not None and seen < 10:
+        yield error
+        error, seen = error.__cause__ or error.__context__, seen + 1

@@ -1,0 +1,289 @@
+"""What may be published, and what is taken from elsewhere: names, kinds, sizes and contents of files, and secrets.
+
+The same rules hold on both sides: what we would not publish, we do not load.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import yaml
+
+from hf_credit.untrusted import MOST_BYTES, parse_json
+
+FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
+"""Formats that run code when they are read, or may."""
+
+ARCHIVE_SUFFIXES = frozenset({".7z", ".bz2", ".rar", ".tar", ".tgz", ".xz", ".zip", ".zst"})
+"""And .tar.gz. Text that is packed by itself, as log.jsonl.gz, may be: its bytes are counted while it is read."""
+
+MOST_FILES = 10_000
+MOST_PATH_BYTES = 255
+MOST_HEADER_BYTES = 16 * 2**20
+MOST_YAML_BYTES = 64 * 2**10
+MOST_JSON_DEPTH = 32
+MOST_ROWS = 10_000_000
+MOST_TABLE_BYTES = 8 * 2**30
+"""Of a parquet file, unpacked."""
+
+_SECRETS = re.compile(rb"\bhf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
+_LONGEST_SECRET = 256
+_CHUNK = 2**20
+_TENSOR_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
+_TENSOR_BYTES |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
+
+
+def check_path(path: str) -> None:
+    """Refuses a name that another machine would read as another place, or a person as another name.
+
+    Raises:
+        ValueError: it is empty, absolute, too long, climbs, or holds `.git`, a backslash, or a character that is
+            not seen.
+    """
+    parts = path.split("/")
+    wrong = (
+        ("be relative", not path or path.startswith("/") or re.match(r"[A-Za-z]:", path)),
+        ("have at most 255 bytes", len(path.encode("utf-8", "surrogatepass")) > MOST_PATH_BYTES),
+        ("have no empty, . or .. part", any(part in ("", ".", "..") for part in parts)),
+        ("have no .git part", any(part.lower() == ".git" for part in parts)),
+        ("have no backslash", "\\" in path),
+        # Cc: control and NUL; Cf: invisible and right-to-left; Cs: half a surrogate pair.
+        ("have no invisible character", any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in path)),
+    )
+    for rule, is_broken in wrong:
+        if is_broken:
+            raise ValueError(f"the name of a file must {rule}, got {path[:300]!r}; rename it.")
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuses files whose names are bad, are the same to some file systems, or tell of a format that runs code.
+
+    Raises:
+        ValueError: a name is bad (see `check_path`), comes twice when case is ignored, is a folder's as well, has a
+            forbidden suffix or is an archive's; or there are more than `MOST_FILES`.
+    """
+    seen: dict[str, str] = {}
+    for path in paths:
+        check_path(path)
+        suffix = PurePosixPath(path).suffix.lower()
+        if suffix in FORBIDDEN_SUFFIXES:
+            raise ValueError(f"a file must not run code when it is read, got {path!r}; save tensors as .safetensors.")
+        if suffix in ARCHIVE_SUFFIXES or path.lower().endswith(".tar.gz"):
+            raise ValueError(f"a file must not be an archive, got {path!r}; publish what is in it.")
+        twin = seen.setdefault(unicodedata.normalize("NFC", path).casefold(), path)
+        if twin != path:
+            raise ValueError(f"names must differ by more than case, got {twin!r} and {path!r}; rename one.")
+        if len(seen) > MOST_FILES:
+            raise ValueError(f"a repository must have at most {MOST_FILES} files, got more; put rows into tables.")
+    for path in seen.values():
+        for folder in PurePosixPath(path).parents:
+            if str(folder).casefold() in seen:
+                raise ValueError(f"a name must be a file's or a folder's, got {str(folder)!r} as both; rename one.")
+
+
+def check_file(name: str, source: Path | bytes) -> None:
+    """Refuses contents that break, hang or fill the machine that reads them: by the suffix of `name`.
+
+    Args:
+        name: within the repository.
+        source: the file, or what it holds.
+
+    Raises:
+        ValueError: it is a link, or its format's rules are broken.
+    """
+    suffix = PurePosixPath(name).suffix.lower()
+    if isinstance(source, Path) and not source.is_file():
+        raise ValueError(f"{name!r} must be a file, got {source}, which is none; name an existing one.")
+    try:
+        if suffix == ".safetensors":
+            check_safetensors(source)
+        elif suffix == ".json":
+            check_json(_read(source, MOST_BYTES))
+        elif suffix in (".yaml", ".yml"):
+            check_yaml(_read(source, MOST_YAML_BYTES))
+        elif suffix == ".parquet":
+            check_parquet(source)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def check_safetensors(source: Path | bytes) -> None:
+    """Refuses a file of tensors whose header does not fit its contents.
+
+    Raises:
+        ValueError: the header is beyond 16 MiB or no JSON, or the offsets overlap, leave gaps or end elsewhere than
+            the file, or do not fit shape and type.
+    """
+    with _open(source) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(MOST_HEADER_BYTES, size - 8):
+            raise ValueError(f"the header must fit the file and 16 MiB, got {length} bytes of {size}; save it again.")
+        header = parse_json(_text(file.read(length)))
+    if not isinstance(header, dict):
+        raise ValueError("the header must be an object, got another value; save it again.")
+    header.pop("__metadata__", None)
+    end = 0
+    for name, entry in sorted(header.items(), key=lambda item: _offsets(*item)):
+        start, stop = _offsets(name, entry)
+        if start != end or stop < start or stop - start != _tensor_size(name, entry):
+            raise ValueError(
+                f"tensors must fill the file without gaps, got {name!r} at {start}:{stop}; save it again."
+            )
+        end = stop
+    if 8 + length + end != size:
+        raise ValueError(f"tensors must end where the file does, got {8 + length + end} of {size}; save it again.")
+
+
+def check_json(content: bytes) -> Any:
+    """The value of JSON of bounded depth.
+
+    Raises:
+        ValueError: it is no JSON, or nested beyond 32.
+    """
+    value = parse_json(_text(content))
+    level = [value]
+    for _ in range(MOST_JSON_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"JSON must be nested {MOST_JSON_DEPTH} deep at most, got more; flatten it.")
+
+
+def check_yaml(content: bytes) -> Any:
+    """The value of YAML in which each thing is said once, in full.
+
+    Raises:
+        ValueError: it is longer than 64 KiB, no YAML, or has an alias or a key twice.
+    """
+    if len(content) > MOST_YAML_BYTES:
+        raise ValueError(f"YAML must have at most {MOST_YAML_BYTES} bytes, got {len(content)}; shorten it.")
+    try:
+        return yaml.load(_text(content), Loader=_StrictLoader)
+    except RecursionError:
+        raise ValueError("YAML must not be nested deeply, got too deep; flatten it.") from None
+    except (yaml.YAMLError, TypeError, AttributeError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"a text must be YAML of plain values, got {reason}; mend it.") from None
+
+
+def check_parquet(source: Path | bytes, most_rows: int = MOST_ROWS, most_bytes: int = MOST_TABLE_BYTES) -> int:
+    """The number of rows of a parquet file, from its footer alone.
+
+    Raises:
+        ValueError: it is cut short, or holds more rows or more bytes, unpacked, than may be.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _open(source) as file:
+        try:
+            footer = pq.ParquetFile(file).metadata
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"a table must be whole parquet, got {reason}; write or download it again.") from None
+        rows = footer.num_rows
+        groups = (footer.row_group(index) for index in range(footer.num_row_groups))
+        unpacked = sum(group.total_byte_size for group in groups)
+    if not 0 <= rows <= most_rows:
+        raise ValueError(f"a table must have at most {most_rows} rows, got {rows}; split it.")
+    if not 0 <= unpacked <= most_bytes:
+        raise ValueError(f"a table must have at most {most_bytes} bytes unpacked, got {unpacked}; split it.")
+    return rows
+
+
+def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
+    """Whether a token of the Hub, a private key or one of `tokens` stands in a file.
+
+    Args:
+        source: the file, or what it holds. Of tensors only the header is looked at.
+        tokens: further secrets, such as the one in use.
+    """
+    known = [token.encode() for token in tokens if len(token) >= 8]
+    before = b""
+    with _open(source) as file:
+        for chunk in _chunks(file, source):
+            text = before + chunk
+            if _SECRETS.search(text) or any(token in text for token in known):
+                return True
+            before = text[-_LONGEST_SECRET:]
+    return False
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without aliases and with keys that are given once."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias; write what it stands for")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if not isinstance(key, str):
+                raise yaml.YAMLError("a key that is no text; write it as text")
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key {key!r} twice; leave one out")
+        return super().construct_mapping(node, deep)
+
+
+def _offsets(name: str, entry: Any) -> tuple[int, int]:
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(one) is int for one in offsets)):
+        raise ValueError(f"a tensor must have two offsets, got {offsets!r} for {name!r}; save it again.")
+    return offsets[0], offsets[1]
+
+
+def _tensor_size(name: str, entry: dict[str, Any]) -> int:
+    shape, kind = entry.get("shape"), entry.get("dtype")
+    if kind not in _TENSOR_BYTES or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(
+            f"a tensor must have a type and a shape, got {kind!r} and {shape!r} for {name!r}; save again."
+        )
+    size = _TENSOR_BYTES[kind]
+    for length in shape:
+        size *= length
+    return size
+
+
+def _read(source: Path | bytes, most: int) -> bytes:
+    with _open(source) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it must have at most {most} bytes, got more; shorten or split it.")
+    return content
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"a text must be UTF-8, got {error.reason} at byte {error.start}; mend it.") from None
+
+
+def _open(source: Path | bytes) -> BinaryIO:
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    return source.open("rb")
+
+
+def _chunks(file: BinaryIO, source: Path | bytes) -> Iterable[bytes]:
+    if isinstance(source, Path) and source.suffix == ".safetensors":
+        length = int.from_bytes(file.read(8), "little")
+        yield file.read(min(length, MOST_HEADER_BYTES))
+        return
+    while chunk := file.read(_CHUNK):
+        yield chunk
