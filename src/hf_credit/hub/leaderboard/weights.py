@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 from pathlib import Path
 from typing import Any
 
+from hf_credit.hub.safety import check_safetensors
 from hf_credit.untrusted import parse_json
 
-MOST_HEADER_BYTES = 16 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
 """Of any file but weights: a tokenizer, say."""
 
@@ -19,8 +18,6 @@ WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md",
 """What is downloaded of a checkpoint: none of these is code, and none is unpacked by running it."""
 
 _READABLE = frozenset({".safetensors", ".json", ".txt", ".model", ".jinja", ".md"})
-_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-_BYTES |= {"F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "U32": 4, "U64": 8}
 _CHUNK = 2**20
 
 
@@ -49,33 +46,13 @@ def read_header(path: Path) -> dict[str, Any]:
     """What a file of safetensors says of its tensors, checked against its size.
 
     Raises:
-        ValueError: the header is too long or no JSON, or a tensor is not where its shape says.
+        ValueError: as in `hf_credit.hub.safety.check_safetensors`.
     """
-    size = path.stat().st_size
+    check_safetensors(path)
     with path.open("rb") as file:
-        first = file.read(8)
-        length = struct.unpack("<Q", first)[0] if len(first) == 8 else 0
-        if not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
-            raise ValueError(
-                f"the header of safetensors must have 2 to {MOST_HEADER_BYTES} bytes, got {length} in {path.name!r}."
-            )
-        header = parse_json(file.read(length).decode("utf-8", "replace"))
-    if not isinstance(header, dict):
-        raise ValueError(f"the header of safetensors must be an object, got another value in {path.name!r}.")
-    tensors = {name: one for name, one in header.items() if name != "__metadata__"}
-    at = 0
-    for name, one in sorted(tensors.items(), key=lambda item: _offsets(item[1])):
-        start, end = _offsets(one)
-        wanted = math.prod(one.get("shape", [])) * _BYTES.get(str(one.get("dtype")), -1)
-        if start != at or end - start != wanted:
-            raise ValueError(
-                f"the tensors of safetensors must follow each other in their sizes, got {name[:80]!r} from {start} to "
-                f"{end} in {path.name!r}; save it again."
-            )
-        at = end
-    if at != size - 8 - length:
-        raise ValueError(f"safetensors must end with their last tensor, got {path.name!r} longer; save it again.")
-    return tensors
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    return {name: one for name, one in header.items() if name != "__metadata__"}
 
 
 def parameters(folder: Path) -> int:
@@ -98,7 +75,8 @@ def tensor_digest(folder: Path) -> str:
     found = []
     for path in sorted(folder.rglob("*.safetensors")):
         part = path.parent.relative_to(folder).as_posix()
-        begin = 8 + struct.unpack("<Q", path.open("rb").read(8))[0]
+        with path.open("rb") as file:
+            begin = 8 + int.from_bytes(file.read(8), "little")
         for name, one in read_header(path).items():
             start, end = one["data_offsets"]
             found.append([part, name, one["dtype"], one["shape"], _hash(path, begin + start, end - start)])
@@ -114,15 +92,6 @@ def template_digest(folder: Path) -> str:
     value = parse_json(config.read_text(encoding="utf-8")) if config.is_file() else {}
     template = value.get("chat_template", "") if isinstance(value, dict) else ""
     return hashlib.sha256(json.dumps(template).encode("utf-8")).hexdigest()
-
-
-def _offsets(one: Any) -> tuple[int, int]:
-    places = one.get("data_offsets") if isinstance(one, dict) else None
-    shape = one.get("shape") if isinstance(one, dict) else None
-    whole = isinstance(places, list) and len(places) == 2 and isinstance(shape, list)
-    if not whole or not all(isinstance(n, int) and 0 <= n < 2**50 for n in [*places, *shape]):  # type: ignore[misc]
-        raise ValueError("a tensor of safetensors must have a shape and two offsets, got another one; save it again.")
-    return places[0], places[1]  # type: ignore[index]
 
 
 def _hash(path: Path, start: int, length: int) -> str:
