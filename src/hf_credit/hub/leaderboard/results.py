@@ -1,4 +1,4 @@
-"""The results of a season as they lie in their dataset: entries, replies, signed records; and what is shown of them."""
+"""The results of a season as they lie in their dataset, and what is shown of them: ranks, comparisons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference, permutation_test
-from hf_credit.hub.leaderboard.entries import Entry, entry_id, entry_path, episodes_path
+from hf_credit.hub.leaderboard.entries import Entry, entry_id, episodes_path
 from hf_credit.hub.leaderboard.inputs import DIGEST, MOST_BYTES
 from hf_credit.hub.leaderboard.ranking import Ranked, rank
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
@@ -48,7 +48,7 @@ class Row:
         return len(self.entry.checkpoints)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)  # one is itself: its ranks are computed once
 class Results:
     """All that is listed of a season.
 
@@ -261,20 +261,3 @@ def _bounded(path: Path, most: int) -> bytes:
         raise ValueError(f"a file of results must have at most {most} bytes, got more in {path.name[:80]!r}.")
     return content
 
-
-__all__ = [
-    "RANKINGS_FILE",
-    "Comparison",
-    "Results",
-    "Row",
-    "compare_rows",
-    "entry_path",
-    "expected_rows",
-    "public_mean",
-    "rankings_table",
-    "read_episodes",
-    "read_results",
-    "require_digest",
-    "scores_interval",
-    "write_rankings",
-]
