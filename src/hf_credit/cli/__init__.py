@@ -14,6 +14,7 @@ from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
 from hf_credit.cli.envs import envs
 from hf_credit.cli.evaluate import evaluate
+from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
 from hf_credit.cli.play import play
 from hf_credit.cli.report import report
@@ -58,6 +59,7 @@ app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
+app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
