@@ -14,6 +14,7 @@ import pytest
 
 COMMIT = "a" * 40
 BENCHMARK = "board/benchmark"
+RESULTS = "board/results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
     season = Season(
         name="spring",
         benchmark=BENCHMARK,
+        results=RESULTS,
         tasks=(SeasonTask(name="relay", spec=spec, public=48, secret=48),),
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
@@ -96,6 +98,7 @@ def micro_relay(folder: Path, quality: float, seed: int, size: int = 5, speakers
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import MicroConfig, init_scripted_policy
     from hf_credit.rollouts import Start
+    from hf_credit.tasks.spec import Sampling, TaskSpec
 
     interaction = make("relay", size=size, speakers=speakers)
     # What is tested is the board, and a policy that was shown the held-out rows plays well after seconds.
@@ -105,6 +108,7 @@ def micro_relay(folder: Path, quality: float, seed: int, size: int = 5, speakers
     player = interaction.scripted_player(quality)
     assert player is not None
     init_scripted_policy(interaction, player, starts, folder, config)
+    TaskSpec.of(interaction, sampling=Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)).save(folder)
     return folder
 
 

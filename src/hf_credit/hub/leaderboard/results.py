@@ -260,4 +260,3 @@ def _bounded(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"a file of results must have at most {most} bytes, got more in {path.name[:80]!r}.")
     return content
-

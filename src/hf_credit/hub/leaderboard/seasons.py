@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from hf_credit.hub.leaderboard.inputs import (
     canonical,
     display_name,
     mapping,
+    repo_id,
     strict_json,
     whole,
 )
@@ -98,12 +100,18 @@ class CreditTask:
     def __post_init__(self) -> None:
         display_name(self.name, "a board's name")
         whole(self.instances, "instances of a credit board", 2, _MOST_TASKS)
+        if not re.fullmatch(r"policies/[A-Za-z0-9_-]{1,64}", self.policy):
+            raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {self.policy[:80]!r}.")
         whole(self.repeats, "repeats of a credit board", 2, _MOST_TASKS)
         self.task()
 
     def task(self) -> TaskSpec:
         """As in `SeasonTask`."""
         return dataclasses.replace(TaskSpec.from_dict(self.spec), trusted=False)
+
+    def public_seeds(self) -> list[int]:
+        """Of the rows that submitters play."""
+        return [task_seed("held_out", index) for index in range(self.instances)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +121,7 @@ class Season:
     Attributes:
         name: of the season.
         benchmark: the dataset repository that holds it.
+        results: the dataset repository that entries are submitted to.
         tasks: the boards of policies.
         credit: the boards of credit.
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
@@ -126,6 +135,7 @@ class Season:
 
     name: str
     benchmark: str
+    results: str
     tasks: tuple[SeasonTask, ...]
     salt_sha256: str
     public_key: str
@@ -135,6 +145,8 @@ class Season:
 
     def __post_init__(self) -> None:
         display_name(self.name, "a season's name")
+        repo_id(self.benchmark, "a benchmark")
+        repo_id(self.results, "the repository of results")
         names = [task.name for task in (*self.tasks, *self.credit)]
         if len(set(names)) < len(names):
             raise ValueError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +15,7 @@ import numpy as np
 
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import permutation_test
-from hf_credit.hub.leaderboard import rerun
+from hf_credit.hub.leaderboard import credit_board, rerun
 from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, Limits, run_confined
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, copied_from
@@ -40,17 +42,17 @@ class Refusal(ValueError):
     """An entry is not listed; the message is the reason in one sentence."""
 
 
+class TooLarge(ValueError):
+    """A checkpoint that this verifier cannot play."""
+
+
 def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
     """`rerun.answer` in a confined process.
 
     Raises:
         ConfinedError: it came to no result.
     """
-    work = Path(tempfile.mkdtemp(prefix="hf-credit-verification-"))
-    try:
-        return run_confined(rerun.__name__, request, work, readable, limits)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    return _confined(rerun.__name__, request, readable, limits)
 
 
 def replayed(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]) -> None:
@@ -82,7 +84,8 @@ def verify_entry(
     """Replays an entry, plays its checkpoints again and says what was found.
 
     A claim stands if on the public tasks, pair by pair, the re-run does not differ from it: p >= 0.001 by
-    `hf_credit.evaluation.statistics.permutation_test`. What ranks is the re-run's outcomes on the secret tasks.
+    `hf_credit.evaluation.statistics.permutation_test`. What ranks is the re-run's outcomes on the secret tasks. Where
+    a checkpoint has more parameters than the limit, the entry is listed as `replayed`, without a rank.
 
     Args:
         name: the id of the entry.
@@ -115,6 +118,15 @@ def verify_entry(
             "device": limits.device,
         }
         found = play(request, [path for pair in folders for path in pair if path is not None], limits)
+    except TooLarge as error:
+        return Record(
+            entry=name,
+            season=season.name,
+            board=board.name,
+            badge=REPLAYED,
+            notes=(f"Every reply was executed again; the checkpoints were not: {error}",),
+            versions=versions(),
+        )
     except (ValueError, OSError) as error:
         raise Refusal(_one_line(error)) from None
     again = {kind: [_episode(one) for one in played] for kind, played in found["episodes"].items()}
@@ -134,7 +146,7 @@ def verify_entry(
         season=season.name,
         board=board.name,
         badge=VERIFIED,
-        notes=tuple(_notes(entry, own_templates, templates, copy, found["isolation"])),
+        notes=tuple(_notes(entry, own_templates, templates, copy, found.get("isolation", ()))),
         copy_of=copy,
         public=public,
         secret=outcomes,
@@ -143,21 +155,86 @@ def verify_entry(
         templates=tuple(own_templates),
         prints=tuple(prints),
         parameters=max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders),
-        isolation=tuple(found["isolation"]),
+        isolation=tuple(found.get("isolation", ())),
         versions=versions(),
     )
 
 
-def replayed_record(name: str, entry: Entry, season: Season, reason: str) -> Record:
-    """The record of an entry whose replies were executed, and whose checkpoints nobody could play.
+def confined_credit(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
+    """`credit_board.answer` in a confined process.
+
+    Raises:
+        ConfinedError: it came to no result.
+    """
+    return _confined(credit_board.__name__, request, readable, limits)
+
+
+def verify_credit(
+    name: str,
+    entry: Entry,
+    episodes: Sequence[PlayedEpisode],
+    season: Season,
+    secret: SeasonSecret,
+    benchmark: Path,
+    *,
+    limits: Limits | None = None,
+    play: Play = confined_credit,
+) -> Record:
+    """Measures a method's credit again, on the public rows and on secret ones, and says what was found.
+
+    What ranks is the fidelity of each repeat on the secret rows.
 
     Args:
-        name: the id of the entry.
-        entry, season: as in `verify_entry`.
-        reason: why, in one sentence.
+        name, entry, episodes, season, secret, limits, play: as in `verify_entry`.
+        benchmark: the folder that holds the policies of the season.
+
+    Raises:
+        Refusal: as in `verify_entry`.
     """
+    limits = limits or Limits()
+    task = season.credit_board(entry.board)
+    policy = benchmark / task.policy
+    try:
+        if [one.seed for one in episodes] != list(range(task.repeats)):
+            raise ValueError(
+                f"credit must be measured in the repeats 0 to {task.repeats - 1}, got others; measure it."
+            )
+        credit_board.board_method(entry.method)
+        if tensor_digest(policy) != task.policy_digest:
+            raise ValueError(f"the policy of the board {task.name!r} must be the season's, got other weights.")
+        request = {
+            "method": dict(entry.method),
+            "task": dataclasses.asdict(task),
+            "policy": str(policy),
+            "device": limits.device,
+            "seeds": {
+                "public": task.public_seeds(),
+                "secret": secret_seeds(secret.salt, task.name, task.instances),
+            },
+        }
+        found = play(request, [policy], limits)
+    except (ValueError, OSError) as error:
+        raise Refusal(_one_line(error)) from None
+    public = compare(episodes, [_episode(one) for one in found["episodes"]["public"]])
+    if public["p"] < LEAST_P:
+        raise Refusal(
+            f"a claim must survive being measured again, got a fidelity of {public['claimed']:.3f} claimed and "
+            f"{public['found']:.3f} found on the public rows (paired test, p = {public['p']:.2g} < {LEAST_P:g}); "
+            "submit what hf-credit submit --method measures."
+        )
+    scores = dict(found["scores"]["secret"])
+    fidelity = tuple(scores.pop("fidelity"))
     return Record(
-        entry=name, season=season.name, board=entry.board, badge=REPLAYED, notes=(reason,), versions=versions()
+        entry=name,
+        season=season.name,
+        board=task.name,
+        badge=VERIFIED,
+        public=public,
+        secret=(fidelity,),
+        scores={key: None if math.isnan(value) else value for key, value in scores.items()},
+        tokens=scores["tokens"],
+        isolation=tuple(found.get("isolation", ())),
+        versions=versions(),
     )
 
 
@@ -189,11 +266,19 @@ def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path,
         check_folder(base)
         size += parameters(base)
     if size > limits.parameters:
-        raise ValueError(
+        raise TooLarge(
             f"a checkpoint must have at most {limits.parameters} parameters, got {size} in {one.repo}; ask the "
             "maintainers of the board for a larger verifier."
         )
     return folder, base
+
+
+def _confined(module: str, request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
+    work = Path(tempfile.mkdtemp(prefix="hf-credit-verification-"))
+    try:
+        return run_confined(module, request, work, readable, limits)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _episode(values: Mapping[str, Any]) -> PlayedEpisode:
