@@ -16,8 +16,10 @@ from hf_credit.cli.envs import envs
 from hf_credit.cli.evaluate import evaluate
 from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
+from hf_credit.cli.leaderboard import leaderboard
 from hf_credit.cli.play import play
 from hf_credit.cli.report import report
+from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
 
 app = typer.Typer(
@@ -59,6 +61,8 @@ app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
+app.command(short_help="Enter results on a leaderboard.")(submit)
+app.add_typer(leaderboard, name="leaderboard", short_help="Open a leaderboard, verify, rank and show it.")
 app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")
 
 

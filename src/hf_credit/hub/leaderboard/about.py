@@ -17,7 +17,7 @@ public tasks survived a paired test (p &ge; 0.001), and their outcomes on secret
 entries rank: an oracle could have written the replies of any other.</li>
 </ul>
 <p>A <b>rank</b> is a range: 1 + how many are significantly better, to how many are not significantly worse. Entries
-are compared task by task with paired permutation tests, and all p-values of a board are corrected together (Holm, 5 %).
+are compared task by task with paired permutation tests, and all p-values of a board are corrected together (Holm, 5%).
 Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests speak of these checkpoints on such
 tasks; what other training runs would do is in the interval, and only where there are several seeds.</p>
 <p>On a board of <b>credit</b> an estimator is scored by how its credit ranks decisions beside their exact advantages,

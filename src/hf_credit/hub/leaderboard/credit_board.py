@@ -219,11 +219,12 @@ def bias_and_variance(
     return math.sqrt(max(0.0, fmean(errors))), fmean(spreads), scale
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any], known: dict[Any, Values] | None = None) -> dict[str, Any]:
     """What the verifier's confined process does for an entry of credit.
 
     Args:
         request: `method`, `task`, `policy`, `device` and `seeds`, lists by name.
+        known: as in `measure`.
 
     Returns:
         `scores` and `episodes`, by the same names.
@@ -231,7 +232,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     method = board_method(request["method"])
     task = CreditTask(**request["task"])
     found = {
-        name: measure(method, task, Path(request["policy"]), seeds, request["device"])
+        name: measure(method, task, Path(request["policy"]), seeds, request["device"], known)
         for name, seeds in request["seeds"].items()
     }
     return {
