@@ -42,8 +42,8 @@ def submit(
 ) -> None:
     """Plays the public tasks of a board, and opens a pull request with every reply.
 
-    The verifier of the board says every reply again, plays the checkpoints on secret tasks, and merges the pull request
-    with a signed record or closes it with a reason.
+    The verifier of the board says every reply again, plays the checkpoints on secret tasks, and merges the pull
+    request with a signed record or closes it with a reason.
 
     \b
     Examples:

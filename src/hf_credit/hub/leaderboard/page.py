@@ -18,6 +18,11 @@ from hf_credit.hub.leaderboard.results import Results, compare_rows
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import Hub
 
+try:
+    import gradio as gr
+except ImportError:
+    raise ImportError('The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".') from None
+
 RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
 
@@ -57,16 +62,7 @@ def build(source: Source, form: Form | None = None) -> Any:
     Args:
         source: of the results.
         form: for submissions; one that only checks if `None`.
-
-    Raises:
-        ImportError: gradio is missing.
     """
-    try:
-        import gradio as gr
-    except ImportError:
-        raise ImportError(
-            'The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".'
-        ) from None
     page = _Page(source, form or Form(None))
     with gr.Blocks(title="hf-credit leaderboard", analytics_enabled=False) as app:
         gr.HTML("<h1>Which decision deserves the credit?</h1>")
@@ -77,29 +73,29 @@ def build(source: Source, form: Form | None = None) -> Any:
                     board = gr.Dropdown([], label="Task", elem_id="board", min_width=150)
                     badge = gr.Dropdown([views.ANY, *BADGES], value=views.ANY, label="Badge", min_width=150)
                     size = gr.Dropdown(list(views.SIZES), value=views.ANY, label="Parameters", min_width=150)
-                    search = gr.Textbox(label="Search", elem_id="search", min_width=150)
+                    search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
                 told = gr.HTML(elem_id="board-told")
-                table = _frame(gr, views.BOARD_COLUMNS, "board-table")
+                table = _frame(views.BOARD_COLUMNS, "board-table")
                 plot = gr.Plot(label="Means and intervals", elem_id="board-plot")
                 save = gr.DownloadButton("Download as CSV", size="sm")
             with gr.Tab("Credit", id="Credit"):
                 with gr.Row():
                     credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
-                    credit_search = gr.Textbox(label="Search", min_width=150)
+                    credit_search = gr.Textbox(value="", label="Search", min_width=150)
                 credit_told = gr.HTML(elem_id="credit-told")
-                credit_table = _frame(gr, views.CREDIT_COLUMNS, "credit-table")
+                credit_table = _frame(views.CREDIT_COLUMNS, "credit-table")
                 credit_plot = gr.Plot(label="Fidelity and intervals")
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
                     second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
                 compared_told = gr.HTML(elem_id="compare-told")
-                compared = _frame(gr, (("", "str"), ("value", "str")), "compare-table")
+                compared = _frame((("", "str"), ("value", "str")), "compare-table")
                 difference = gr.Plot(label="Differences, task by task", elem_id="difference")
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_told = gr.HTML(elem_id="entry-told")
-                provenance = _frame(gr, (("", "str"), ("value", "str")), "provenance")
+                provenance = _frame((("", "str"), ("value", "str")), "provenance")
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
@@ -158,10 +154,8 @@ class _Page:
         self.source = source
         self.form = form
 
-    def open(self, request: Any) -> tuple[Any, ...]:
+    def open(self, request: gr.Request) -> tuple[Any, ...]:
         """All that is chosen at first: as the address says, `?tab=&board=&credit=&a=&b=&entry=`."""
-        import gradio as gr
-
         shown = self.source.load()
         results = shown.results
         asked = {name: str(value)[:100] for name, value in dict(request.query_params).items()}
@@ -189,19 +183,16 @@ class _Page:
             gr.update(choices=entries, value=_one_of(asked.get("entry"), ids, ranked[0] if ranked else None)),
         )
 
-    # Gradio finds by this annotation that it is to be given the request.
-    open.__annotations__["request"] = "gr.Request"
-
     def reload(self) -> str:
         shown = self.source.load()
         return _trouble(shown.trouble)
 
-    def board(self, board: str | None, badge: str, size: str, search: str) -> tuple[Any, ...]:
+    def board(self, board: str | None, badge: str, size: str, search: str | None) -> tuple[Any, ...]:
         header = [name for name, _ in views.BOARD_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
             return _quiet("There are no results to show."), _value(header, []), None, None
-        rows = views.board_table(results, board, badge, size, search)
+        rows = views.board_table(results, board, badge, size, search or "")
         folder = Path(tempfile.mkdtemp(prefix="hf-credit-page-"))
         saved = views.write_csv(folder / "board.csv", header, rows)
         task = next(one for one in results.season.tasks if one.name == board)
@@ -211,12 +202,12 @@ class _Page:
             told = "Nothing matches these filters." if listed else "Nothing is listed here yet. Be the first: Submit."
         return _quiet(told), _value(header, rows), views.rank_plot(results, board), str(saved)
 
-    def credit(self, board: str | None, search: str) -> tuple[Any, ...]:
+    def credit(self, board: str | None, search: str | None) -> tuple[Any, ...]:
         header = [name for name, _ in views.CREDIT_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
             return _quiet("This season has no boards of credit."), _value(header, []), None
-        rows = views.credit_table(results, board, search)
+        rows = views.credit_table(results, board, search or "")
         task = results.season.credit_board(board)
         told = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
         if not rows:
@@ -225,8 +216,6 @@ class _Page:
 
     def chosen(self, board: str | None) -> tuple[Any, ...]:
         """What Compare and Entry offer once another board is chosen."""
-        import gradio as gr
-
         results = self.source.last().results
         if results is None or board is None:
             return (gr.update(choices=[], value=None),) * 3
@@ -294,7 +283,7 @@ class _Page:
         return f'<p class="told">{html.escape(told)}</p>'
 
 
-def _frame(gr: Any, columns: Sequence[tuple[str, str]], name: str) -> Any:
+def _frame(columns: Sequence[tuple[str, str]], name: str) -> Any:
     return gr.Dataframe(
         headers=[column for column, _ in columns],
         datatype=[kind for _, kind in columns],
