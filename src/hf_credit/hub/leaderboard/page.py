@@ -27,14 +27,17 @@ RELOAD_SECONDS = 120
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
 
 CSS = """
-.gradio-container { max-width: 1180px !important; margin: 0 auto !important; }
+.gradio-container { max-width: 1180px !important; width: 100% !important; min-width: 0 !important;
+  margin: 0 auto !important; }
+.gradio-container > *, .gradio-container main { min-width: 0 !important; max-width: 100% !important; }
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
-.quiet { color: var(--body-text-color-subdued); margin: 2px 0 6px; }
+.quiet { color: #555d68; margin: 2px 0 6px; }
 .told { overflow-wrap: anywhere; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
 @media (max-width: 640px) {
   .gradio-container { padding: 8px !important; }
+  .gradio-container main { padding: 4px !important; }
   iframe.episode { height: 520px; }
   h1 { font-size: 1.35rem !important; }
 }
@@ -75,7 +78,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                     size = gr.Dropdown(list(views.SIZES), value=views.ANY, label="Parameters", min_width=150)
                     search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
                 told = gr.HTML(elem_id="board-told")
-                table = _frame(views.BOARD_COLUMNS, "board-table")
+                table = _frame(views.BOARD_COLUMNS, "board-table", views.BOARD_WIDTHS)
                 plot = gr.Plot(label="Means and intervals", elem_id="board-plot")
                 save = gr.DownloadButton("Download as CSV", size="sm")
             with gr.Tab("Credit", id="Credit"):
@@ -83,19 +86,19 @@ def build(source: Source, form: Form | None = None) -> Any:
                     credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
                     credit_search = gr.Textbox(value="", label="Search", min_width=150)
                 credit_told = gr.HTML(elem_id="credit-told")
-                credit_table = _frame(views.CREDIT_COLUMNS, "credit-table")
+                credit_table = _frame(views.CREDIT_COLUMNS, "credit-table", views.CREDIT_WIDTHS)
                 credit_plot = gr.Plot(label="Fidelity and intervals")
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
                     second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
                 compared_told = gr.HTML(elem_id="compare-told")
-                compared = _frame((("", "str"), ("value", "str")), "compare-table")
+                compared = _frame((("", "str"), ("value", "str")), "compare-table", ("45%", "55%"))
                 difference = gr.Plot(label="Differences, task by task", elem_id="difference")
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_told = gr.HTML(elem_id="entry-told")
-                provenance = _frame((("", "str"), ("value", "str")), "provenance")
+                provenance = _frame((("", "str"), ("value", "str")), "provenance", ("32%", "68%"))
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
@@ -270,6 +273,8 @@ class _Page:
         except (ValueError, OSError) as error:
             return _trouble(str(error))
         told = "The best and the worst public tasks, as they were submitted."
+        if interaction.default_oracle() is not None:
+            told += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
         return _quiet(told) + "".join(views.episode_frame(episode, title) for title, episode in found)
 
     def send(self, entry_file: str | None, replies_file: str | None) -> str:
@@ -283,13 +288,14 @@ class _Page:
         return f'<p class="told">{html.escape(told)}</p>'
 
 
-def _frame(columns: Sequence[tuple[str, str]], name: str) -> Any:
+def _frame(columns: Sequence[tuple[str, str]], name: str, widths: Sequence[str]) -> Any:
     return gr.Dataframe(
         headers=[column for column, _ in columns],
         datatype=[kind for _, kind in columns],
+        column_widths=list(widths),
         elem_id=name,
         interactive=False,
-        wrap=True,
+        wrap=len(columns) == 2,
         buttons=[],
         max_height=620,
     )

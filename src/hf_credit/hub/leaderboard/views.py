@@ -52,6 +52,8 @@ CREDIT_COLUMNS = (
     ("badge", "str"),
     ("entry", "str"),
 )
+BOARD_WIDTHS = ("110px", "220px", "80px", "130px", "110px", "110px", "160px", "150px", "160px", "110px", "100px")
+CREDIT_WIDTHS = ("110px", "220px", "90px", "130px", "90px", "90px", "140px", "100px", "110px", "100px")
 _SHORT = 8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
