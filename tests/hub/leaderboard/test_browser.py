@@ -19,7 +19,7 @@ from hf_credit.hub.leaderboard.sources import Source
 from .conftest import FORMULA, HOSTILE, Listed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from browser import find  # noqa: E402
+from browser import find
 
 EXECUTABLE = find()
 if EXECUTABLE is None and not os.environ.get("CI"):
