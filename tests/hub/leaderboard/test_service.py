@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import pytest
 from hf_credit.hub.leaderboard import rerun
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES
+from hf_credit.hub.leaderboard.opening import close_season
 from hf_credit.hub.leaderboard.records import VERIFIED
 from hf_credit.hub.leaderboard.results import read_results
-from hf_credit.hub.leaderboard.seasons import SEASON_FILE, Season
-from hf_credit.hub.leaderboard.service import Verdict, Verifier, closed
+from hf_credit.hub.leaderboard.seasons import SEASON_FILE
+from hf_credit.hub.leaderboard.service import Verdict, Verifier
 from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
 from hf_credit.hub.server import Served
 
@@ -239,11 +239,9 @@ def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: Wo
 
 
 def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(world: World) -> None:
-    season = closed(world.board.season, world.board.secret)
-    assert season.salt == world.board.secret.salt
-    content = season.to_json().encode()
-    assert Season.from_json(content) == season
-    assert json.loads(content)["open"] is False
-    made = world.hub.publish({SEASON_FILE: content}, BENCHMARK, "dataset")
-    entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{made.commit}")
+    over = close_season(world.hub, BENCHMARK, world.board.secret)
+    season, _, commit = world.hub.season(BENCHMARK)
+    assert season == over
+    assert (season.open, season.salt) == (False, world.board.secret.salt)
+    entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")
     refused(world, entry, episodes, "which is over")

@@ -26,7 +26,7 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 
 BENCHMARK, RESULTS = "board/benchmark", "board/results"
 
-_SPEC: dict[str, Any] = {"collaboration": "relay", "collaboration_options": {"size": 10}}
+_SPEC: dict[str, Any] = {"collaboration": "relay", "collaboration_options": {"size": 6}}
 _SAMPLING = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
 _POLICIES = {"teacher right 95 in 100": 0.95, "teacher right 60 in 100": 0.6, "teacher at random": 0.0}
 _FEW = ("grpo", "magrpo", "replay_loo", "tree_grpo")
@@ -68,7 +68,7 @@ def run_demo(folder: Path, say: Callable[[str], None] = print, small: bool = Fal
         for place, (name, quality) in enumerate(_POLICIES.items()):
             runs = []
             for seed in range(seeds):
-                own = _policy(folder / "policies" / f"{place}-{seed}", "relay", {"size": 10}, quality, seed)
+                own = _policy(folder / "policies" / f"{place}-{seed}", "relay", {"size": 6}, quality, seed)
                 repo = f"me/relay-{place}-{seed}"
                 runs.append(f"{repo}@{publish_run(hub, own, repo)}")
             entered = make_submission(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -238,11 +236,6 @@ def write_rankings(results: Results, path: str | Path) -> Path:
     )
     parquet.write_table(pa.Table.from_pylist(rankings_table(results), schema=schema), str(path))
     return Path(path)
-
-
-def public_mean(episodes: Sequence[PlayedEpisode]) -> float:
-    """The mean outcome of the public tasks, as claimed."""
-    return fmean(one.outcome for one in episodes) if episodes else math.nan
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,7 +6,6 @@ its beginning, and one that was merged at its record.
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from hf_credit.hub.leaderboard.results import (
     require_digest,
     write_rankings,
 )
-from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret
+from hf_credit.hub.leaderboard.seasons import SeasonSecret
 from hf_credit.hub.leaderboard.submission import Hub
 from hf_credit.hub.leaderboard.verification import (
     Play,
@@ -291,11 +290,6 @@ class Verifier:
             f"reading {self.season.results}",
         )
         return {one.path: one for one in found if isinstance(one, RepoFile)}
-
-
-def closed(season: Season, secret: SeasonSecret) -> Season:
-    """The season when it is over: no entry is taken any more, and everybody may know the salt."""
-    return dataclasses.replace(season, open=False, salt=secret.salt)
 
 
 def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:
