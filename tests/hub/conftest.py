@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,12 @@ import pytest
 
 from hf_credit.hub.server import Served, serving
 from hf_credit.hub.server.running import client_environment
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `fault_seed` runs for five seeds, and for twenty in `make soak`."""
+    if "fault_seed" in metafunc.fixturenames:
+        metafunc.parametrize("fault_seed", range(int(os.environ.get("HF_CREDIT_FAULT_SEEDS", "5"))))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,6 +37,17 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A Hub with a fresh folder. In-process clients pass `endpoint=hub.url` and `token=hub.token()`."""
     with serving(tmp_path_factory.mktemp("hub")) as served:
         yield served
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """huggingface_hub tries again at once, where it would wait a second and more."""
+    from huggingface_hub import file_download
+    from huggingface_hub.utils import _http
+
+    without_waiting = types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
+    for module in (_http, file_download):
+        monkeypatch.setattr(module, "time", without_waiting)
 
 
 @pytest.fixture

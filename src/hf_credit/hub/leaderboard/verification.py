@@ -299,7 +299,7 @@ def _notes(
             f"Its chat template ({strange[0][:12]}) is none of the known ones, and could do more than render."
         )
     if missing := [one for one in (NO_NETWORK, NO_OTHER_FILES) if one not in isolation]:
-        notes.append(f"The verifier's machine could not grant: {', '.join(missing)}.")
+        notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
     return notes
 
 

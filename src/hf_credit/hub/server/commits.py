@@ -63,14 +63,12 @@ def _mode(
         sample = base64.b64decode(call.text(one, "sample", ""), validate=True)
     except binascii.Error:
         raise bad_request(f"a sample must be base64, got another text for {path[:200]!r}; encode it.") from None
-    large = one["size"] > 0 and (one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample)
-    for pattern, lfs in attributes:
-        if pattern.match_file(path) and not large:
-            large = lfs and one["size"] > 0
+    named = next((lfs for pattern, lfs in reversed(attributes) if pattern.match_file(path)), False)
+    large = named or one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample
     there: Blob | None = present.get(path)
     return {
         "path": path,
-        "uploadMode": "lfs" if large else "regular",
+        "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
         "shouldIgnore": ignored.match_file(path),
         # The client leaves out what it finds unchanged: by git's id, or by SHA-256 for LFS.
         "oid": None if there is None else there.etag,

@@ -87,6 +87,7 @@ class Faults:
 
     def __init__(self, rules: Sequence[Fault] = (), seed: int = 0) -> None:
         self.rules = list(rules)
+        self.seed = seed
         self._random = random.Random(seed)
         self._matches: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -96,8 +97,8 @@ class Faults:
         """Of `{"seed": 0, "rules": [{"effect": "status", ...}, ...]}`."""
         return cls([Fault(**rule) for rule in value.get("rules", [])], value.get("seed", 0))
 
-    def to_json(self, seed: int = 0) -> dict[str, Any]:
-        return {"seed": seed, "rules": [vars(rule) for rule in self.rules]}
+    def to_json(self) -> dict[str, Any]:
+        return {"seed": self.seed, "rules": [vars(rule) for rule in self.rules]}
 
     def reach(self, point: str) -> None:
         """What happens at a point within the server.
@@ -121,11 +122,11 @@ class Faults:
             return
         method, path = scope["method"], scope["path"]
         _request.set((method, path))
-        rules = self._happening("request", method, path)
-        for rule in rules:
-            if rule.effect == "delay":
-                await asyncio.sleep(rule.seconds)
-        rule = next((rule for rule in rules if rule.effect != "delay"), None)
+        happening = self._happening("request", method, path)
+        for delay in happening:
+            if delay.effect == "delay":
+                await asyncio.sleep(delay.seconds)
+        rule = next((one for one in happening if one.effect != "delay"), None)
         if rule is None:
             await app(scope, receive, self._replying(send))
         elif rule.effect == "kill":
