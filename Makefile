@@ -17,11 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
-.PHONY: help venv test test-vllm browser mutants lint format demo leaderboard playthroughs benchmarks clean
-=======
-.PHONY: help venv test test-vllm soak mutants lint format demo playthroughs benchmarks clean
->>>>>>> hub-server
+.PHONY: help venv test test-vllm browser soak mutants lint format demo leaderboard playthroughs benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
