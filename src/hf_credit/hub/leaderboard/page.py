@@ -79,7 +79,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                     search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
                 told = gr.HTML(elem_id="board-told")
                 table = _frame(views.BOARD_COLUMNS, "board-table", views.BOARD_WIDTHS)
-                plot = gr.Plot(label="Means and intervals", elem_id="board-plot")
+                plot = gr.Plot(label="Means and intervals", show_label=False, elem_id="board-plot")
                 save = gr.DownloadButton("Download as CSV", size="sm")
             with gr.Tab("Credit", id="Credit"):
                 with gr.Row():
@@ -87,14 +87,14 @@ def build(source: Source, form: Form | None = None) -> Any:
                     credit_search = gr.Textbox(value="", label="Search", min_width=150)
                 credit_told = gr.HTML(elem_id="credit-told")
                 credit_table = _frame(views.CREDIT_COLUMNS, "credit-table", views.CREDIT_WIDTHS)
-                credit_plot = gr.Plot(label="Fidelity and intervals")
+                credit_plot = gr.Plot(label="Fidelity and intervals", show_label=False)
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
                     second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
                 compared_told = gr.HTML(elem_id="compare-told")
                 compared = _frame((("", "str"), ("value", "str")), "compare-table", ("45%", "55%"))
-                difference = gr.Plot(label="Differences, task by task", elem_id="difference")
+                difference = gr.Plot(label="Differences, task by task", show_label=False, elem_id="difference")
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_told = gr.HTML(elem_id="entry-told")
@@ -215,7 +215,7 @@ class _Page:
         told = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
         if not rows:
             told = "Nothing is listed here yet, or nothing matches."
-        return _quiet(told), _value(header, rows), views.rank_plot(results, board)
+        return _quiet(told), _value(header, rows), views.rank_plot(results, board, "fidelity on the secret rows")
 
     def chosen(self, board: str | None) -> tuple[Any, ...]:
         """What Compare and Entry offer once another board is chosen."""

@@ -52,8 +52,8 @@ CREDIT_COLUMNS = (
     ("badge", "str"),
     ("entry", "str"),
 )
-BOARD_WIDTHS = ("110px", "220px", "80px", "130px", "110px", "110px", "160px", "150px", "160px", "110px", "100px")
-CREDIT_WIDTHS = ("110px", "220px", "90px", "130px", "90px", "90px", "140px", "100px", "110px", "100px")
+BOARD_WIDTHS = ("155px", "210px", "80px", "150px", "135px", "135px", "185px", "175px", "185px", "120px", "100px")
+CREDIT_WIDTHS = ("155px", "230px", "95px", "150px", "90px", "95px", "165px", "105px", "120px", "100px")
 _SHORT = 8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
@@ -176,7 +176,7 @@ def difference_plot(comparison: Comparison, a: str, b: str) -> Any:
     return figure
 
 
-def rank_plot(results: Results, board: str, most: int = 20) -> Any:
+def rank_plot(results: Results, board: str, what: str = "mean on the secret tasks", most: int = 20) -> Any:
     """The means of the best entries of a board with their intervals; `None` where none is ranked."""
     from matplotlib.figure import Figure
 
@@ -192,7 +192,7 @@ def rank_plot(results: Results, board: str, most: int = 20) -> Any:
     texts = [f"{plot_text(name, 24)}  [{one.rank}]" for name, one in zip(named, ranked, strict=True)]
     axis.set_yticks(range(len(ranked)), texts, fontsize=8)
     axis.invert_yaxis()
-    axis.set_xlabel("mean on the secret tasks, 95 % interval; ranks in brackets")
+    axis.set_xlabel(f"{what}, 95 % interval; ranks in brackets")
     return figure
 
 
