@@ -54,6 +54,8 @@ def test_an_entry_is_its_json_and_its_id_follows_from_both_files(entry_of: Calla
         ({"sampling": {"temperature": -1}}, "temperature"),
         ({"sampling": {"beams": 4}}, "'beams'"),
         ({"shown": {"history": "none"}}, "history"),
+        ({"shown": {"chat_template_kwargs": {"chat_template": "x"}}}, "could play"),
+        ({"shown": {"chat_template_kwargs": {"hint": "{{ solve(board) }}"}}}, "could play"),
         ({"ledger": {"prompt_tokens": 1}}, "ledger"),
         ({"episodes_sha256": "short"}, "64 digits"),
         ({"kind": "gift"}, "policy, credit"),

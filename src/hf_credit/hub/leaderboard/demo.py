@@ -57,8 +57,14 @@ def run_demo(folder: Path, say: Callable[[str], None] = print, small: bool = Fal
         vote = _policy(folder / "policies" / "vote", "sum_vote", {"size": 6}, 0.7, 0, quick=True)
         relay = _policy(folder / "policies" / "relay", "relay", {"size": 4}, 0.7, 0, quick=True)
         boards = [
-            (credit_task("relay credit", "relay", {"size": 4}, relay, instances=4, repeats=repeats), relay),
-            (credit_task("vote credit", "sum_vote", {"size": 6}, vote, instances=4, repeats=repeats), vote),
+            (
+                credit_task("relay credit", "relay", {"size": 4}, relay, instances=4, repeats=repeats, floor=1e-3),
+                relay,
+            ),
+            (
+                credit_task("vote credit", "sum_vote", {"size": 6}, vote, instances=4, repeats=repeats, floor=1e-3),
+                vote,
+            ),
         ]
         secret = SeasonSecret.new()
         secret.save(folder / SECRET_FILE)

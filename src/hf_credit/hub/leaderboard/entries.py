@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,13 @@ KINDS = ("policy", "credit")
 MOST_CHECKPOINTS = 64
 _MOST_TEXT = 4_000  # characters of a command, or of a note
 _HISTORIES = ("append", "current")
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_OF_RENDERING = frozenset(
+    ("add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "max_length")
+    + ("messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize")
+    + ("tokenizer_kwargs", "tools", "truncation")
+)
+"""What `apply_chat_template` itself takes: no switch of a template."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +155,13 @@ class Entry:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
         if shown.get("history", "append") not in _HISTORIES or not isinstance(shown.get("instructions", True), bool):
             raise ValueError("history must be 'append' or 'current' and instructions true or false; correct them.")
-        mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs")
+        for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
+            plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
+            if name in _OF_RENDERING or not plain:
+                raise ValueError(
+                    "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, false, "
+                    f"a number or a word, got {name[:80]!r}; a template of one's own could play."
+                )
         sampling = mapping(self.sampling, "the sampling of an entry")
         names = {one.name for one in dataclasses.fields(Sampling)}
         for name in sampling.keys() - names:

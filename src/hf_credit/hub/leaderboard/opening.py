@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -42,21 +43,21 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
     )
 
 
-def credit_board(name: str, task: str, options: dict[str, object], policy: Path, **counts: int) -> CreditTask:
+def credit_board(name: str, task: str, options: dict[str, object], policy: Path, **settings: Any) -> CreditTask:
     """A board of credit on the decisions of a policy.
 
     Args:
         name: of the board, which is also how its policy is called in the benchmark.
         task, options: a collaboration whose replies can be enumerated.
         policy: the folder of its policy.
-        **counts: `instances` and `repeats`.
+        **settings: `instances`, `repeats` and `floor`, as in `CreditTask`.
     """
     return CreditTask(
         name=name,
         spec=_spec(task, options, _ENUMERABLE),
         policy=f"policies/{name.replace(' ', '-')}",
         policy_digest=tensor_digest(policy),
-        **counts,
+        **settings,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from huggingface_hub.hf_api import RepoFile
 
+from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.confined import Limits
 from hf_credit.hub.leaderboard.entries import (
@@ -212,7 +213,8 @@ class Verifier:
         self.publish_rankings()
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
-        said = f"Refused: {reason[:2000]}"
+        # What a stranger wrote is in it, and a comment is Markdown.
+        said = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
         retried(
             lambda: self.api.change_discussion_status(
                 self.season.results, number, "closed", repo_type="dataset", comment=said
