@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from hf_credit.hub.leaderboard import views
+from hf_credit.hub.leaderboard import drawings, views
 from hf_credit.hub.leaderboard.form import Form, check_files
 from hf_credit.hub.leaderboard.results import Results, compare_rows, read_episodes, read_results, write_rankings
 from hf_credit.hub.leaderboard.sources import Source
@@ -82,8 +82,8 @@ def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: List
 
 def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, listed: Listed, tmp_path: Path) -> None:
     found = compare_rows(results.row(listed.ids[HOSTILE]), results.row(listed.ids[FORMULA]))
-    views.difference_plot(found, HOSTILE, FORMULA).savefig(tmp_path / "difference.png")
-    views.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
+    drawings.difference_plot(found, HOSTILE, FORMULA).savefig(tmp_path / "difference.png")
+    drawings.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
     header = [name for name, _ in views.BOARD_COLUMNS]
     saved = list(csv.DictReader(io.StringIO(views.to_csv(header, views.board_table(results, "sudoku")))))
     assert f"'{FORMULA}" in {row["name"] for row in saved}

@@ -32,9 +32,23 @@ _MOST_TEXT = 4_000  # characters of a command, or of a note
 _HISTORIES = ("append", "current")
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _OF_RENDERING = frozenset(
-    ("add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "max_length")
-    + ("messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize")
-    + ("tokenizer_kwargs", "tools", "truncation")
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "conversation",
+        "documents",
+        "max_length",
+        "messages",
+        "padding",
+        "return_assistant_tokens_mask",
+        "return_dict",
+        "return_tensors",
+        "tokenize",
+        "tokenizer_kwargs",
+        "tools",
+        "truncation",
+    }
 )
 """What `apply_chat_template` itself takes: no switch of a template."""
 
@@ -159,8 +173,8 @@ class Entry:
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
             if name in _OF_RENDERING or not plain:
                 raise ValueError(
-                    "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, false, "
-                    f"a number or a word, got {name[:80]!r}; a template of one's own could play."
+                    "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
+                    f"false, a number or a word, got {name[:80]!r}; a template of one's own could play."
                 )
         sampling = mapping(self.sampling, "the sampling of an entry")
         names = {one.name for one in dataclasses.fields(Sampling)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.evaluation.episode_page import written_out
-from hf_credit.hub.leaderboard import views
+from hf_credit.hub.leaderboard import drawings, views
 from hf_credit.hub.leaderboard.about import about_html, submit_html
 from hf_credit.hub.leaderboard.form import Form
 from hf_credit.hub.leaderboard.records import BADGES
@@ -203,7 +203,7 @@ class _Page:
         if not rows:
             listed = len(results.board(board))
             told = "Nothing matches these filters." if listed else "Nothing is listed here yet. Be the first: Submit."
-        return _quiet(told), _value(header, rows), views.rank_plot(results, board), str(saved)
+        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board), str(saved)
 
     def credit(self, board: str | None, search: str | None) -> tuple[Any, ...]:
         header = [name for name, _ in views.CREDIT_COLUMNS]
@@ -215,7 +215,7 @@ class _Page:
         told = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
         if not rows:
             told = "Nothing is listed here yet, or nothing matches."
-        return _quiet(told), _value(header, rows), views.rank_plot(results, board, "fidelity on the secret rows")
+        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board, "fidelity on the secret rows")
 
     def chosen(self, board: str | None) -> tuple[Any, ...]:
         """What Compare and Entry offer once another board is chosen."""
@@ -242,7 +242,7 @@ class _Page:
             return _quiet(str(error)), _value(header, []), None
         link = html.escape(f"?board={a.entry.board}&a={a.id}&b={b.id}", quote=True)
         told = f'Same secret tasks, paired. <a href="{link}">Link to this comparison</a>'
-        plot = views.difference_plot(found, a.entry.name, b.entry.name)
+        plot = drawings.difference_plot(found, a.entry.name, b.entry.name)
         return f'<p class="quiet">{told}</p>', _value(header, views.comparison_table(found)), plot
 
     def entry(self, chosen: str | None) -> tuple[Any, ...]:
