@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm soak mutants lint format demo playthroughs spaces benchmarks clean
+.PHONY: help venv test test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -38,8 +38,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # One thread for each process that runs tests: more would spin against each other.
-test: lint ## run the linter, the type checker and the whole test suite
+test: lint browser ## run the linter, the type checker and the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+
+browser: $(STAMP) ## find or install a browser for the tests of pages
+	@$(BIN)/python tests/browser.py
 
 test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
@@ -70,6 +73,9 @@ format: $(STAMP) ## mend what the linter can mend
 
 demo: $(STAMP) ## train a small policy and compare it, on a processor, within minutes
 	$(BIN)/hf-credit demo --output runs/demo
+
+leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine
+	HF_HUB_DISABLE_XET=1 $(BIN)/hf-credit leaderboard demo --output runs/leaderboard
 
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \

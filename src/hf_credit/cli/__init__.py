@@ -16,9 +16,11 @@ from hf_credit.cli.envs import envs
 from hf_credit.cli.evaluate import evaluate
 from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
+from hf_credit.cli.leaderboard import leaderboard
 from hf_credit.cli.play import play
 from hf_credit.cli.publish import publish
 from hf_credit.cli.report import report
+from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
 
 app = typer.Typer(
@@ -61,6 +63,8 @@ app.command(short_help="Tell how good the credit of a policy's decisions is.")(d
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints, metrics.")
+app.command(short_help="Enter results on a leaderboard.")(submit)
+app.add_typer(leaderboard, name="leaderboard", short_help="Open a leaderboard, verify, rank and show it.")
 app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")
 
 

@@ -30,13 +30,16 @@ def version(libc: ctypes.PyDLL) -> int:
     return max(int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))), 0)
 
 
-def ruleset(libc: ctypes.PyDLL, readable: Iterable[str], scratch: str | None = None) -> int:
+def ruleset(
+    libc: ctypes.PyDLL, readable: Iterable[str], scratch: str | None = None, writable: Iterable[str] = ()
+) -> int:
     """A set of rules as a file descriptor: all that is not named is refused, TCP and signals to others included.
 
     Args:
         libc: the C library.
         readable: files and folders to read from, with all that is below them.
         scratch: a folder to read, write, make and remove in.
+        writable: files to read and write, such as /dev/null.
 
     Raises:
         OSError: the kernel does not accept it.
@@ -50,6 +53,8 @@ def ruleset(libc: ctypes.PyDLL, readable: Iterable[str], scratch: str | None = N
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
     for path in readable:
         _add(libc, descriptor, path, _READ & files)
+    for path in writable:
+        _add(libc, descriptor, path, (_READ_FILE | _WRITE_FILE) & files)
     if scratch is not None:
         _add(libc, descriptor, scratch, _SCRATCH & files)
     return descriptor

@@ -1,0 +1,222 @@
+"""`hf-credit leaderboard`: open a season, verify what is submitted, rank and show it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hf_credit.cli.progress import print_table
+from hf_credit.cli.submit import EndpointOption
+
+if TYPE_CHECKING:
+    from hf_credit.hub.leaderboard.results import Results
+
+leaderboard = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A leaderboard whose entries are played again on secret tasks.",
+)
+
+BenchmarkArgument = Annotated[str, typer.Argument(help="The dataset of the season, as owner/name.")]
+SecretOption = Annotated[Path, typer.Option(help="The file with the salt and the key; publish it nowhere.")]
+
+
+@leaderboard.command(short_help="Open a season, or close it.")
+def season(
+    benchmark: BenchmarkArgument,
+    secret: SecretOption,
+    results: Annotated[str, typer.Option(help="The dataset for results, as owner/name.")] = "",
+    name: Annotated[str, typer.Option(help="Of the season.")] = "",
+    public: Annotated[int, typer.Option(help="Public tasks of each board.", min=2)] = 128,
+    secret_tasks: Annotated[int, typer.Option(help="Secret tasks of each board.", min=2)] = 128,
+    credit_policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FOLDER", help="A board of credit on a policy of hf-credit init-policy."),
+    ] = None,
+    close: Annotated[bool, typer.Option(help="End the season, and publish its salt.")] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Publishes the boards of a season, with the SHA-256 of a new salt; or ends the season and publishes the salt.
+
+    \b
+    Examples:
+      hf-credit leaderboard season me/benchmark --results me/results --name 2026-autumn --secret season_secret.json
+      hf-credit leaderboard season me/benchmark --secret season_secret.json --close
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard.opening import close_season, credit_board, open_season, standard_boards
+    from hf_credit.hub.leaderboard.seasons import SeasonSecret
+    from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.tasks.spec import TaskSpec
+
+    hub = Hub(endpoint=endpoint)
+    if close:
+        known, _, _ = hub.season(benchmark)
+        over = close_season(hub, benchmark, SeasonSecret.load(secret, known))
+        typer.echo(f"The season {over.name!r} is over; its salt is published.")
+        return
+    if not (results and name):
+        raise ValueError("a new season needs --results and --name, got one or none; give both.")
+    credit = []
+    for pair in credit_policy or ():
+        called, equals, folder = pair.partition("=")
+        spec = TaskSpec.load(folder) if equals else None
+        if spec is None:
+            raise ValueError(f"a board of credit is NAME=FOLDER of a policy with its task, got {pair!r}; name both.")
+        board = credit_board(called, spec.name, dict(spec.options), Path(folder), instances=8, repeats=32)
+        credit.append((board, Path(folder)))
+    made = SeasonSecret.new()
+    made.save(secret)
+    opened = open_season(hub, name, benchmark, results, made, standard_boards(public, secret_tasks), credit)
+    typer.echo(f"The season {opened.name!r} is open. Its secret is in {secret}: keep it, and keep it to yourself.")
+
+
+@leaderboard.command(short_help="Verify what is submitted.")
+def verify(
+    benchmark: BenchmarkArgument,
+    secret: SecretOption,
+    watch: Annotated[bool, typer.Option(help="Go on, looking again and again.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=1)] = 60,
+    device: Annotated[str, typer.Option(help="To play on, such as cuda:0.")] = "cpu",
+    parameters: Annotated[int, typer.Option(help="Most parameters of a checkpoint.")] = 2 * 10**9,
+    seconds: Annotated[float, typer.Option(help="Longest verification of an entry.")] = 3600,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Handles every open pull request: merged with a signed record, or closed with a reason.
+
+    \b
+    Example:
+      hf-credit leaderboard verify me/benchmark --secret season_secret.json --watch
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard.confined import Limits
+    from hf_credit.hub.leaderboard.seasons import SeasonSecret
+    from hf_credit.hub.leaderboard.service import Verifier
+    from hf_credit.hub.leaderboard.submission import Hub
+
+    hub = Hub(endpoint=endpoint)
+    known, _, _ = hub.season(benchmark)
+    own = SeasonSecret.load(secret, known)
+    limits = Limits(parameters=parameters, seconds=seconds, device=device)
+    while True:
+        for verdict in Verifier(hub, benchmark, own, limits=limits).run():
+            what = f"pull request {verdict.number}" if verdict.number else "merged before"
+            outcome = "listed" if verdict.listed else "refused"
+            typer.echo(f"{what}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+        if not watch:
+            return
+        time.sleep(every)
+
+
+@leaderboard.command(short_help="Print the ranks.")
+def rank(
+    benchmark: BenchmarkArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Prints the ranks of every board with an entry.
+
+    \b
+    Example:
+      hf-credit leaderboard rank me/benchmark
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard.results import rankings_table
+    from hf_credit.hub.leaderboard.sources import Source
+    from hf_credit.hub.leaderboard.submission import Hub
+
+    shown = Source.of_hub(Hub(endpoint=endpoint), benchmark).load()
+    if shown.results is None:
+        raise ValueError(shown.trouble)
+    if as_json:
+        typer.echo(json.dumps(rankings_table(shown.results), indent=2))
+    else:
+        print_boards(shown.results)
+
+
+def print_boards(results: Results) -> None:
+    """A table for every board with an entry."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.hub.leaderboard import views
+
+    wanted = ("rank", "name", "method", "mean", "fidelity", "95 % interval", "seeds", "bias", "variance", "badge")
+    boards = [(one.name, views.BOARD_COLUMNS, views.board_table) for one in results.season.tasks]
+    boards += [(one.name, views.CREDIT_COLUMNS, views.credit_table) for one in results.season.credit]  # type: ignore[list-item]
+    for name, columns, rows_of in boards:
+        header = [column for column, _ in columns]
+        kept = [place for place, column in enumerate(header) if column in wanted]
+        rows = rows_of(results, name)
+        if not rows:
+            continue
+        table = Table(
+            *(header[place] for place in kept), title=escape(name), title_justify="left", box=box.SIMPLE_HEAD
+        )
+        for row in rows:
+            table.add_row(*(escape(written_out("" if row[place] is None else str(row[place]))) for place in kept))
+        print_table(table)
+
+
+@leaderboard.command(short_help="Serve the page.")
+def serve(
+    benchmark: BenchmarkArgument,
+    port: Annotated[int | None, typer.Option(help="To listen at on this machine; a free one if left out.")] = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Serves the page of a season on this machine.
+
+    \b
+    Example:
+      hf-credit leaderboard serve me/benchmark
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard import page
+    from hf_credit.hub.leaderboard.sources import Source
+    from hf_credit.hub.leaderboard.submission import Hub
+
+    page.launch(page.build(Source.of_hub(Hub(endpoint=endpoint), benchmark)), port)
+
+
+@leaderboard.command(short_help="Try it all: a Hub, a season, entries, verification, the page.")
+def demo(
+    output: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("runs/leaderboard"),
+    serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
+    port: Annotated[int | None, typer.Option(help="Of the page; a free one if left out.")] = None,
+    small: Annotated[bool, typer.Option(help="Fewer tasks and methods, for a look within minutes.")] = False,
+) -> None:
+    """Starts a Hub of your own with a season, enters small policies and the library's methods, verifies them and shows
+    the page.
+
+    \b
+    Example:
+      hf-credit leaderboard demo
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard import page
+    from hf_credit.hub.leaderboard.demo import run_demo
+    from hf_credit.hub.leaderboard.sources import Source
+
+    with run_demo(output, say=typer.echo, small=small) as (hub, benchmark):
+        source = Source.of_hub(hub, benchmark)
+        shown = source.load()
+        if shown.results is not None:
+            print_boards(shown.results)
+        if serve_page:
+            page.launch(page.build(source), port)

@@ -1,0 +1,109 @@
+"""`hf-credit submit`: results with every reply as a pull request to a leaderboard."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hf_credit.cli.options import DeviceOption, parse_options
+from hf_credit.cli.progress import Progress, Task
+
+BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
+EndpointOption = Annotated[str | None, typer.Option(help="Of the Hub; HF_ENDPOINT, or huggingface.co, if left out.")]
+
+
+def submit(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN]... BOARD",
+            help="A checkpoint for each training seed, as owner/name[@revision] or a run's folder; then the board.",
+        ),
+    ],
+    benchmark: BenchmarkOption,
+    name: Annotated[str | None, typer.Option(help="Of the entry; the method's if left out.")] = None,
+    method: Annotated[str | None, typer.Option(help="Enter the credit of this method on a board of credit.")] = None,
+    method_option: Annotated[
+        list[str] | None, typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method.")
+    ] = None,
+    publish_as: Annotated[
+        str | None, typer.Option(help="Where to publish folders first, as owner/name; several get -0, -1, ...")
+    ] = None,
+    base: Annotated[str | None, typer.Option(help="The base model of adapters, as owner/name[@revision].")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Of each training run; as it noted if left out.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the two files here, too.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Play and write, but open no pull request.")] = False,
+    device: DeviceOption = None,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Plays the public tasks of a board, and opens a pull request with every reply.
+
+    The verifier of the board says every reply again, plays the checkpoints on secret tasks, and merges the pull
+    request with a signed record or closes it with a reason.
+
+    \b
+    Examples:
+      hf-credit submit me/policy-0 me/policy-1 "sudoku 4x4" --benchmark them/benchmark
+      hf-credit submit runs/relay_micro relay --publish-as me/relay --benchmark them/benchmark
+      hf-credit submit --method replay_loo "relay credit" --benchmark them/benchmark
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()  # before the libraries that have something to say when they are imported
+    from hf_credit.hub.leaderboard.submission import Hub, make_credit_submission, make_submission, publish_run
+
+    *runs, board = targets
+    hub = Hub(endpoint=endpoint)
+    command = shlex.join(["hf-credit", *sys.argv[1:]])
+    if (method is None) != bool(runs):
+        raise ValueError(
+            f"an entry is a method's credit or the checkpoints of its runs, got --method {method} and {len(runs)} "
+            "runs; give one of the two."
+        )
+    if method is not None:
+        submission = make_credit_submission(
+            hub, benchmark, board, method, parse_options(method_option), name=name, command=command
+        )
+    else:
+        named = []
+        for place, run in enumerate(runs):
+            if Path(run).is_dir():
+                if publish_as is None:
+                    raise ValueError(f"a folder must be published to be verified, got {run!r}; add --publish-as.")
+                repo = publish_as if len(runs) == 1 else f"{publish_as}-{place}"
+                named.append(f"{repo}@{publish_run(hub, Path(run), repo)}")
+            else:
+                named.append(run)
+        with Progress() as progress:
+            replies: list[Task] = []
+
+            def on_replies(count: int) -> None:
+                if not replies:
+                    replies.append(progress.task("replies", 0))
+                replies[0].advance(count)
+
+            submission = make_submission(
+                hub,
+                benchmark,
+                board,
+                named,
+                name=name,
+                base=base,
+                seeds=seed or (),
+                command=command,
+                device=device,
+                on_replies=on_replies,
+            )
+    if output is not None:
+        for file, content in submission.files.items():
+            path = output / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+    typer.echo(f"Entry {submission.id}: mean outcome {submission.score:.4f} on the public tasks of {board!r}.")
+    if not dry_run:
+        season, _, _ = hub.season(benchmark)
+        typer.echo(f"Opened {submission.send(hub, season.results).pull_request}")

@@ -1,0 +1,167 @@
+"""A process for what strangers send: without a token, without a network, with limits of memory and time.
+
+The process has the package's own code to run, and reads the files it is named. Where the kernel has them, a network
+namespace of its own leaves it without a device, and Landlock without other files and without TCP; what of this held is
+told, so that a record can say it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hf_credit
+from hf_credit.verifiers.sandbox import landlock
+
+NO_NETWORK = "no network device"
+NO_OTHER_FILES = "no other files, no TCP"
+
+_NEWUSER, _NEWNET = 0x10000000, 0x40000000
+_NO_NEW_PRIVS = 38
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
+_RESULT, _REQUEST = "result.json", "request.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the process may take.
+
+    Attributes:
+        memory_bytes: of address space.
+        seconds: of wall-clock time.
+        parameters: of a model.
+        device: such as "cuda:0". A driver needs more address space and files than can be limited: beside one, only
+            time and the network are.
+    """
+
+    memory_bytes: int = 16 * 2**30
+    seconds: float = 3600
+    parameters: int = 2 * 10**9
+    device: str = "cpu"
+
+
+class ConfinedError(ValueError):
+    """The process ended without a result; its message is one sentence."""
+
+
+def run_confined(
+    module: str, request: Mapping[str, Any], folder: Path, readable: Sequence[Path], limits: Limits
+) -> dict[str, Any]:
+    """Runs `module.answer(request)` in a confined process.
+
+    Args:
+        module: of this package.
+        request: plain values.
+        folder: an empty one of its own, to read and write in.
+        readable: what else it may read.
+        limits: see there.
+
+    Returns:
+        What `answer` returned, and `isolation`, what held.
+
+    Raises:
+        ConfinedError: it was refused in one sentence, ran out of memory or time, or failed.
+    """
+    about = {"module": module, "readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
+    about["device"] = limits.device
+    (folder / _REQUEST).write_text(json.dumps({**about, "request": dict(request)}), encoding="utf-8")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, str(folder.resolve())],
+            env=_environment(folder),
+            cwd=folder,
+            capture_output=True,
+            timeout=limits.seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfinedError(f"a verification must take at most {limits.seconds:g} seconds, got more.") from None
+    result = folder / _RESULT
+    if not result.is_file():
+        told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+        raise ConfinedError(
+            f"a verification must come to its end within {limits.memory_bytes} bytes of memory, got exit code "
+            f"{done.returncode} and {told[0][:300]!r}."
+        )
+    found = json.loads(result.read_text(encoding="utf-8"))
+    if "refused" in found:
+        raise ConfinedError(str(found["refused"]))
+    return dict(found)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Nothing of the machine's but where Python and the libraries lie; so no token and no address."""
+    kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "LD_LIBRARY_PATH") if name in os.environ}
+    own = str(folder.resolve())
+    return {
+        **kept,
+        "PATH": "",
+        "PYTHONPATH": str(Path(hf_credit.__file__).resolve().parent.parent),
+        "HOME": own,
+        "HF_HOME": own,
+        "TMPDIR": own,
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+# In the process itself
+
+
+def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: str = "cpu") -> list[str]:
+    """Confines this process, for good, as far as the machine lets it.
+
+    Returns:
+        What holds from now on.
+    """
+    held: list[str] = []
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if device == "cpu":
+            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    if sys.platform != "linux":
+        return held
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if libc.unshare(_NEWNET) == 0 or libc.unshare(_NEWUSER | _NEWNET) == 0:
+        held.append(NO_NETWORK)
+    if device == "cpu" and landlock.version(libc) > 0:
+        python = [*sys.path, sys.prefix, sys.base_prefix, *_SYSTEM]
+        paths = [path for path in dict.fromkeys([*python, *readable]) if path and os.path.exists(path)]
+        with contextlib.suppress(OSError):
+            landlock.restrict(libc, landlock.ruleset(libc, paths, str(folder), ("/dev/null",)))
+            held.append(NO_OTHER_FILES)
+    return held
+
+
+def _main(folder: Path) -> None:
+    import importlib
+
+    asked = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
+    held = confine(folder, asked["readable"], asked["memory"], asked["device"])
+    try:
+        found = importlib.import_module(asked["module"]).answer(asked["request"])
+        found = {**found, "isolation": held}
+    except (ValueError, OSError, KeyError, TypeError, RuntimeError, MemoryError) as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        found = {"refused": line[:1000]}
+    unfinished = folder / f"{_RESULT}.unfinished"
+    unfinished.write_text(json.dumps(found), encoding="utf-8")
+    unfinished.replace(folder / _RESULT)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

@@ -1,0 +1,154 @@
+"""Playing the instances of a board with a checkpoint: for a submission, and again by the verifier.
+
+Random numbers of replies are named by the instance, so that a checkpoint that is played twice says the same, up to
+what another machine's arithmetic changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from hf_credit.evaluation.play import load_policy
+from hf_credit.hub.leaderboard.replies import PlayedEpisode
+from hf_credit.hub.leaderboard.seasons import starts_of
+from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.role_policies import load_role_policies, role_folders, using
+from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
+from hf_credit.rollouts.samplers import counted
+from hf_credit.tasks.spec import TaskSpec
+
+_PROBES = 8
+"""Contexts whose next-token probabilities tell a policy."""
+_PROBED_TOKENS = 16  # of the vocabulary, evenly
+_DIGITS = 4
+
+
+def play_checkpoint(
+    folder: Path,
+    base: Path | None,
+    spec: TaskSpec,
+    seeds: Sequence[int],
+    *,
+    checkpoint: int = 0,
+    device: str | None = None,
+    max_concurrent: int = 256,
+    on_replies: Callable[[int], None] | None = None,
+) -> tuple[list[PlayedEpisode], list[float]]:
+    """One episode of each instance, and the policy's print.
+
+    Args:
+        folder: of the checkpoint: a whole model, an adapter, or an adapter for each role.
+        base: the folder of the model that adapters go on; `None` where there are none.
+        spec: what is played, how it is shown and sampled.
+        seeds: of the instances.
+        checkpoint: its place in the entry, for the records.
+        device: a GPU if there is one, else the processor, if `None`.
+        max_concurrent: episodes under way at once.
+        on_replies: told after each round how many replies it brought.
+
+    Raises:
+        ValueError: the checkpoint cannot be loaded, or the task not be played with it.
+    """
+    interaction = spec.build()
+    network, chat, generate = _load(folder, base, spec, device)
+    room = room_for_context(network, spec.sampling.max_new_tokens)
+    engine = Engine(
+        interaction, chat, counted(generate, on_replies), max_concurrent=max_concurrent, max_context_tokens=room
+    )
+    starts = [
+        dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)
+    ]
+    torch.manual_seed(0)
+    episodes = engine.run(starts)
+    played = [PlayedEpisode.of(checkpoint, seed, one) for seed, one in zip(seeds, episodes, strict=True)]
+    return played, _print(network, chat, interaction, seeds, spec)
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the verifier's confined process does: plays each list of instances with each checkpoint.
+
+    Args:
+        request: `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of seeds by
+            name; `device`.
+
+    Returns:
+        `episodes`, by name, and `prints`, one a checkpoint.
+    """
+    spec = dataclasses.replace(TaskSpec.from_dict(request["spec"]), trusted=False)
+    episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
+    prints = []
+    for place, (folder, base) in enumerate(request["checkpoints"]):
+        every = [seed for seeds in request["seeds"].values() for seed in seeds]
+        found, told = play_checkpoint(
+            Path(folder),
+            None if base is None else Path(base),
+            spec,
+            every,
+            checkpoint=place,
+            device=request.get("device"),
+        )
+        by_seed = {one.seed: one for one in found}
+        for name, seeds in request["seeds"].items():
+            episodes[name] += [dataclasses.asdict(by_seed[seed]) for seed in seeds]
+        prints.append(told)
+    return {"episodes": episodes, "prints": prints}
+
+
+def _load(
+    folder: Path, base: Path | None, spec: TaskSpec, device: str | None
+) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
+    drawn = {
+        "max_new_tokens": spec.sampling.max_new_tokens,
+        "temperature": spec.sampling.temperature,
+        "top_p": spec.sampling.top_p,
+        "top_k": spec.sampling.top_k,
+    }
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if role_folders(folder):
+        if base is None:
+            raise ValueError("adapters of roles need their base model, got none; name it as base of the checkpoint.")
+        network, generate = load_role_policies(folder, str(base), device=device, **drawn)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
+        return network, Chat(tokenizer, spec.chat_template_kwargs), generate
+    if (folder / "adapter_config.json").is_file():
+        if base is None:
+            raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
+        from peft import PeftModel
+
+        network, tokenizer = load_policy(str(base), device)
+        network = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+    else:
+        network, tokenizer = load_policy(str(folder), device)
+    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
+
+
+@torch.inference_mode()
+def _print(
+    network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int], spec: TaskSpec
+) -> list[float]:
+    """Log-probabilities of some next tokens at the first contexts of some instances, in nats.
+
+    Two policies that were trained apart differ here by nats even where both are always right, while a copy, with a
+    little noise on its weights or without, has the same numbers.
+    """
+    found: list[float] = []
+    network.eval()
+    chat = chat.telling_of(getattr(interaction, "tools", ()))
+    for start in starts_of(interaction, sorted(seeds)[-_PROBES:]):
+        (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
+        ids = torch.tensor([chat.context(request.messages)], device=network.device)
+        if hasattr(network, "active_adapter") and hasattr(network, "peft_config"):
+            with using(network, request.role):
+                logits = network(input_ids=ids).logits[0, -1]
+        else:
+            logits = network(input_ids=ids).logits[0, -1]
+        logprobs = logits.double().cpu().log_softmax(-1)
+        step = max(1, len(logprobs) // _PROBED_TOKENS)
+        found += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
+    return found

@@ -1,0 +1,302 @@
+"""The verifier at work: each open pull request is checked, and merged with a signed record or closed with a reason.
+
+Every step can be repeated: a verifier that was killed takes up what it left, a pull request that is still open from
+its beginning, and one that was merged at its record.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.hf_api import RepoFile
+
+from hf_credit.evaluation.episode_page import written_out
+from hf_credit.hub.client import connect
+from hf_credit.hub.leaderboard.confined import Limits
+from hf_credit.hub.leaderboard.entries import (
+    Entry,
+    entry_id,
+    entry_path,
+    episodes_path,
+    require_season,
+    same_claim,
+)
+from hf_credit.hub.leaderboard.inputs import MOST_BYTES
+from hf_credit.hub.leaderboard.records import Record, record_path
+from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES, PlayedEpisode, read_replies
+from hf_credit.hub.leaderboard.results import (
+    RANKINGS_FILE,
+    Results,
+    expected_rows,
+    read_results,
+    require_digest,
+    write_rankings,
+)
+from hf_credit.hub.leaderboard.seasons import SeasonSecret
+from hf_credit.hub.leaderboard.submission import Hub
+from hf_credit.hub.leaderboard.verification import (
+    Play,
+    Refusal,
+    confined_credit,
+    confined_play,
+    verify_credit,
+    verify_entry,
+)
+from hf_credit.hub.retries import HubError, retried
+
+_PATTERNS = ("entries/*.json", "records/*.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a pull request.
+
+    Attributes:
+        number: of the pull request; 0 for an entry that was merged before.
+        entry: its id, where it had one.
+        listed: whether it was merged.
+        reason: why not, or what was found, in one sentence.
+    """
+
+    number: int
+    entry: str | None
+    listed: bool
+    reason: str
+
+
+class Verifier:
+    """Whoever has the secret of a season.
+
+    Args:
+        hub: as an account that may merge.
+        benchmark: the dataset of the season.
+        secret: of the season.
+        limits, play: as for `hf_credit.hub.leaderboard.verification.verify_entry`.
+        templates: digests of chat templates that are known.
+
+    Raises:
+        ValueError: there is no season, or the secret is another one's.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        benchmark: str,
+        secret: SeasonSecret,
+        *,
+        limits: Limits | None = None,
+        play: Play = confined_play,
+        credit_play: Play = confined_credit,
+        templates: frozenset[str] = frozenset(),
+    ) -> None:
+        self.hub = hub
+        self.season, self.folder, self.commit = hub.season(benchmark)
+        if (secret.salt_sha256, secret.public_key) != (self.season.salt_sha256, self.season.public_key):
+            raise ValueError(f"the secret must be that of the season {self.season.name!r}, got another one's.")
+        self.secret = secret
+        self.limits = limits or Limits()
+        self.play = play
+        self.credit_play = credit_play
+        self.templates = templates
+        self.api = connect(hub.endpoint, hub.token)
+
+    def run(self) -> list[Verdict]:
+        """Handles every entry without a record and every open pull request, the oldest first."""
+        found = [self.finish(row.id) for row in self.results().rows if row.record is None]
+        return found + [self.handle(number) for number in self.open_requests()]
+
+    def open_requests(self) -> list[int]:
+        """The numbers of the open pull requests, ascending."""
+        listed = retried(
+            lambda: list(
+                self.api.get_repo_discussions(
+                    self.season.results, repo_type="dataset", discussion_type="pull_request", discussion_status="open"
+                )
+            ),
+            f"reading {self.season.results}",
+        )
+        return sorted(one.num for one in listed)
+
+    def handle(self, number: int) -> Verdict:
+        """Checks one pull request, and merges it with a record or closes it with a reason."""
+        repo = self.season.results
+        name = None
+        try:
+            name, entry, episodes, head = self._submitted(number)
+            record = self.verify(name, entry, episodes)
+        except (Refusal, ValueError) as error:
+            return self._refuse(number, name, str(error))
+        before = self._tree("main")
+        if self._head(f"refs/pr/{number}") != head:
+            return self._refuse(
+                number, name, "a pull request must stay as it was checked, got another commit meanwhile."
+            )
+        said = f"`{record.badge}`. {' '.join(record.notes)}".strip()
+        retried(
+            lambda: self.api.merge_pull_request(repo, number, repo_type="dataset", comment=said), f"merging in {repo}"
+        )
+        after = self._tree("main")
+        if changed := _changed(before, after) - {entry_path(name), episodes_path(name)}:
+            raise HubError(f"{repo} must gain an entry alone, got {sorted(changed)[0]!r} changed too; undo the merge.")
+        self._publish(record)
+        return Verdict(number=number, entry=name, listed=True, reason=said)
+
+    def finish(self, name: str) -> Verdict:
+        """Verifies an entry that was merged and has no record, as a verifier that was killed leaves it."""
+        found = self.hub.get(self.season.results, "dataset", None, [entry_path(name), episodes_path(name)])
+        entry, episodes = self._read(name, found.files)
+        try:
+            record = self.verify(name, entry, episodes)
+        except Refusal as error:
+            reason = f"Merged, and refused when it was verified: {error}"
+            record = Record(
+                entry=name, season=self.season.name, board=entry.board, badge="self-reported", notes=(reason,)
+            )
+        self._publish(record)
+        return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
+
+    def verify(self, name: str, entry: Entry, episodes: Sequence[PlayedEpisode]) -> Record:
+        """Everything but the Hub's part: season, repetition, replay, re-run.
+
+        Raises:
+            Refusal: the entry is not listed.
+            ValueError: likewise.
+        """
+        require_season(entry, self.season, self._commits(self.season.benchmark))
+        results = self.results()
+        listed = [row for row in results.rows if row.id != name]
+        for row in listed:
+            if same_claim(row.entry) == same_claim(entry):
+                raise Refusal(
+                    f"an entry must be new, got the results of {row.id} ({row.entry.name}) again under another name; "
+                    "nothing is listed twice."
+                )
+        records = [row.record for row in listed if row.record is not None and row.entry.board == entry.board]
+        if entry.kind == "credit":
+            return verify_credit(
+                name, entry, episodes, self.season, self.secret, self.folder, limits=self.limits, play=self.credit_play
+            )
+        return verify_entry(
+            name,
+            entry,
+            episodes,
+            self.season,
+            self.secret,
+            self._checkpoint,
+            listed=records,
+            templates=self.templates,
+            limits=self.limits,
+            play=self.play,
+        )
+
+    def results(self) -> Results:
+        """What is listed now."""
+        try:
+            folder = self.hub.get(self.season.results, "dataset", None, _PATTERNS).folder
+        except ValueError:  # nothing is listed yet
+            return Results(season=self.season, rows=())
+        return read_results(folder, self.season)
+
+    def publish_rankings(self) -> Path:
+        """Derives the rankings from what is listed, publishes them, and says where they were written."""
+        path = write_rankings(self.results(), Path(tempfile.mkdtemp()) / RANKINGS_FILE)
+        self.hub.publish({RANKINGS_FILE: path}, self.season.results, "dataset", message="Rank")
+        return path
+
+    def _publish(self, record: Record) -> None:
+        signed = {record_path(record.entry): record.signed(self.secret)}
+        self.hub.publish(dict(signed), self.season.results, "dataset", message=f"Record {record.entry}")
+        self.publish_rankings()
+
+    def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
+        # What a stranger wrote is in it, and a comment is Markdown.
+        said = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
+        retried(
+            lambda: self.api.change_discussion_status(
+                self.season.results, number, "closed", repo_type="dataset", comment=said
+            ),
+            f"closing in {self.season.results}",
+        )
+        return Verdict(number=number, entry=name, listed=False, reason=reason)
+
+    def _submitted(self, number: int) -> tuple[str, Entry, list[PlayedEpisode], str]:
+        """The entry of a pull request, which must add it and its replies and change nothing else."""
+        revision = f"refs/pr/{number}"
+        head = self._head(revision)
+        own = set(self._commits(self.season.results))
+        story = self._commits(self.season.results, revision)
+        base = next((commit for commit in story if commit in own), None)
+        if base is None:
+            raise Refusal(
+                "a pull request must be upon the results as they are listed, got another history; open anew."
+            )
+        before, after = self._tree(base), self._tree(head)
+        changed = _changed(before, after)
+        added = sorted(changed - before.keys())
+        name = Path(added[0]).stem if added else ""
+        if changed != {entry_path(name), episodes_path(name)} or len(added) != 2:
+            raise Refusal(
+                "a pull request must add one entry and its replies, entries/ID.json and episodes/ID.parquet, and "
+                f"change nothing else, got {', '.join(sorted(changed))[:300] or 'nothing'}; use hf-credit submit."
+            )
+        if entry_path(name) in self._tree("main"):
+            raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
+        for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_FILE_BYTES)):
+            if after[path].size > most:
+                raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
+        found = self.hub.get(self.season.results, "dataset", head, [entry_path(name), episodes_path(name)])
+        return name, *self._read(name, found.files), head
+
+    def _read(self, name: str, files: Mapping[str, Path]) -> tuple[Entry, list[PlayedEpisode]]:
+        content, replies = files[entry_path(name)].read_bytes(), files[episodes_path(name)]
+        entry = Entry.from_json(content)
+        require_digest(replies, entry.episodes_sha256)
+        if name != entry_id(content, entry.episodes_sha256):
+            raise Refusal(f"an entry must be called by the digest of its files, got {name[:64]!r}; submit it again.")
+        require_season(entry, self.season, self._commits(self.season.benchmark))
+        return entry, read_replies(replies, expected_rows(entry, self.season))
+
+    def _checkpoint(self, repo: str, commit: str) -> Path:
+        """At its commit, which must still be one of the repository."""
+        try:
+            return self.hub.checkpoint(repo, commit)
+        except (HubError, ValueError) as error:
+            raise ValueError(
+                f"a checkpoint must be there at the commit that the entry names, got {repo}@{commit[:12]} "
+                f"({str(error)[:300]}); publish it, and leave it where it is."
+            ) from None
+
+    def _head(self, revision: str) -> str:
+        info: Any = retried(
+            lambda: self.api.repo_info(self.season.results, repo_type="dataset", revision=revision),
+            f"reading {self.season.results}",
+        )
+        return str(info.sha)
+
+    def _commits(self, repo: str, revision: str | None = None) -> list[str]:
+        """The commits of a dataset, the newest first."""
+        found = retried(
+            lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)), f"reading {repo}"
+        )
+        return [one.commit_id for one in found]
+
+    def _tree(self, revision: str) -> dict[str, RepoFile]:
+        found = retried(
+            lambda: list(
+                self.api.list_repo_tree(self.season.results, recursive=True, revision=revision, repo_type="dataset")
+            ),
+            f"reading {self.season.results}",
+        )
+        return {one.path: one for one in found if isinstance(one, RepoFile)}
+
+
+def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:
+    return {
+        path
+        for path in before.keys() | after.keys()
+        if path not in before or path not in after or before[path].blob_id != after[path].blob_id
+    }

@@ -1,0 +1,247 @@
+"""Submission and verification against a Hub, and what comes of forged entries: each its verdict and its reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.hub.leaderboard import rerun
+from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
+from hf_credit.hub.leaderboard.inputs import MOST_BYTES
+from hf_credit.hub.leaderboard.opening import close_season
+from hf_credit.hub.leaderboard.records import VERIFIED
+from hf_credit.hub.leaderboard.results import read_results
+from hf_credit.hub.leaderboard.seasons import SEASON_FILE
+from hf_credit.hub.leaderboard.service import Verdict, Verifier
+from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
+from hf_credit.hub.server import Served
+
+from .conftest import BENCHMARK, RESULTS, Board, commit_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    hub: Hub
+    board: Board
+    commits: dict[str, str]
+    benchmark: str
+
+    def verifier(self, **options: Any) -> Verifier:
+        """One that plays in this process: that of its own is tested once, in `test_verification.py`."""
+        answered = {"play": lambda request, readable, limits: rerun.answer(request)}
+        return Verifier(self.hub, BENCHMARK, self.board.secret, **{**answered, **options})
+
+    def entry(self, policy: str, **changed: Any) -> tuple[Entry, list[Any]]:
+        """The entry of a policy, pinned to what is published."""
+        entry, episodes = self.board.entries[policy]
+        checkpoint = Checkpoint(repo=f"me/{policy}", commit=self.commits[policy], seed=0)
+        fields = {"benchmark": f"{BENCHMARK}@{self.benchmark}", "checkpoints": (checkpoint,), **changed}
+        return dataclasses.replace(entry, **fields), list(episodes)
+
+    def send(self, submission: Submission) -> int:
+        """Opens a pull request and gives its number."""
+        made = submission.send(self.hub, RESULTS)
+        assert made.pull_request is not None
+        return int(made.pull_request.rpartition("/")[2])
+
+    def sent(self, entry: Entry, episodes: list[Any]) -> Verdict:
+        return self.verifier().handle(self.send(packed(entry, episodes)))
+
+    def raw(self, text: bytes, replies: bytes, name: str | None = None) -> Verdict:
+        """The verdict on two files as they are."""
+        return self.verifier().handle(self.opened(text, replies, name))
+
+    def opened(self, text: bytes, replies: bytes, name: str | None = None) -> int:
+        """The number of a pull request with two files as they are."""
+        name = name or entry_id(text, replies)
+        made = self.verifier().api
+        from huggingface_hub import CommitOperationAdd
+
+        info = made.create_commit(
+            RESULTS,
+            [CommitOperationAdd(entry_path(name), text), CommitOperationAdd(episodes_path(name), replies)],
+            commit_message="Enter",
+            repo_type="dataset",
+            create_pr=True,
+        )
+        return int(str(info.pr_num))
+
+    def discussion(self, number: int) -> Any:
+        return self.verifier().api.get_discussion_details(RESULTS, number, repo_type="dataset")
+
+
+@pytest.fixture(scope="module")
+def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A benchmark, results and policies on a Hub."""
+    client = Hub(endpoint=hub.url, token=hub.token(rights="admin"), cache_dir=tmp_path_factory.mktemp("cache"))
+    made = client.publish({SEASON_FILE: board.season.to_json().encode()}, BENCHMARK, "dataset")
+    client.publish({"README.md": b"# Results\n"}, RESULTS, "dataset")
+    commits = {
+        name: publish_run(client, board.policies[commit_of(name)], f"me/{name}")
+        for name in ("good", "other", "poor", "copy")
+    }
+    assert made.commit is not None
+    return World(hub=client, board=board, commits=commits, benchmark=made.commit)
+
+
+def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: World) -> None:
+    submission = make_submission(world.hub, BENCHMARK, "relay", ["me/good"], name="well taught", device="cpu")
+    number = world.send(submission)
+    second = world.opened(*(bytes(content) for content in submission.files.values()))  # type: ignore[arg-type]
+    verdict, again = world.verifier().run()
+    assert (verdict.number, verdict.entry, verdict.listed) == (number, submission.id, True)
+    folder = world.hub.get(RESULTS, "dataset").folder
+    (row,) = read_results(folder, world.board.season).rows
+    assert (row.id, row.badge, row.entry.name) == (submission.id, VERIFIED, "well taught")
+    assert row.record is not None
+    assert row.record.public["claimed"] == row.record.public["found"] == submission.score
+    assert len(row.record.secret[0]) == 48
+    assert world.discussion(number).status == "merged"
+    assert (Path(folder) / "rankings.parquet").is_file()
+    assert (again.number, again.listed) == (second, False)
+    assert "listed twice" in again.reason
+    assert world.verifier().run() == []
+
+
+def test_the_same_results_under_another_name_are_refused(world: World) -> None:
+    entry = read_results(world.hub.get(RESULTS, "dataset").folder, world.board.season).rows[0].entry
+    _, episodes = world.entry("good")
+    verdict = world.sent(dataclasses.replace(entry, name="mine"), episodes)
+    assert not verdict.listed
+    assert "under another name" in verdict.reason
+
+
+def test_a_copied_checkpoint_is_linked_to_the_first(world: World) -> None:
+    entry, episodes = world.entry("good", name="a copy")
+    copied = dataclasses.replace(
+        entry, checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=3),)
+    )
+    verdict = world.sent(copied, episodes)
+    assert verdict.listed
+    assert "listed first" in verdict.reason
+    results = world.verifier().results()
+    copies = [row for row in results.rows if row.record and row.record.copy_of]
+    assert [row.entry.name for row in copies] == ["a copy"]
+    assert copies[0].record is not None
+    assert results.row(str(copies[0].record.copy_of)).entry.name == "well taught"
+    assert [one.entry for one in results.ranks("relay")] == [copies[0].record.copy_of]
+
+
+def refused(world: World, entry: Entry, episodes: list[Any], reason: str) -> None:
+    number = world.send(packed(entry, episodes))
+    verdict = world.verifier().handle(number)
+    assert not verdict.listed
+    assert reason in verdict.reason
+    found = world.discussion(number)
+    assert found.status == "closed"
+    assert any(reason in getattr(event, "content", "") for event in found.events)
+
+
+def test_edited_outcomes_are_refused(world: World) -> None:
+    entry, episodes = world.entry("poor")
+    worse = next(place for place, one in enumerate(episodes) if one.outcome == 0)
+    episodes[worse] = dataclasses.replace(episodes[worse], outcome=1.0)
+    refused(world, entry, episodes, "its outcome as 1.0")
+
+
+def test_a_good_players_replies_under_a_poor_policys_name_are_refused(world: World) -> None:
+    entry, _ = world.entry("poor")
+    _, episodes = world.entry("good")
+    refused(world, entry, episodes, "must survive being played again")
+
+
+def test_tasks_of_training_are_refused(world: World) -> None:
+    entry, episodes = world.entry("good")
+    refused(world, entry, [dataclasses.replace(episodes[0], seed=5), *episodes[1:]], "a task of training")
+
+
+def test_a_missing_seed_is_refused(world: World) -> None:
+    entry, episodes = world.entry("good")
+    refused(world, entry, episodes[1:], "one episode for each checkpoint and public task, 48, got 47")
+
+
+def test_a_repeated_seed_is_refused(world: World) -> None:
+    entry, episodes = world.entry("good")
+    refused(world, entry, [episodes[1], *episodes[1:]], "played once")
+
+
+def test_a_moved_commit_is_refused(world: World) -> None:
+    entry, episodes = world.entry("other")
+    gone = dataclasses.replace(entry, checkpoints=(Checkpoint(repo="me/other", commit="b" * 40, seed=0),))
+    refused(world, gone, episodes, "must be there at the commit")
+
+
+def test_another_benchmarks_commit_is_refused(world: World) -> None:
+    entry, episodes = world.entry("other")
+    moved = dataclasses.replace(entry, benchmark=f"{BENCHMARK}@{'c' * 40}")
+    refused(world, moved, episodes, "pinned to a commit that holds the season")
+
+
+def test_another_season_is_refused(world: World) -> None:
+    entry, episodes = world.entry("other")
+    refused(world, dataclasses.replace(entry, season="winter"), episodes, "must be of the season 'spring'")
+
+
+def test_a_file_beside_the_entry_is_refused(world: World) -> None:
+    submission = packed(*world.entry("other"))
+    files = {**submission.files, "records/x.json": b"{}"}
+    made = world.hub.publish(files, RESULTS, "dataset", pr=True)
+    verdict = world.verifier().handle(int(str(made.pull_request).rpartition("/")[2]))
+    assert "change nothing else" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"[" * 5000 + b"]" * 5000, "deep at most"),
+        (b" " * (MOST_BYTES + 1), "at most"),
+        (b'{"schema": 1, "schema": 1}', "comes twice"),
+        (b'{"schema": NaN}', "NaN"),
+        (b'{"schema": 99}', "another version"),
+    ],
+)
+def test_bombs_in_an_entry_are_refused(world: World, text: bytes, reason: str) -> None:
+    replies = packed(*world.entry("other")).files
+    parquet = next(bytes(content) for name, content in replies.items() if name.startswith("episodes"))  # type: ignore[arg-type]
+    verdict = world.raw(text, parquet)
+    assert not verdict.listed
+    assert reason in verdict.reason
+
+
+def test_bombs_in_the_replies_are_refused(world: World) -> None:
+    entry, _ = world.entry("other")
+    for replies, reason in ((b"PAR1nothingPAR1", "parquet"), (b"", "parquet")):
+        text = dataclasses.replace(entry, episodes_sha256=hashlib.sha256(replies).hexdigest()).to_json()
+        verdict = world.raw(text, replies)
+        assert not verdict.listed
+        assert reason in verdict.reason
+
+
+def test_an_entry_under_another_digest_is_refused(world: World) -> None:
+    files = list(packed(*world.entry("other")).files.values())
+    verdict = world.raw(bytes(files[0]), bytes(files[1]), name="f" * 32)  # type: ignore[arg-type]
+    assert "called by the digest" in verdict.reason
+
+
+def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: World) -> None:
+    submission = packed(*world.entry("other", name="taken up"))
+    number = world.send(submission)
+    world.verifier().api.merge_pull_request(RESULTS, number, repo_type="dataset")
+    (verdict,) = world.verifier().run()
+    assert (verdict.number, verdict.entry) == (0, submission.id)
+    assert world.verifier().results().row(submission.id).badge == VERIFIED
+    assert world.verifier().run() == []
+
+
+def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(world: World) -> None:
+    over = close_season(world.hub, BENCHMARK, world.board.secret)
+    season, _, commit = world.hub.season(BENCHMARK)
+    assert season == over
+    assert (season.open, season.salt) == (False, world.board.secret.salt)
+    entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")
+    refused(world, entry, episodes, "which is over")

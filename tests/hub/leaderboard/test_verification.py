@@ -1,0 +1,133 @@
+"""Replay and the confined re-run."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, ConfinedError, Limits, run_confined
+from hf_credit.hub.leaderboard.records import REPLAYED, Record, copied_from
+from hf_credit.hub.leaderboard.replay import replay_episode
+from hf_credit.hub.leaderboard.seasons import SeasonSecret, starts_of
+from hf_credit.hub.leaderboard.verification import Refusal, verify_entry
+from hf_credit.hub.leaderboard.weights import check_folder, parameters, tensor_digest
+
+from .conftest import Board, Listed, commit_of, scripted_sudoku
+
+
+def replayed(listed: Listed, **changed: Any) -> None:
+    interaction = listed.season.board("sudoku").task().build()
+    episode = dataclasses.replace(scripted_sudoku(listed.season)[0], **changed)
+    (start,) = starts_of(interaction, [episode.seed])
+    replay_episode(interaction, start, episode)
+
+
+def test_replies_that_lead_to_their_outcome_pass_the_replay(listed: Listed) -> None:
+    replayed(listed)
+
+
+def test_what_does_not_come_of_its_replies_is_refused(listed: Listed) -> None:
+    honest = scripted_sudoku(listed.season)[0]
+    last = len(honest.replies) - 1
+    for changed, reason in (
+        ({"outcome": honest.outcome + 0.5}, "its outcome"),
+        ({"ending": "turn_limit"}, "its ending"),
+        ({"events": ("actor", *honest.events[1:])}, "its events"),
+        ({"ending": "error"}, "outcome of a failure") if honest.outcome else ({"ending": "cut"}, "its ending"),
+        (
+            {
+                "replies": (*honest.replies, "more"),
+                "events": (*honest.events, "agent"),
+                "tokens": (*honest.tokens, 1),
+            },
+            "number of its replies",
+        ),
+        ({"replies": (*honest.replies[:last], "nonsense")}, "its outcome|its ending"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            replayed(listed, **changed)
+
+
+def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download)
+    assert record.public["p"] == 1.0
+    assert record.public["claimed"] == record.public["found"]
+    assert record.notes[0].startswith("One training seed")
+    if sys.platform == "linux":
+        assert set(record.isolation) <= {NO_NETWORK, NO_OTHER_FILES}
+    assert Record.read(record.signed(board.secret), board.season) == record
+    with pytest.raises(ValueError, match="signed with the key"):
+        Record.read(record.signed(SeasonSecret.new()), board.season)
+    # Weights moved a little are a copy; those of another training run are none, though both are always right.
+    moved = dataclasses.replace(record, tensors=("1" * 64,), prints=(tuple(p + 0.01 for p in record.prints[0]),))
+    assert copied_from(moved.tensors, moved.prints, moved.secret, [record]) == record.entry
+    apart = dataclasses.replace(record, tensors=("2" * 64,), prints=(tuple(p + 1 for p in record.prints[0]),))
+    assert copied_from(apart.tensors, apart.prints, apart.secret, [record]) is None
+
+
+def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    limits = Limits(parameters=10)
+    record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download, limits=limits)
+    assert (record.badge, record.ranked) == (REPLAYED, False)
+    assert "at most 10 parameters" in record.notes[0]
+
+
+def test_the_same_weights_twice_in_an_entry_are_refused(board: Board) -> None:
+    entry, episodes = board.entries["good"]
+    twice = tuple(
+        dataclasses.replace(entry.checkpoints[0], commit=commit_of(name), seed=seed)
+        for seed, name in enumerate(("good", "copy"))
+    )
+    both = [dataclasses.replace(one, checkpoint=place) for place in range(2) for one in episodes]
+    with pytest.raises(Refusal, match="same weights twice"):
+        verify_entry(
+            "0" * 32,
+            dataclasses.replace(entry, checkpoints=twice),
+            both,
+            board.season,
+            board.secret,
+            board.download,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.bin", b"x", "safetensors, JSON and text"),
+        ("code.py", b"x", "safetensors, JSON and text"),
+        ("config.json", b'{"auto_map": {"AutoModel": "code.Model"}}', "run no code"),
+    ],
+)
+def test_a_checkpoint_with_code_is_refused(
+    board: Board, tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    weights = board.policies[commit_of("good")] / "model.safetensors"
+    (tmp_path / "model.safetensors").write_bytes(weights.read_bytes())
+    check_folder(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=reason):
+        check_folder(tmp_path)
+
+
+def test_the_digest_is_of_the_tensors_whatever_the_file_is_called(board: Board, tmp_path: Path) -> None:
+    good, other = (board.policies[commit_of(name)] for name in ("good", "other"))
+    (tmp_path / "renamed.safetensors").write_bytes((good / "model.safetensors").read_bytes())
+    assert tensor_digest(tmp_path) == tensor_digest(good) != tensor_digest(other)
+    assert parameters(good) == parameters(other) > 10_000
+
+
+def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes((2**40).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ValueError, match="header"):
+        tensor_digest(tmp_path)
+
+
+def test_a_confined_process_that_fails_says_so_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfinedError, match="spec"):
+        run_confined("hf_credit.hub.leaderboard.rerun", {}, tmp_path, [], Limits())

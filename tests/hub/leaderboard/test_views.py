@@ -1,0 +1,168 @@
+"""What the page shows: numbers equal to an independent computation, and nothing of an entry is code."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+from scipy import stats
+
+from hf_credit.hub.leaderboard import drawings, views
+from hf_credit.hub.leaderboard.form import Form, check_files
+from hf_credit.hub.leaderboard.results import Results, compare_rows, read_episodes, read_results, write_rankings
+from hf_credit.hub.leaderboard.sources import Source
+
+from .conftest import FORMULA, HOSTILE, Listed
+
+
+@pytest.fixture(scope="module")
+def results(listed: Listed) -> Results:
+    return read_results(listed.folder, listed.season)
+
+
+def test_the_numbers_of_the_board_are_those_of_the_outcomes(results: Results, listed: Listed) -> None:
+    rows = {row[1]: row for row in views.board_table(results, "sudoku")}
+    for name in ("steady", "quick", "slow", HOSTILE, FORMULA):
+        assert rows[name][2] == round(float(listed.outcomes[name].mean()), 4)
+    assert [row[1] for row in views.board_table(results, "sudoku")][:1] == ["steady"]
+    assert rows["copy"][0].startswith("copy of")
+    assert rows["claimed"][0] == "not verified"
+    assert rows["quick"][4] == "1 (one seed)"
+
+
+def test_ranks_are_those_of_tests_made_by_hand(results: Results, listed: Listed) -> None:
+    """Wilcoxon's sign test would do as well; here scipy's own permutation test and Holm's steps, written out."""
+    names = ["steady", "quick", "slow", HOSTILE, FORMULA]
+    means = {name: listed.outcomes[name].mean(axis=0) for name in names}
+    tests = []
+    for place, a in enumerate(names):
+        for b in names[place + 1 :]:
+            found = stats.permutation_test(
+                (means[a] - means[b],), np.mean, permutation_type="samples", n_resamples=9_999, rng=1
+            )
+            tests.append((found.pvalue, a, b))
+    tests.sort()
+    better: set[tuple[str, str]] = set()
+    for place, (p, a, b) in enumerate(tests):
+        if p * (len(tests) - place) > 0.05:
+            break
+        better.add((a, b) if means[a].mean() > means[b].mean() else (b, a))
+    for one in results.ranks("sudoku"):
+        name = results.row(one.entry).entry.name
+        assert one.best == 1 + sum(loser == name for _, loser in better)
+        assert one.worst == len(names) - sum(winner == name for winner, _ in better)
+
+
+def test_filters_keep_what_fits(results: Results) -> None:
+    assert {row[1] for row in views.board_table(results, "sudoku", search="STEADY")} == {"steady"}
+    assert "claimed" not in {row[1] for row in views.board_table(results, "sudoku", badge="verified")}
+    assert len(views.board_table(results, "sudoku", size="up to 10M")) == 5
+    assert views.board_table(results, "nothing yet") == []
+
+
+def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:
+    found = compare_rows(*(results.row(listed.ids[name]) for name in ("steady", "slow")))
+    differences = listed.outcomes["steady"].mean(axis=0) - listed.outcomes["slow"].mean(axis=0)
+    assert found.difference.mean == pytest.approx(differences.mean())
+    assert (found.wins, found.ties, found.losses) == (
+        (differences > 0).sum(),
+        (differences == 0).sum(),
+        (differences < 0).sum(),
+    )
+    assert found.seeds == 2
+    for name in ("steady", "claimed"):
+        with pytest.raises(ValueError, match=r"the same one|must be verified"):
+            compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
+
+
+def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, listed: Listed, tmp_path: Path) -> None:
+    found = compare_rows(results.row(listed.ids[HOSTILE]), results.row(listed.ids[FORMULA]))
+    drawings.difference_plot(found, HOSTILE, FORMULA).savefig(tmp_path / "difference.png")
+    drawings.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
+    header = [name for name, _ in views.BOARD_COLUMNS]
+    saved = list(csv.DictReader(io.StringIO(views.to_csv(header, views.board_table(results, "sudoku")))))
+    assert f"'{FORMULA}" in {row["name"] for row in saved}
+    assert not any(value.startswith(("=", "+", "-", "@")) for row in saved for value in row.values())
+
+
+def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
+    first, second = views.credit_table(results, "relay credit")
+    assert (first[1], second[1]) == ("replay_loo", "grpo")
+    assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
+    assert first[4:7] == [0.1, 0.02, 800.0]
+
+
+def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
+    row = results.row(listed.ids["steady"])
+    episodes = read_episodes(listed.folder, row, listed.season)
+    found = views.sample_episodes(row.entry.task(listed.season).build(), episodes)
+    decisions = [one for _, episode in found for one in episode.decisions]
+    assert decisions
+    assert {one.verdict for one in decisions} <= {0.0, 1.0}
+    frame = views.episode_frame(found[0][1], HOSTILE)
+    assert 'sandbox=""' in frame
+    assert "<img" not in frame
+
+
+def test_files_that_break_a_rule_are_problems_and_not_errors(results: Results, listed: Listed, tmp_path: Path) -> None:
+    (tmp_path / "entries").mkdir()
+    (tmp_path / "entries" / "bad.json").write_bytes(b"{")
+    name = listed.ids["steady"]
+    content = (listed.folder / f"entries/{name}.json").read_bytes()
+    (tmp_path / "entries" / "moved.json").write_bytes(content)
+    found = read_results(tmp_path, listed.season)
+    assert found.rows == ()
+    assert [one.partition(":")[0] for one in found.problems] == ["bad", "moved"]
+
+
+def test_rankings_are_derived_as_parquet(results: Results, listed: Listed, tmp_path: Path) -> None:
+    rows = parquet.read_table(str(write_rankings(results, tmp_path / "rankings.parquet"))).to_pylist()
+    steady = next(row for row in rows if row["name"] == "steady")
+    assert steady["mean"] == pytest.approx(float(listed.outcomes["steady"].mean()))
+    assert len(rows) == len(results.rows)
+
+
+def test_a_form_checks_and_sends_so_many_an_hour(listed: Listed) -> None:
+    name = listed.ids["claimed"]
+    entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
+    assert check_files(entry, replies, listed.season)[1] == name
+    assert "The files are right" in Form(None).send(entry, replies, listed.season)
+
+    sent: list[Any] = []
+
+    class Sends:
+        def publish(self, files: Any, repo: str, repo_type: str, **options: Any) -> Any:
+            sent.append((repo, options))
+            return type("Published", (), {"pull_request": "1"})
+
+    now = [0.0]
+    form = Form(Sends(), most=1, clock=lambda: now[0])  # type: ignore[arg-type]
+    assert "identity unproved" in form.send(entry, replies, listed.season)
+    with pytest.raises(ValueError, match="at most 1 pull requests an hour"):
+        form.send(entry, replies, listed.season)
+    now[0] = 3601
+    form.send(entry, replies, listed.season)
+    assert [options["pr"] for _, options in sent] == [True, True]
+    assert "identity unproved" in sent[0][1]["message"]
+
+
+def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> None:
+    answers: list[Any] = [OSError("down"), results, OSError("down")]
+
+    def read() -> Results:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    source = Source(read, lambda row: [])
+    assert source.load().results is None
+    assert source.load().results is results
+    last = source.load()
+    assert last.results is results
+    assert "down" in last.trouble
