@@ -1,7 +1,8 @@
 """Rows of the known datasets in one form, recognised by their columns.
 
 Columns of the form: `problem` (what a policy is shown), `answer` (mathematics; "" for code), `tests` and `setup` and
-`entry_point` (code; empty for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `source_id` and `uid_sha`.
+`entry_point` (code; empty for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `source_id` and
+`uid_sha`.
 
 - `tests`: programs that fail unless the solution is right, each of them run by itself: the assertions of MBPP; the one
   test program of HumanEval, with its call.

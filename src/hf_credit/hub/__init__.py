@@ -1,8 +1,8 @@
 """The Hugging Face Hub: publishing, loading, and a Hub of one's own.
 
-    publish_tasks, publish_episodes, publish_checkpoint, publish_metric     one commit each, public once it is verified
-    load_tasks, load_episodes, load_checkpoint, load_metric                 at one commit, every byte verified
-    publish, fetch                                                          the same of any files
+    publish_environment, _tasks, _episodes, _checkpoint, _metric    one commit each, public once it is verified
+    load_environment, _tasks, _episodes, _checkpoint, _metric       at one commit, every byte verified
+    publish, fetch                                                  the same of any files
 
 Names are looked up on first use, as for the package.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         publish_tasks,
         save_episodes,
     )
+    from hf_credit.hub.environments import load_environment, publish_environment
     from hf_credit.hub.loading import fetch
     from hf_credit.hub.metrics import load_metric, publish_metric
     from hf_credit.hub.publishing import publish
@@ -31,12 +32,14 @@ _HOMES = {
     "EpisodeSet": "datasets",
     "fetch": "loading",
     "load_checkpoint": "checkpoints",
+    "load_environment": "environments",
     "load_episode_folder": "datasets",
     "load_episodes": "datasets",
     "load_metric": "metrics",
     "load_tasks": "datasets",
     "publish": "publishing",
     "publish_checkpoint": "checkpoints",
+    "publish_environment": "environments",
     "publish_episodes": "datasets",
     "publish_metric": "metrics",
     "publish_tasks": "datasets",
@@ -47,12 +50,14 @@ __all__ = [
     "EpisodeSet",
     "fetch",
     "load_checkpoint",
+    "load_environment",
     "load_episode_folder",
     "load_episodes",
     "load_metric",
     "load_tasks",
     "publish",
     "publish_checkpoint",
+    "publish_environment",
     "publish_episodes",
     "publish_metric",
     "publish_tasks",
