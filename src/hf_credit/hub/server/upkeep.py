@@ -85,16 +85,16 @@ def check(hub: Hub) -> Iterator[str]:
         if sha256_of(path) != path.name:
             yield f"object {path.name} has another content than its name says."
     for oid in sorted(blobs):
-        row = hub.database.one("SELECT * FROM blobs WHERE oid = ?", oid)
-        if row is None:
+        blob = hub.database.one("SELECT * FROM blobs WHERE oid = ?", oid)
+        if blob is None:
             yield f"file {oid} is missing from the table of files."
             continue
-        path = hub.objects.path(row["sha256"])
+        path, sha256, size = hub.objects.path(blob["sha256"]), blob["sha256"], blob["size"]
         if not path.is_file():
-            yield f"object {row['sha256']} is missing."
-        elif path.stat().st_size != row["size"]:
-            yield f"object {row['sha256']} has {path.stat().st_size} bytes, not {row['size']}."
-        elif row["pointer_size"] is None and git_id_of_file(path) != oid:
+            yield f"object {sha256} is missing."
+        elif path.stat().st_size != size:
+            yield f"object {sha256} has {path.stat().st_size} bytes, not {size}."
+        elif blob["pointer_size"] is None and git_id_of_file(path) != oid:
             yield f"file {oid} is another one than its id says."
-        elif row["pointer_size"] is not None and git_id("blob", lfs_pointer(row["sha256"], row["size"])) != oid:
-            yield f"the pointer {oid} is to another object than {row['sha256']}."
+        elif blob["pointer_size"] is not None and git_id("blob", lfs_pointer(sha256, size)) != oid:
+            yield f"the pointer {oid} is to another object than {sha256}."
