@@ -93,6 +93,7 @@ class ResumableTrainer(Trainer):
     """
 
     args: Any
+    hub_model_id: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -229,7 +230,7 @@ class ResumableTrainer(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         try:
             self._publish(Path(checkpoint_folder))
-        except OSError as error:  # the run goes on, and the next checkpoint is published
+        except (OSError, ValueError) as error:  # the run goes on, and the next checkpoint is published
             logger.warning("did not publish %s: %s", checkpoint_folder, error)
 
     def _publish(self, folder: Path, token: str | None = None, private: bool | None = None) -> Any:
