@@ -44,6 +44,8 @@ _TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_
 _TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
 _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
+_SERVER, _TEST_SERVER = "src/hf_credit/hub/server/", "tests/hub/server/"
+
 MUTANTS = [
     Mutant(
         "roles that wait for their turn are moved by the optimizer's moments",
@@ -259,6 +261,76 @@ MUTANTS = [
         "for sample in self.samples if sample.trained)",
         "for sample in self.samples)",
         ["tests/collectors/test_base.py::test_only_trained_samples_are_credited"],
+    ),
+    Mutant(
+        "the Hub takes a commit upon an old head",
+        f"{_SERVER}history.py",
+        "if head is None or not head.startswith(parent):",
+        "if head is None:",
+        [f"{_TEST_SERVER}test_faults.py::test_of_two_who_commit_upon_one_head_one_wins_and_one_is_told"],
+    ),
+    Mutant(
+        "the Hub takes files that are one where case does not count",
+        f"{_SERVER}limits.py",
+        'return unicodedata.normalize("NFC", path).casefold()',
+        "return path",
+        [f"{_TEST_SERVER}test_names.py::test_files_that_would_be_one_elsewhere_are_refused"],
+    ),
+    Mutant(
+        "the Hub takes files of another .git",
+        f"{_SERVER}limits.py",
+        'part.rstrip(" .").casefold() == ".git"',
+        'part == ".git"',
+        [f"{_TEST_SERVER}test_names.py::test_a_path_that_could_be_read_otherwise_is_refused"],
+    ),
+    Mutant(
+        "the Hub shows private repositories to everybody",
+        f"{_SERVER}calls.py",
+        "if row is None or not self.may_read(row):",
+        "if row is None:",
+        [f"{_TEST_SERVER}test_rights.py::test_a_private_repository_is_as_good_as_missing_to_those_without_the_right"],
+    ),
+    Mutant(
+        "the Hub gives a large file to whoever knows its hash",
+        f"{_SERVER}commits.py",
+        '"SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256',
+        '"SELECT size FROM lfs WHERE sha256 = ?", sha256',
+        [f"{_TEST_SERVER}test_rights.py::test_nobody_commits_a_large_file_by_its_hash_alone"],
+    ),
+    Mutant(
+        "the Hub's links hold for as long as their holder says",
+        f"{_SERVER}auth.py",
+        'f"{expires} {what}".encode()',
+        "what.encode()",
+        [f"{_TEST_SERVER}test_rights.py::test_a_changed_link_is_refused"],
+    ),
+    Mutant(
+        "the Hub sweeps objects of uploads under way",
+        f"{_SERVER}objects.py",
+        "if path.name not in used and path.stat().st_mtime < oldest:",
+        "if path.name not in used:",
+        [f"{_TEST_SERVER}test_upkeep.py::test_what_no_commit_has_goes_after_a_day"],
+    ),
+    Mutant(
+        "the Hub sorts folders as files",
+        f"{_SERVER}objects.py",
+        'entries.append((f"{name}/".encode(), ',
+        "entries.append((name.encode(), ",
+        [f"{_TEST_SERVER}test_objects.py::test_files_folders_and_commits_have_the_ids_that_git_gives_them"],
+    ),
+    Mutant(
+        "the Hub merges over what main changed since",
+        f"{_SERVER}discussions.py",
+        "if here.get(path) not in (before.get(path), after.get(path)):",
+        "if False:",
+        [f"{_TEST_SERVER}test_discussions.py::test_a_proposal_against_what_main_changed_since_conflicts"],
+    ),
+    Mutant(
+        "the Hub hands the user's tokens to a Space",
+        f"{_SERVER}run_space.py",
+        "for name in _KEPT if name in os.environ",
+        "for name in os.environ",
+        [f"{_TEST_SERVER}test_upkeep.py::test_a_space_runs_by_consent_with_its_secrets_and_without_the_users_token"],
     ),
 ]
 

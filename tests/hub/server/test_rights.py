@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 
-import httpx
+import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
@@ -47,7 +49,7 @@ def test_a_private_repository_is_as_good_as_missing_to_those_without_the_right(h
 
 
 def test_a_token_of_another_server_is_refused(hub: Served) -> None:
-    answer = httpx.get(f"{hub.url}/api/models/org/public", headers={"Authorization": "Bearer hf_" + "0" * 40})
+    answer = httpx2.get(f"{hub.url}/api/models/org/public", headers={"Authorization": "Bearer hf_" + "0" * 40})
     assert answer.status_code == 401
     assert answer.headers["X-Error-Message"] == "Invalid credentials in Authorization header"
 
@@ -127,56 +129,55 @@ def test_a_token_of_no_right_name_or_repository_is_refused(hub: Served, argument
         new_token(hub.folder, *arguments)  # type: ignore[arg-type]
 
 
-class TestLinks:
-    """Uploads by LFS carry no token: the link itself is the right."""
+# Links: uploads by LFS carry no token, the link itself is the right
 
-    @pytest.fixture
-    def upload(self, hub: Served) -> tuple[str, bytes]:
-        import hashlib
 
-        content = b"some content"
-        body = {
-            "operation": "upload",
-            "objects": [{"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}],
-        }
-        token = hub.token()
-        answer = httpx.post(
-            f"{hub.url}/org/public.git/info/lfs/objects/batch", json=body, headers={"Authorization": f"Bearer {token}"}
-        )
-        return answer.json()["objects"][0]["actions"]["upload"]["href"], content
+@pytest.fixture
+def upload(hub: Served) -> tuple[str, bytes]:
+    content = b"some content"
+    body = {
+        "operation": "upload",
+        "objects": [{"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}],
+    }
+    token = hub.token()
+    answer = httpx2.post(
+        f"{hub.url}/org/public.git/info/lfs/objects/batch", json=body, headers={"Authorization": f"Bearer {token}"}
+    )
+    return answer.json()["objects"][0]["actions"]["upload"]["href"], content
 
-    def test_a_changed_link_is_refused(self, upload: tuple[str, bytes]) -> None:
-        href, content = upload
-        signature = href.rpartition("=")[2]
-        flipped = ("0" if signature[0] != "0" else "1") + signature[1:]
-        for wrong in (
-            href.partition("?")[0],
-            href.replace(signature, flipped),
-            href.replace("expires=1", "expires=2"),
-        ):
-            assert httpx.put(wrong, content=content).status_code == 403
 
-    def test_an_upload_of_other_bytes_is_refused(self, upload: tuple[str, bytes]) -> None:
-        href, content = upload
-        assert httpx.put(href, content=content[:-1] + b"!").status_code == 400
-        assert httpx.put(href, content=content + b"!").status_code == 413
+def test_a_changed_link_is_refused(upload: tuple[str, bytes]) -> None:
+    href, content = upload
+    signature = href.rpartition("=")[2]
+    flipped = ("0" if signature[0] != "0" else "1") + signature[1:]
+    for wrong in (
+        href.partition("?")[0],
+        href.replace(signature, flipped),
+        href.replace("expires=1", "expires=2"),
+    ):
+        assert httpx2.put(wrong, content=content).status_code == 403
 
-    def test_nobody_commits_a_large_file_by_its_hash_alone(self, hub: Served, upload: tuple[str, bytes]) -> None:
-        href, content = upload
-        assert httpx.put(href, content=content).status_code == 200
-        sha256 = href.split("/")[5]
-        lines = [
-            {"key": "header", "value": {"summary": "Steal"}},
-            {"key": "lfsFile", "value": {"path": "x.bin", "algo": "sha256", "oid": sha256, "size": len(content)}},
-        ]
-        import json
 
-        api = api_of(hub)
-        api.create_repo("org/thief")
-        answer = httpx.post(
-            f"{hub.url}/api/models/org/thief/commit/main",
-            content="\n".join(json.dumps(line) for line in lines),
-            headers=api._build_hf_headers(),
-        )
-        assert answer.status_code == 400
-        assert "must be uploaded before its commit" in answer.json()["error"]
+def test_an_upload_of_other_bytes_is_refused(upload: tuple[str, bytes]) -> None:
+    href, content = upload
+    assert httpx2.put(href, content=content[:-1] + b"!").status_code == 400
+    assert httpx2.put(href, content=content + b"!").status_code == 413
+
+
+def test_nobody_commits_a_large_file_by_its_hash_alone(hub: Served, upload: tuple[str, bytes]) -> None:
+    href, content = upload
+    assert httpx2.put(href, content=content).status_code == 200
+    sha256 = href.split("/")[5]
+    lines = [
+        {"key": "header", "value": {"summary": "Steal"}},
+        {"key": "lfsFile", "value": {"path": "x.bin", "algo": "sha256", "oid": sha256, "size": len(content)}},
+    ]
+    api = api_of(hub)
+    api.create_repo("org/thief")
+    answer = httpx2.post(
+        f"{hub.url}/api/models/org/thief/commit/main",
+        content="\n".join(json.dumps(line) for line in lines),
+        headers=api._build_hf_headers(),
+    )
+    assert answer.status_code == 400
+    assert "must be uploaded before its commit" in answer.json()["error"]
