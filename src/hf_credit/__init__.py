@@ -66,6 +66,7 @@ _ROOMS = (
     "diagnostics",
     "environments",
     "evaluation",
+    "hub",
     "methods",
     "oracles",
     "policies",

@@ -14,9 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
 import torch
 from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.utils import close_session
 from safetensors.torch import save_file
 
 from hf_credit.checkpoints import write_manifest
@@ -152,6 +154,19 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
     with pytest.raises(Conflict, match="must not change while it is published to"):
         publish({"README.md": b"# Ours\n"}, "me/both", repo_type="model", **where)
     assert api.list_repo_commits("me/both")[0].title == "Theirs"
+
+
+def test_a_commit_that_is_made_after_it_was_given_up_is_not_made_twice(
+    failing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, where, _ = failing(Fault(effect="delay", path="/commit/", nth=1, seconds=3))
+    close_session()  # the next client has the short limit
+    monkeypatch.setattr(retries, "TIMEOUT", httpx2.Timeout(1.5))
+    done = publish(FILES, "me/late", repo_type="model", **where)
+    time.sleep(3)
+    close_session()
+    assert len(commits_of(api, "me/late")) == 1
+    assert api.model_info("me/late").sha == done.commit
 
 
 def test_a_full_disk_is_told_and_what_was_there_is_served(failing: Callable[..., Any], tmp_path: Path) -> None:

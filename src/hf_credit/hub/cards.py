@@ -208,8 +208,8 @@ def _sections(
         rows = [f"| {key} | {value:.4g} |" for key, value in _last(run).items()]
         parts.append("## Training\n\n| last logged | |\n| --- | --- |\n" + "\n".join(rows))
     if ledger is not None:
-        told = {**ledger.to_dict(), "tokens": ledger.tokens}
-        parts.append(f"## Cost\n\n```json\n{_indented(told)}\n```")
+        spent = {**ledger.to_dict(), "tokens": ledger.tokens}
+        parts.append(f"## Cost\n\n```json\n{_indented(spent)}\n```")
     if run is not None and run.facts.get("command"):
         parts.append(f"## Command\n\n```\n{_fenced(redacted(str(run.facts['command'])))}\n```")
     if spec is not None:

@@ -267,7 +267,8 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     folder.mkdir(parents=True, exist_ok=True)
     spec = TaskSpec.of(episodes.interaction.evaluated).to_dict()
     hashes = _hashes(chat)
-    rows, decisions = [], []
+    rows: list[dict[str, Any]] = []
+    decisions: list[dict[str, Any]] = []
     for place, (episode, start) in enumerate(zip(episodes.episodes, episodes.starts, strict=True)):
         row = _episode_row(place, episode, start, episodes, spec)
         rows.append(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Collection, Mapping
@@ -104,20 +105,11 @@ def _received(
     api: HfApi, repo: str, repo_type: str, commit: str, entry: RepoFile, cache_dir: str | Path | None
 ) -> Path:
     """The file on this machine, downloaded a second time where the first has other bytes: a cache may be damaged."""
+    download = functools.partial(
+        api.hf_hub_download, repo, entry.path, repo_type=repo_type, revision=commit, cache_dir=cache_dir
+    )
     for force in (False, True):
-        path = Path(
-            retried(
-                lambda force=force: api.hf_hub_download(
-                    repo,
-                    entry.path,
-                    repo_type=repo_type,
-                    revision=commit,
-                    cache_dir=cache_dir,
-                    force_download=force,
-                ),
-                f"downloading from {repo}",
-            )
-        )
+        path = Path(retried(functools.partial(download, force_download=force), f"downloading from {repo}"))
         if _has_named_bytes(path, entry):
             return path
     raise HubError(f"{repo} must give what commit {commit} names, got other bytes for {entry.path!r}; do not use it.")

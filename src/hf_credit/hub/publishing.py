@@ -7,6 +7,7 @@ commit that was made is found, by the digest in its description.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,6 +28,7 @@ from hf_credit.hub.retries import (
     HubError,
     explained,
     is_passing,
+    limit_waiting,
     pause,
     retried,
     status_of,
@@ -196,6 +198,7 @@ class _Repository:
         operations = self._uploaded(contents, stale, create_pr=False)
         description = f"{TRAILER}: {digest_of(contents)}"
         for attempt in range(ATTEMPTS):
+            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,
@@ -225,6 +228,7 @@ class _Repository:
         for attempt in range(ATTEMPTS):
             if found := self._open_request(description):
                 return found
+            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,
@@ -245,7 +249,7 @@ class _Repository:
     def compare(self, contents: list[_Content], commit: str) -> None:
         """Downloads all contents at a commit, and refuses other bytes than were sent."""
         for content in contents:
-            received = self._ask(lambda content=content: self._download(content, commit), "comparing")
+            received = self._ask(functools.partial(self._download, content, commit), "comparing")
             if received != content.sha256:
                 raise HubError(
                     f"{self.repo} must give back what was sent, got other bytes for {content.path!r} at {commit}; "
@@ -335,13 +339,8 @@ class _Repository:
             "reading",
         )
         for request in opened:
-            revision = f"refs/pr/{request.num}"
-            newest = self._ask(
-                lambda revision=revision: self.api.list_repo_commits(
-                    self.repo, repo_type=self.repo_type, revision=revision
-                )[0],
-                "reading",
-            )
+            look = functools.partial(self.api.list_repo_commits, self.repo, repo_type=self.repo_type)
+            newest, *_ = self._ask(functools.partial(look, revision=f"refs/pr/{request.num}"), "reading")
             if description in newest.message:
                 return newest.commit_id, str(request.url)
         return None
