@@ -93,6 +93,20 @@ def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert rows[0]["tokens a step"] == rows[1]["tokens a step"]
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's account of memory in /proc")
+def test_role_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--replies=8", "--hidden-size=64", "--layers=1", "--steps=1", "--agents=2", "--repeats=1")
+    rows = run("role_memory", capsys, tmp_path, *sizes)
+    assert [row["agents"] for row in rows] == ["1", "2"]
+    # On every layer of Qwen2.5-7B, rank 16: 16 * (in + out) of its seven linear maps, 28 times.
+    shapes = [(3584, 3584), (3584, 512), (3584, 512), (3584, 3584)] + [(3584, 18944)] * 2 + [(18944, 3584)]
+    adapter = 28 * sum(16 * (given + told) for given, told in shapes)
+    assert rows[1]["7B, adapters"] == f"{adapter / 1e6:.1f}M"
+    assert float(rows[1]["7B to one agent"]) == pytest.approx(
+        1 + 16 * adapter / (2 * 7.616e9 + 16 * adapter), abs=6e-3
+    )
+
+
 def test_shared_prefix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--prefix=128", "--hidden-size=64", "--layers=1", "--repeats=1")
     rows = run("shared_prefix", capsys, tmp_path, *sizes)

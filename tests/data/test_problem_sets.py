@@ -15,6 +15,7 @@ from datasets import Dataset
 from hf_credit.data import PROBLEM_SETS, OverlapError, Problems, is_problem_set, load_problems, refuse_overlap
 from hf_credit.data.overlap import find_overlap
 from hf_credit.data.rows import COLUMNS
+from hf_credit.verifiers.options import option_score
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = {
@@ -218,10 +219,10 @@ def test_one_example_may_be_shown(tmp_path: Path) -> None:
 # The Hub
 
 
-def test_every_known_set_is_pinned_but_cmath() -> None:
+def test_every_known_set_is_pinned_but_those_that_no_public_record_pins() -> None:
     assert set(FILES) <= set(PROBLEM_SETS)
     for name, source in PROBLEM_SETS.items():
-        assert (source.revision is None) == name.startswith("cmath/")
+        assert (source.revision is None) == name.startswith(("cmath/", "gaokao2023en/", "logiqa/"))
         assert source.revision is None or re.fullmatch("[0-9a-f]{40}", source.revision)
 
 
@@ -258,3 +259,49 @@ def test_the_path_of_a_file_with_an_equals_sign_is_no_set(tmp_path: Path) -> Non
     path.parent.mkdir()
     path.write_text("{}")
     assert not is_problem_set(str(path))
+
+
+def test_the_sets_of_competitions_are_read_with_the_columns_that_they_have_on_the_hub(tmp_path: Path) -> None:
+    rows = {
+        "aime24": {"id": 60, "problem": "Find $m+n$.", "solution": "...", "answer": "204", "url": "", "year": "2024"},
+        "aime25": {"problem": "Find $b$.", "answer": "70", "id": "0"},
+        "amc23": {"id": 0, "question": "How far?", "answer": "27.0", "url": ""},
+        "minervamath": {"question": "What is the speed?", "answer": "4.5e33"},
+        "gaokao2023en": {"question": "Given $z$, find $|z|$.", "answer": "$\\sqrt{5}$"},
+    }
+    for name, row in rows.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        found = load_problems(f"{name}/test={path}").rows[0]
+        assert (found["problem"], found["answer"]) == (row.get("problem") or row["question"], row["answer"])
+        assert (found["domain"], found["source"]) == ("math", name)
+
+
+def test_a_solution_without_its_mark_is_no_answer_of_another_set(tmp_path: Path) -> None:
+    """The same columns in a set that is not known to hold plain answers are those of GSM8K."""
+    with pytest.raises(ValueError, match="must have a gold answer, got none in row 0"):
+        load_problems(write(tmp_path / "own.jsonl", {"question": "1 + 1?", "answer": "One and one make 2."}))
+
+
+def test_a_choice_shows_its_options_behind_letters_and_is_scored_by_the_letter(tmp_path: Path) -> None:
+    row = {"context": "All A are B.", "query": "Which follows?", "options": ["No A.", "Some B."], "correct_option": 1}
+    found = load_problems(write(tmp_path / "logiqa.jsonl", row)).rows[0]
+    assert found["problem"] == "All A are B.\n\nWhich follows?\n\nA. No A.\nB. Some B."
+    assert (found["answer"], found["domain"]) == ("B", "choice")
+    assert option_score(found, "So it is \\boxed{B}.") == 1
+    assert option_score(found, "The answer is (a).") == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"correct_option": 2}, "the place of the right option, from 0 to 1, got 2"),
+        ({"correct_option": None}, "the place of the right option, from 0 to 1, got None"),
+        ({"options": ["Only one."]}, "from 2 to 26 options, got 1"),
+        ({"context": "", "query": " "}, "must have a problem, got an empty one"),
+    ],
+)
+def test_a_choice_without_a_right_option_is_told(tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:
+    row = {"context": "All A are B.", "query": "Which?", "options": ["No.", "Yes."], "correct_option": 0} | changed
+    with pytest.raises(ValueError, match=complaint):
+        load_problems(write(tmp_path / "logiqa.jsonl", row))

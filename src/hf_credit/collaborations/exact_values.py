@@ -161,9 +161,12 @@ def reply_probabilities(
         contexts = list(dict.fromkeys(context for other, context in asked if shared or other == role))
         opened: AbstractContextManager[Any] = nullcontext(model) if shared else cast(Any, model)(role)
         with opened as policy:
+            in_training = policy.training
             policy.eval()
-            ends = _ends(policy, chat)
-            sequences = _enumerate(policy, contexts, ends, max_new_tokens, temperature, floor)
+            try:
+                sequences = _enumerate(policy, contexts, _ends(policy, chat), max_new_tokens, temperature, floor)
+            finally:
+                policy.train(in_training)
         by_text = _texts(chat, sequences)
         found |= {(role, context): texts for context, texts in zip(contexts, by_text, strict=True)}
     return [found["" if shared else role, context] for role, context in asked]

@@ -36,12 +36,14 @@ class HubSource(NamedTuple):
         revision: a commit; `None` where no commit is known here, so that the latest is looked up and recorded.
         configs: which subsets, one after the other.
         split: its name there.
+        branch: where the latest commit is looked up.
     """
 
     repository: str
     revision: str | None
     configs: tuple[str | None, ...]
     split: str
+    branch: str = "main"
 
 
 def _known() -> dict[str, HubSource]:
@@ -51,6 +53,13 @@ def _known() -> dict[str, HubSource]:
     cmath = ("weitianwen/cmath", None, (None,))
     mbpp = ("google-research-datasets/mbpp", "4bb6404fdc6cacfda99d4ac4205087b89d32030c", ("full",))
     humaneval = ("openai/openai_humaneval", "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544", (None,))
+    aime24 = ("HuggingFaceH4/aime_2024", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a", (None,))
+    aime25 = ("math-ai/aime25", "563bb8404243c5f09de6ec262f2db674fe5bce9b", (None,))
+    amc23 = ("math-ai/amc23", "80815d37005feb82cd7f8fbc6901d5d3eff43057", (None,))
+    minerva = ("math-ai/minervamath", "ee46ddc498933b1977577953250ca5c66be64f96", (None,))
+    gaokao = ("MARIO-Math-Reasoning/Gaokao2023-Math-En", None, (None,))
+    logiqa = ("lucasmccabe/logiqa", None, (None,))
+    tables = "refs/convert/parquet"  # the repository itself holds a script, which is not run
     return {
         "math/train": HubSource(*math, "train"),
         "math/test": HubSource(*math, "test"),
@@ -61,6 +70,12 @@ def _known() -> dict[str, HubSource]:
         "cmath/test": HubSource(*cmath, "test"),
         **{f"mbpp/{split}": HubSource(*mbpp, split) for split in _MBPP_TASKS},
         "humaneval/test": HubSource(*humaneval, "test"),
+        "aime24/test": HubSource(*aime24, "train"),
+        "aime25/test": HubSource(*aime25, "test"),
+        "amc23/test": HubSource(*amc23, "test"),
+        "minervamath/test": HubSource(*minerva, "test"),
+        "gaokao2023en/test": HubSource(*gaokao, "train"),
+        **{f"logiqa/{split}": HubSource(*logiqa, split, tables) for split in ("train", "validation", "test")},
     }
 
 
@@ -126,7 +141,7 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
     dropped = 0
     kind = ""
     for place, row in enumerate(rows):
-        kind = kind or kind_of(set(row), origin)
+        kind = kind or kind_of(set(row), origin, source)
         if kind == "mbpp" and not _in_split(row, split):
             continue
         try:
@@ -158,7 +173,7 @@ def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
             "NAME=FILE for a file."
         )
     place = PROBLEM_SETS[name]
-    commit = revision or place.revision or HfApi().dataset_info(place.repository).sha or ""
+    commit = revision or place.revision or HfApi().dataset_info(place.repository, revision=place.branch).sha or ""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ValueError(f"a revision must be a commit of 40 hexadecimal digits, got {commit!r} for {name}; pin one.")
     return name, f"{place.repository}@{commit}", _download(place, commit)

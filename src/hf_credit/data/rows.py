@@ -1,13 +1,15 @@
 """Rows of the known datasets in one form, recognised by their columns.
 
 Columns of the form: `problem` (what a policy is shown), `answer` (mathematics; "" for code), `tests` and `setup` and
-`entry_point` (code; empty for mathematics), `domain` ("math" or "code"), `source`, `split`, `source_id` and `uid_sha`.
+`entry_point` (code; empty for mathematics), `domain` ("math", "code" or "choice"), `source`, `split`, `source_id` and `uid_sha`.
 
 - `tests`: programs that fail unless the solution is right, each of them run by itself: the assertions of MBPP; the one
   test program of HumanEval, with its call.
 - `setup`: a program that comes before the solution: the imports and helpers that stand above the function in the
   prompt of HumanEval; for MBPP its own set-up, behind the classes that its tests or set-up use, which the prompt shows
   as given.
+- Of multiple choice, `problem` holds the text, the question and the options, each behind its letter, and `answer` the
+  right letter, as `hf_credit.verifiers.options:option_score` takes it.
 """
 
 from __future__ import annotations
@@ -30,27 +32,36 @@ KINDS: dict[str, tuple[frozenset[str], ...]] = {
     "mbpp": (frozenset({"text", "code", "test_list"}), frozenset({"prompt", "code", "test_list"})),
     "humaneval": (frozenset({"prompt", "entry_point", "test"}),),
     "cmath": (frozenset({"question", "golden"}),),
+    "choice": (frozenset({"context", "query", "options", "correct_option"}),),
     "gsm8k": (frozenset({"question", "answer"}),),
     "final_answer": (frozenset({"problem", "final_answer"}),),
     "answer": (frozenset({"problem", "answer"}),),
     "solution": (frozenset({"problem", "solution"}),),
 }
 """By which columns rows are recognised, the first that fits."""
+_PLAIN_ANSWERS = {"amc23", "gaokao2023en", "minervamath"}
+"""Sources with the columns of GSM8K whose answers stand alone, without a solution and `####` before them."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class RowError(ValueError):
     """A row is not a problem: it lacks what it takes to score a reply."""
 
 
-def kind_of(columns: set[str], where: str) -> str:
+def kind_of(columns: set[str], where: str, source: str = "") -> str:
     """Which dataset's form rows with these columns have.
+
+    Args:
+        columns: of a row.
+        where: it is from, for the message.
+        source: the dataset's name, where columns alone do not tell.
 
     Raises:
         ValueError: none of the known ones.
     """
     for kind, choices in KINDS.items():
         if any(needed <= columns for needed in choices):
-            return kind
+            return "question" if kind == "gsm8k" and source in _PLAIN_ANSWERS else kind
     known = "; ".join(", ".join(sorted(needed)) for kind, choices in KINDS.items() for needed in choices[:1])
     raise ValueError(
         f"problems must have the columns of a known dataset ({known}), got {', '.join(sorted(columns))} in {where}; "
@@ -84,12 +95,15 @@ def to_problem(
         made |= {"domain": "code", "source_id": str(row["task_id"]), "problem": raw, "entry_point": row["entry_point"]}
         made["tests"] = [f"{row['test'].strip()}\n\ncheck({row['entry_point']})\n"] if _text(row, "test") else []
         made["setup"] = humaneval_setup(raw, row["entry_point"])
+    elif kind == "choice":
+        raw, answer = _choice(row)
+        made |= {"domain": "choice", "problem": raw, "answer": answer}
     else:
-        raw = _text(row, "question" if kind in ("gsm8k", "cmath") else "problem")
+        raw = _text(row, "question" if kind in ("gsm8k", "cmath", "question") else "problem")
         made |= {"problem": raw, "answer": _answer(row, kind), "source_id": str(row.get("unique_id") or place)}
     if not raw.strip():
         raise RowError("must have a problem, got an empty one")
-    if made["domain"] == "math" and not made["answer"]:
+    if made["domain"] != "code" and not made["answer"]:
         raise RowError("must have a gold answer, got none")
     if made["domain"] == "code" and not made["tests"]:
         raise RowError("must have tests, got none")
@@ -102,7 +116,20 @@ def _answer(row: Mapping[str, Any], kind: str) -> str:
         return _text(row, "answer").rpartition("####")[2].strip() if "####" in _text(row, "answer") else ""
     if kind == "solution":
         return last_box(_text(row, "solution"))
-    return _text(row, {"cmath": "golden"}.get(kind, kind)).strip()
+    return _text(row, {"cmath": "golden", "question": "answer"}.get(kind, kind)).strip()
+
+
+def _choice(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Text, question and lettered options as one, and the letter of the right one, which counts from 0 in the row."""
+    options = [str(option) for option in row["options"] or []]
+    if not 2 <= len(options) <= len(_LETTERS):
+        raise RowError(f"must have from 2 to {len(_LETTERS)} options, got {len(options)}")
+    right = row["correct_option"]
+    if not isinstance(right, int) or isinstance(right, bool) or not 0 <= right < len(options):
+        raise RowError(f"must have the place of the right option, from 0 to {len(options) - 1}, got {right!r}")
+    lettered = [f"{letter}. {option}" for letter, option in zip(_LETTERS, options, strict=False)]
+    told = [part for part in (_text(row, "context").strip(), _text(row, "query").strip()) if part]
+    return "\n\n".join([*told, "\n".join(lettered)]) if told else "", _LETTERS[right]
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:

@@ -1,0 +1,229 @@
+"""The tables of the evidence from finished cells.
+
+python evaluation/ccpo/table.py        # again from the committed results/cells.json, without training anything
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from experiment import BASE, CCPO, DECIDING, SHARED, TEAMS
+
+from hf_credit.evaluation.report import table
+from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
+
+CELLS_FILE = "cells.json"
+EQUAL = 0.02
+"""Differences of the team's exact value within this count as none, and from it on as one (registered beforehand)."""
+Cell = Mapping[str, Any]
+Cells = Mapping[tuple[str, str], Mapping[int, Cell]]
+"""Finished cells by team and arm, and by seed."""
+
+COLUMNS: Mapping[str, Callable[[Cell], float | None]] = {
+    "exact value, held out": lambda cell: cell["exact"]["held_out"]["value"],
+    "exact value, training": lambda cell: cell["exact"]["train"]["value"],
+    "area under it": lambda cell: _area(cell),
+    "lazy one's contribution": lambda cell: cell["exact"]["train"]["contribution"],
+    "right message": lambda cell: cell["exact"]["train"]["lazy_right"],
+    "stock message": lambda cell: cell["exact"]["train"]["stock"],
+    "I(S; M), bits": lambda cell: cell["exact"]["train"]["information"],
+}
+
+
+def read_cells(paths: Iterable[Path]) -> Cells:
+    """The cells in some files, each with one cell or a list of them."""
+    found: dict[tuple[str, str], dict[int, Cell]] = {}
+    for path in sorted(paths):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        for cell in value if isinstance(value, list) else [value]:
+            found.setdefault((cell["team"], cell["arm"]), {})[cell["seed"]] = cell
+    return found
+
+
+def write(cells: Cells, folder: Path) -> None:
+    """Writes `cells.json`, from which all else follows, and `results.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = [cells[key][seed] for key in sorted(cells) for seed in sorted(cells[key])]
+    lines = ",\n".join(json.dumps(cell) for cell in every)
+    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    (folder / "results.md").write_text(markdown(cells), encoding="utf-8")
+
+
+def markdown(cells: Cells) -> str:
+    """All tables."""
+    parts = [
+        "# Results",
+        "",
+        "Written by `evaluation/ccpo/table.py`; do not edit. How to read it: `../README.md`.",
+        "",
+    ]
+    parts += _deciding(cells)
+    for name, team in TEAMS.items():
+        parts += [
+            f"## {team.title}",
+            "",
+            "Means over seeds with 95% intervals (Student's t).",
+            "",
+            _team(cells, name),
+            "",
+        ]
+        parts += ["Beside the shared reward, over the same seeds; positive where the arm's number is the higher.", ""]
+        parts += [_differences(cells, name), ""]
+        parts += ["Spearman's correlation of credit with exact advantages, mean over the updates looked at.", ""]
+        parts += [_fidelity(cells, name), "", "What a training took.", "", _ledger(cells, name), ""]
+    return "\n".join(parts)
+
+
+def of_arm(cells: Cells, team: str, arm: str, column: str, seeds: Sequence[int] | None = None) -> list[float]:
+    """One number a seed."""
+    own = cells.get((team, arm), {})
+    values = [COLUMNS[column](own[seed]) for seed in (sorted(own) if seeds is None else seeds)]
+    return [value for value in values if value is not None]
+
+
+def common_seeds(cells: Cells, team: str, *arms: str) -> list[int]:
+    """The seeds for which all these arms are finished."""
+    return sorted(set.intersection(*(set(cells.get((team, arm), {})) for arm in arms)))
+
+
+def _deciding(cells: Cells) -> list[str]:
+    column = "exact value, training"
+    found = []
+    for team in DECIDING:
+        seeds = common_seeds(cells, team, SHARED, CCPO)
+        if len(seeds) < 2:
+            return []
+        ours, theirs = (of_arm(cells, team, arm, column, seeds) for arm in (CCPO, SHARED))
+        found.append(
+            (team, seeds, paired_difference(ours, theirs), permutation_test(ours, theirs).p_value, ours, theirs)
+        )
+    adjusted = holm([p for _, _, _, p, _, _ in found])
+    rows = [
+        [
+            TEAMS[team].title,
+            str(len(seeds)),
+            _interval(difference, signed=True),
+            f"{sum(a > b for a, b in zip(ours, theirs, strict=True))} of {len(seeds)}",
+            f"{p:.4f}",
+            f"{held:.4f}",
+            _verdict(difference, held),
+        ]
+        for (team, seeds, difference, p, ours, theirs), held in zip(found, adjusted, strict=True)
+    ]
+    return [
+        "## The deciding test",
+        "",
+        "Exact value of the team on its training tasks after training, CCPO less shared reward, at equal scores; "
+        f"exact sign-flip test over seeds, Holm over the teams. Supported: p < 0.05 and at least {EQUAL}. No "
+        f"difference: the interval lies within {EQUAL} of 0.",
+        "",
+        table(["", "seeds", "CCPO less shared", "CCPO ahead", "p", "p, Holm", "verdict"], rows),
+        "",
+    ]
+
+
+def _verdict(difference: Interval, p: float) -> str:
+    if p < 0.05 and abs(difference.mean) >= EQUAL:
+        return "supported" if difference.mean > 0 else "the shared reward is ahead"
+    if difference.low > -EQUAL and difference.high < EQUAL:
+        return "no difference"
+    return "undecided"
+
+
+def _team(cells: Cells, team: str) -> str:
+    arms = [arm for arm in (BASE, *TEAMS[team].arms) if (team, arm) in cells]
+    rows = [
+        [arm, str(len(cells[team, arm])), *(_cell(of_arm(cells, team, arm, column)) for column in COLUMNS)]
+        for arm in arms
+    ]
+    return table(["", "seeds", *COLUMNS], rows)
+
+
+def _differences(cells: Cells, team: str) -> str:
+    rows = []
+    columns = [column for column in COLUMNS if "value" in column or column == "area under it"]
+    for arm in TEAMS[team].arms:
+        seeds = common_seeds(cells, team, arm, SHARED)
+        if arm == SHARED or len(seeds) < 2:
+            continue
+        pairs = [tuple(of_arm(cells, team, one, column, seeds) for one in (arm, SHARED)) for column in columns]
+        rows.append([arm, str(len(seeds)), *(_interval(paired_difference(a, b), signed=True) for a, b in pairs)])
+    return table(["", "seeds", *columns], rows)
+
+
+def _fidelity(cells: Cells, team: str) -> str:
+    roles = sorted(
+        {role for (name, _), own in cells.items() if name == team for cell in own.values() for role in _roles(cell)}
+    )
+    rows = []
+    for arm in TEAMS[team].arms:
+        own = cells.get((team, arm), {})
+        if own:
+            rows.append([arm, str(len(own)), *(_cell(_rho(own, role)) for role in roles)])
+    return table(["", "seeds", *roles], rows)
+
+
+def _rho(own: Mapping[int, Cell], role: str) -> list[float]:
+    found = []
+    for seed in sorted(own):
+        values = [look["fidelity"].get(role) for look in own[seed]["on_the_way"]]
+        known = [value for value in values if value is not None]
+        found += [fmean(known)] if known else []
+    return found
+
+
+def _roles(cell: Cell) -> set[str]:
+    return {role for look in cell.get("on_the_way", ()) for role in look["fidelity"]}
+
+
+def _ledger(cells: Cells, team: str) -> str:
+    rows = []
+    for arm in TEAMS[team].arms:
+        own = [cell["ledger"] for cell in cells.get((team, arm), {}).values()]
+        if own:
+            names = ("scoring_events", "completion_tokens", "prompt_tokens")
+            rows.append([arm, *(f"{fmean(one[name] for one in own):,.0f}" for name in names)])
+    return table(["", "scores", "generated tokens", "tokens given"], rows)
+
+
+def _area(cell: Cell) -> float | None:
+    """The mean of the exact value on training tasks over the updates, by the trapezoidal rule."""
+    if "on_the_way" not in cell:
+        return None
+    points = [(look["update"], look["train"]["value"]) for look in cell["on_the_way"]]
+    points.append((len(cell["reward"]), cell["exact"]["train"]["value"]))
+    width = points[-1][0] - points[0][0]
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points)) / width
+
+
+def _cell(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    return f"{values[0]:.3f}" if len(values) == 1 else _interval(mean_interval(values))
+
+
+def _interval(interval: Interval, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=here / "results", help="holds cells.json, gets the tables")
+    options = parser.parse_args(arguments)
+    write(read_cells([options.results / CELLS_FILE]), options.results)
+
+
+if __name__ == "__main__":
+    main()
