@@ -17,7 +17,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm mutants lint format demo playthroughs spaces benchmarks clean
+.PHONY: help venv test test-vllm soak mutants lint format demo playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -53,6 +53,9 @@ $(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
+soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of five (minutes)
+	OMP_NUM_THREADS=1 HF_CREDIT_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub
+
 mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
@@ -80,7 +83,7 @@ spaces: $(STAMP) ## write the OpenEnv Space of every environment anew
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles memory role_memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub memory role_memory; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

@@ -222,6 +222,12 @@ def test_sandbox(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(float(row["CPU ms a snippet"]) > 0 for row in rows)
 
 
+def test_hub(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("hub", capsys, tmp_path, "--megabytes=1", "--files=2", "--repeats=1")
+    assert [row["way"] for row in rows] == 2 * ["plain copy", "upload", "download"]
+    assert all(float(row["MB/s"]) > 0 for row in rows)
+
+
 def test_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("answers", capsys, tmp_path, "--answers=4", "--attacks=1", "--repeats=1")
     assert {row["judged rightly"] for row in rows if row["answers"] != "towers of powers"} == {"4/4"}

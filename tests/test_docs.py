@@ -125,8 +125,12 @@ def of_hf_credit(words: list[str]) -> list[str] | None:
 def parsed(arguments: list[str]) -> Any:
     """The context of a subcommand, parsed but not run."""
     outer = COMMANDS.make_context("hf-credit", list(arguments))
-    name, command, rest = COMMANDS.resolve_command(outer, arguments)
-    return command.make_context(name, rest, parent=outer)
+    group, rest = COMMANDS, arguments
+    while True:
+        name, command, rest = group.resolve_command(outer, rest)
+        if not hasattr(command, "resolve_command"):
+            return command.make_context(name, rest, parent=outer)
+        group, outer = command, command.make_context(name, list(rest), parent=outer)
 
 
 def resolve(name: str) -> Any:

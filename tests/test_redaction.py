@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.redaction import is_secret_name, redacted
+from hf_credit.redaction import is_secret_name, redacted, redacted_command
 
 TOKEN = "hf_" + "a1B2" * 9
 
@@ -61,3 +61,16 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
     assert redacted(value) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["hf-credit", "train", "x.yaml", "--hub_token", "abc"], "hf-credit train x.yaml --hub_token '***'"),
+        (["train", "--hub-token=abc", "--eos_token", "<|end|>"], "train '--hub-token=***' --eos_token '<|end|>'"),
+        (["train", "--hub_token", "--push_to_hub", "true"], "train --hub_token --push_to_hub true"),
+        (["train", TOKEN, "a b"], "train '***' 'a b'"),
+    ],
+)
+def test_a_command_is_told_without_its_secrets(words: list[str], told: str) -> None:
+    assert redacted_command(words) == told

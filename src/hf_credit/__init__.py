@@ -58,6 +58,7 @@ _ROOMS = (
     "diagnostics",
     "environments",
     "evaluation",
+    "hub",
     "methods",
     "oracles",
     "policies",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hf_credit import collaborations, make
@@ -18,11 +24,23 @@ from hf_credit.hub.datasets import (
     publish_episodes,
     publish_tasks,
     save_episodes,
+    write_tasks,
 )
 from hf_credit.hub.server import Served
+from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, EnvironmentInteraction, Interaction, Start, replay_from
+from hf_credit.rollouts import (
+    Chat,
+    Ending,
+    EnvironmentInteraction,
+    Interaction,
+    Start,
+    Truncated,
+    Verdict,
+    make_rule,
+    replay_from,
+)
 from hf_credit.tasks import TaskSpec
 
 
@@ -83,3 +101,142 @@ def test_what_is_published_is_loaded_as_equal_values(hub: Served, spelled: Chat)
     loaded = load_episodes("me/sudoku-episodes", chat=spelled, **where)
     assert len(loaded) == 2
     assert loaded.commit is not None
+
+
+def test_states_of_a_truncated_task_are_written_with_what_is_within() -> None:
+    game = EnvironmentInteraction(make("sudoku", size=4, blanks=4))
+    cut = Truncated(game, make_rule("random", probability=0.5))
+    state = cut.advance(cut.start({"seed": 1}, 1), ["nothing"])
+    assert cut.state_from_json(cut.state_to_json(state)) == state
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": "EnvironmentTurn"}', '{"type": "str", "world": {}}'])
+def test_what_is_no_state_is_told_in_one_sentence(text: str) -> None:
+    for interaction in (EnvironmentInteraction(make("sudoku")), collaborations.make("relay")):
+        with pytest.raises(ValueError, match=r"a state must be one that '\w+' wrote, got \w+"):
+            interaction.state_from_json(text)
+
+
+def test_an_interaction_that_cannot_write_its_states_says_so(spelled: Chat, tmp_path: Path) -> None:
+    episodes = played(built("collaboration:relay"), spelled)
+    mute = dataclasses.replace(episodes, interaction=Mute(episodes.interaction))
+    with pytest.raises(ValueError, match="write its methods `state_to_json` and `state_from_json`"):
+        save_episodes(tmp_path, mute)
+
+
+class Mute(Interaction[Any]):
+    """An Interaction of somebody who did not think of publishing."""
+
+    def __init__(self, inner: Interaction[Any]) -> None:
+        self.inner = inner
+
+    def spec(self) -> dict[str, Any]:
+        return self.inner.spec()
+
+    def start(self, task: Any, seed: int) -> Any:
+        return self.inner.start(task, seed)
+
+    def pending(self, state: Any) -> Any:
+        return self.inner.pending(state)
+
+    def advance(self, state: Any, replies: Any) -> Any:
+        return self.inner.advance(state, replies)
+
+    def outcome(self, state: Any) -> float:
+        return self.inner.outcome(state)
+
+
+def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tmp_path: Path) -> None:
+    game = built("environment:sudoku")
+    (episode, _) = played(game, spelled)
+    first, *others = episode.decisions
+    odd = dataclasses.replace(
+        first,
+        action_text="half \ud800",
+        logprobs=(-0.1,) * len(first.action_ids),
+        verdict=Verdict(score=0.5, valid=True),
+    )
+    cut = dataclasses.replace(
+        episode,
+        decisions=(odd, *others),
+        path=(0, 2),
+        next_context=(5, 6),
+        metrics={"success": 0.1},
+        outcome=math.nan,
+        error="half \udc00?",
+        ending=Ending.ERROR,
+    )
+    credits = {"c3": {first.id: 0.25}, "t3": {first.id: [0.5, -0.5]}, "grpo": {first.id: None}}
+    start = Start[Any](task={}, seed=2**62 + 2**32)
+    save_episodes(
+        tmp_path, EpisodeSet(episodes=(cut,), interaction=game, starts=(start,), credits=credits, policy="me/policy")
+    )
+    loaded = load_episode_folder(tmp_path)
+    assert math.isnan(loaded[0].outcome)
+    assert dataclasses.replace(loaded[0], outcome=0.0, error=None) == dataclasses.replace(cut, outcome=0.0, error=None)
+    assert loaded.credits == {"c3": {first.id: 0.25}, "t3": {first.id: (0.5, -0.5)}, "grpo": {first.id: None}}
+    assert (loaded.starts, loaded.policy) == ((start,), "me/policy")
+
+
+def edited(folder: Path, **changed: Any) -> Path:
+    file = folder / DESCRIPTION_FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda folder: edited(folder, kind="tasks"), "must hold episodes, got tasks; load it as that"),
+        (lambda folder: edited(folder, format=2, version="9.0"), "format 1, got 2 of hf-credit '9.0'; install that"),
+        (lambda folder: (folder / DESCRIPTION_FILE).unlink(), "must hold episodes and hf_credit_dataset.json"),
+        (lambda folder: edited(folder, template="0" * 64), "with the template they were played with"),
+        (lambda folder: edited(folder, rows={"episodes": 3, "decisions": 9}), "must have the rows it tells of"),
+        (lambda folder: next((folder / "decisions").iterdir()).unlink(), "the table decisions/train must be whole"),
+        (lambda folder: cut_short(next((folder / "episodes").iterdir())), "must be whole parquet"),
+        (lambda folder: pq.write_table(pa.table({"a": [1]}), next((folder / "episodes").iterdir())), "its columns"),
+    ],
+)
+def test_episodes_that_are_not_what_was_saved_are_refused(
+    spoil: Callable[[Path], Any], told: str, spelled: Chat, tmp_path: Path
+) -> None:
+    save_episodes(tmp_path, played(built("collaboration:relay"), spelled), chat=spelled)
+    spoil(tmp_path)
+    with pytest.raises(ValueError, match=told):
+        load_episode_folder(tmp_path, chat=spelled)
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-30])
+
+
+def test_code_that_a_data_set_names_is_not_run(spelled: Chat, tmp_path: Path) -> None:
+    save_episodes(tmp_path, played(built("collaboration:relay"), spelled))
+    edited(tmp_path, task={"collaboration": "os:system", "collaboration_options": {}})
+    with pytest.raises(ValueError, match="what is imported runs as code"):
+        load_episode_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([], "must have tasks, got none"),
+        ([{"seed": 1, "x": 1}, {"seed": 1, "x": 2}], "a seed of its own, got 1 more than once"),
+        ([{"seed": None, "x": 1}], "must have a seed, a whole number"),
+        ([{"seed": 1, "x": math.nan}], "must be finite, got NaN or infinity in 'x'"),
+        ([{"seed": 1, "x": 1}, {"seed": 2, "x": "1"}], "one plain type, got int, str in 'x'"),
+        ([{"seed": 1, "x": 1}, {"seed": 2}], "all rows must have the columns seed, x"),
+        ([{"seed": 1, "split": "a"}], "names of their own, got split"),
+    ],
+)
+def test_tasks_that_could_not_be_loaded_are_not_published(
+    rows: list[dict[str, Any]], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        write_tasks(tmp_path, TaskSpec(environment="sudoku"), {"train": rows}, "me/x")
+
+
+def test_types_are_found_over_all_rows_and_splits() -> None:
+    rows = [{"a": None, "b": [], "c": 1}, {"a": "x", "b": [1], "c": 0.5}]
+    features = infer_features(rows)
+    assert (features["a"].dtype, features["b"].feature.dtype, features["c"].dtype) == ("string", "int64", "float64")

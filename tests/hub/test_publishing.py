@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import string
 import subprocess
 import sys
 import time
@@ -12,14 +14,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import pytest
+import torch
 from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.utils import close_session
+from safetensors.torch import save_file
 
+from hf_credit.checkpoints import write_manifest
 from hf_credit.hub import publishing, retries
+from hf_credit.hub.checkpoints import publish_checkpoint
+from hf_credit.hub.datasets import EpisodeSet, publish_episode_folder, publish_tasks, save_episodes
 from hf_credit.hub.loading import fetch
+from hf_credit.hub.metrics import publish_metric
 from hf_credit.hub.publishing import TRAILER, publish
 from hf_credit.hub.retries import Conflict, HubError
 from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.policies.scripted import play
+from hf_credit.rollouts import Chat, Start
+from hf_credit.tasks import TaskSpec
 
 FILES = {"README.md": b"---\ntags: [x]\n---\n# Hi\n", "a/big.txt": b"0123456789" * 1000}
 ONLINE = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
@@ -142,6 +156,19 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
     assert api.list_repo_commits("me/both")[0].title == "Theirs"
 
 
+def test_a_commit_that_is_made_after_it_was_given_up_is_not_made_twice(
+    failing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, where, _ = failing(Fault(effect="delay", path="/commit/", nth=1, seconds=3))
+    close_session()  # the next client has the short limit
+    monkeypatch.setattr(retries, "TIMEOUT", httpx2.Timeout(1.5))
+    done = publish(FILES, "me/late", repo_type="model", **where)
+    time.sleep(3)
+    close_session()
+    assert len(commits_of(api, "me/late")) == 1
+    assert api.model_info("me/late").sha == done.commit
+
+
 def test_a_full_disk_is_told_and_what_was_there_is_served(failing: Callable[..., Any], tmp_path: Path) -> None:
     api, where, faults = failing()
     first = publish(FILES, "me/full", repo_type="model", **where)
@@ -181,21 +208,49 @@ publish({FILES!r}, "me/killed", repo_type="model", endpoint={where["endpoint"]!r
     assert len(commits_of(api, "me/killed")) == 1
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_with_a_third_of_all_requests_failing_there_is_one_commit_with_equal_bytes(
-    seed: int, failing: Callable[..., Any], tmp_path: Path
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..., Any]]:
+    """How each kind of artifact is published, by its repository."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
+    interaction = spec.build()
+    starts = tuple(Start[Any](task=row, seed=row["seed"]) for row in interaction.tasks("train", 2))
+    script = interaction.scripted_player(0.5)
+    assert script is not None
+    chat = Chat(tokenizer_of([string.printable]))
+    episodes = tuple(play(interaction, chat, script, start) for start in starts)
+    save_episodes(folder / "episodes", EpisodeSet(episodes=episodes, interaction=interaction, starts=starts))
+    checkpoint = folder / "run" / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    save_file({"weight": torch.arange(500.0)}, checkpoint / "model.safetensors")
+    torch.save({"state": torch.arange(500.0)}, checkpoint / "optimizer.pt")
+    write_manifest(checkpoint, {})
+    metric = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics" / "pass_at_k"
+    return {
+        "me/tasks": functools.partial(publish_tasks, spec, train=3, held_out=2),
+        "me/episodes": functools.partial(publish_episode_folder, folder / "episodes", traces=True),
+        "me/run": functools.partial(publish_checkpoint, folder / "run"),
+        "me/pass_at_k": functools.partial(publish_metric, metric),
+    }
+
+
+def test_with_a_third_of_all_requests_failing_each_artifact_is_one_commit_with_equal_bytes(
+    fault_seed: int, failing: Callable[..., Any], artifacts: dict[str, Callable[..., Any]], tmp_path: Path
 ) -> None:
     rules = [
         Fault(effect="status", probability=0.1),
         Fault(effect="cut", probability=0.1),
-        Fault(effect="lose_reply", method="POST|PUT", probability=0.1),
+        Fault(effect="lose_reply", method="POST|PUT", probability=0.15),
         Fault(effect="cut_after", bytes=100, probability=0.1),
     ]
-    api, where, faults = failing(*rules, seed=seed, limits=Limits(lfs_bytes=1000))
-    done = publish(DATA, "me/unlucky", repo_type="dataset", **where)
-    found = fetch("me/unlucky", repo_type="dataset", cache_dir=tmp_path / "cache", **where)
-    assert found.commit == done.commit
-    assert {name: path.read_bytes() for name, path in found.files.items() if name in DATA} == DATA
-    faults.rules.clear()
-    assert len(commits_of(api, "me/unlucky", "dataset")) == 1
-    assert api.dataset_info("me/unlucky").private is False
+    api, where, faults = failing(*rules, seed=fault_seed, limits=Limits(lfs_bytes=1000))
+    for repo, publish_it in artifacts.items():
+        done = publish_it(repo=repo, **where)
+        found = fetch(repo, repo_type=done.repo_type, cache_dir=tmp_path / "cache", **where)
+        assert (found.commit, done.private) == (done.commit, False)
+        assert set(done.files) <= set(found.files)  # `fetch` compared what they hold
+    happening, faults.rules = faults.rules, []
+    assert happening
+    for repo, repo_type in {"me/tasks": "dataset", "me/episodes": "dataset", "me/run": "model"}.items():
+        assert len(commits_of(api, repo, repo_type)) == 1
+        assert api.repo_info(repo, repo_type=repo_type).private is False

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hf_credit.cli import main
 from hf_credit.hub import fetch, load_checkpoint, load_episodes, load_tasks
 from hf_credit.hub.server import Served
+from hf_credit.tasks import Sampling, TaskSpec
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 
@@ -57,6 +59,9 @@ def test_everything_is_published_by_command_and_loaded_by_stock_clients(
 ) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(micro_policy, policy)
+    sampling = Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0)
+    game: Any = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}, "history": "current"}
+    TaskSpec(**game, instructions=False, sampling=sampling).save(policy)
     played = ["--episodes", "2", "--save-episodes", str(tmp_path / "episodes")]
     told("evaluate", str(policy), *played, "--output", str(policy / "evaluation.json"))
     options = ["--option", "size=4", "--option", "blanks=4", "--train", "3", "--held-out", "2"]

@@ -14,11 +14,13 @@ from hf_credit.collaborations import COLLABORATIONS, Collaboration, Event, Loop
 from hf_credit.collaborations import make as make_together
 from hf_credit.collaborations.relay import relay
 from hf_credit.environments import ENVIRONMENTS, make
+from hf_credit.redaction import is_secret_name
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
 
-OPTIONS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.booleans())
+NAMES = st.text(max_size=5).filter(lambda name: not is_secret_name(name))  # secrets are left out
+OPTIONS = st.dictionaries(NAMES, st.integers() | st.text(max_size=5) | st.booleans())
 GAMES = st.builds(
     TaskSpec,
     environment=st.sampled_from(sorted(ENVIRONMENTS)),
@@ -26,7 +28,7 @@ GAMES = st.builds(
     history=st.sampled_from(["append", "current"]),
     instructions=st.booleans(),
     max_turns=st.none() | st.integers(1, 99),
-    chat_template_kwargs=st.dictionaries(st.text(max_size=5), st.booleans()),
+    chat_template_kwargs=st.dictionaries(NAMES, st.booleans()),
     sampling=st.builds(Sampling, max_new_tokens=st.integers(1, 9999), temperature=st.floats(0, 2)),
 )
 

@@ -17,19 +17,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from peft import LoraConfig
 from transformers import TrainerCallback
 
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete
+from hf_credit.hub.server import serving
 from hf_credit.trainers.resumption import CheckpointCallback
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")
@@ -509,30 +508,23 @@ def test_an_adapter_is_resumed_bitwise(runs: Any, micro_policy: Path, tmp_path: 
     assert_same_weights(resumed, weights(whole))
 
 
-def test_what_is_pushed_is_a_complete_checkpoint(
+def test_each_checkpoint_that_is_pushed_can_be_resumed(
     runs: Any,
     micro_policy: Path,
     two_updates: tuple[Path, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hub, flaws = tmp_path / "hub", []
-
-    def upload(self: Any, folder_path: str, path_in_repo: str | None = None, **kwargs: Any) -> Future[None]:
-        if path_in_repo is not None:
-            flaws.append(flaw(Path(folder_path)))
-        shutil.copytree(folder_path, hub / (path_in_repo or ""), dirs_exist_ok=True)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    # The Hub is a folder here, as nothing may reach the network.
-    monkeypatch.setattr(HfApi, "create_repo", lambda self, name, **kwargs: SimpleNamespace(repo_id=f"me/{name}"))
-    monkeypatch.setattr(HfApi, "upload_folder", upload)
-    pushed = {"push_to_hub": True, "hub_strategy": "all_checkpoints", "hub_always_push": True}
-    trainer = runs.build(micro_policy, tmp_path / "run", max_steps=2, tasks=16, **pushed)
-    trainer.train()
-    assert flaws == [None, None]  # when their way to the Hub began
-    trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
-    trainer.train(resume_from_checkpoint=hub / "checkpoint-1")
-    assert_same_weights(trainer, two_updates[1])
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    with serving(tmp_path / "hub") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        pushed = {"push_to_hub": True, "hub_model_id": "me/run", "hub_token": hub.token()}
+        runs.build(micro_policy, tmp_path / "run", max_steps=2, tasks=16, **pushed).train()
+        history = HfApi(endpoint=hub.url).list_repo_commits("me/run")
+        second, first = [one.commit_id for one in history if "Hf-Credit-Publish" in one.message]
+        trainer = runs.build(micro_policy, tmp_path / "again", max_steps=2, tasks=16)
+        trainer.train(resume_from_checkpoint=f"hub:me/run@{first}")
+        assert_same_weights(trainer, two_updates[1])
+        with pytest.raises(ValueError, match="there is no such revision"):
+            trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")

@@ -27,6 +27,7 @@ from hf_credit.hub.retries import (
     HubError,
     explained,
     is_passing,
+    limit_waiting,
     pause,
     retried,
     status_of,
@@ -196,6 +197,7 @@ class _Repository:
         operations = self._uploaded(contents, stale, create_pr=False)
         description = f"{TRAILER}: {digest_of(contents)}"
         for attempt in range(ATTEMPTS):
+            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,
@@ -225,6 +227,7 @@ class _Repository:
         for attempt in range(ATTEMPTS):
             if found := self._open_request(description):
                 return found
+            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,

@@ -20,7 +20,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import parse_ratelimit_headers
+from huggingface_hub.utils import get_session, parse_ratelimit_headers
 
 from hf_credit.redaction import redacted
 
@@ -31,6 +31,9 @@ ATTEMPTS = 20
 
 LONGEST_WAIT = 900
 """Seconds that a Hub may ask to wait; a client that is to wait longer stops."""
+
+TIMEOUT = httpx2.Timeout(300, connect=30)
+"""Seconds for which an answer is waited for; huggingface_hub waits for ever."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -54,6 +57,7 @@ def retried(call: Callable[[], T], what: str) -> T:
         HubError: it was refused, or failed to the end.
     """
     for attempt in range(ATTEMPTS):
+        limit_waiting()
         try:
             return call()
         except Exception as error:
@@ -61,6 +65,13 @@ def retried(call: Callable[[], T], what: str) -> T:
                 raise explained(error, what) from error
             pause(waiting_time(error, attempt))
     raise AssertionError("the last attempt returns or raises")
+
+
+def limit_waiting() -> None:
+    """Gives the client that huggingface_hub shares in this process `TIMEOUT`, unless it has one of its own."""
+    session = get_session()
+    if session.timeout == httpx2.Timeout(None):
+        session.timeout = TIMEOUT
 
 
 def pause(seconds: float) -> None:

@@ -53,7 +53,7 @@ def load_values(stem: Path) -> Any:
     skeleton = check_json(stem.with_name(f"{stem.name}.json").read_bytes())
     try:
         return _put_together(skeleton, load_file(tensor_file))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"the values in {stem.name}.json must be what was saved, got {type(error).__name__}: {error}; publish the "
             "checkpoint again."

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from hf_credit.checkpoints import (
 from hf_credit.hub.checkpoints import PREFIX, fetch_resumable, publish_checkpoint
 from hf_credit.hub.client import account
 from hf_credit.hub.retries import HubError
-from hf_credit.redaction import is_secret_name, redacted
+from hf_credit.redaction import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -45,20 +43,6 @@ _FREE_SETTINGS = re.compile(
     r"vllm_gpu_memory_utilization|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
     r"multiprocessing_context)"
 )
-
-
-@contextmanager
-def without_secrets(args: Any) -> Iterator[None]:
-    """Within, settings have no tokens, as what is saved of them may be read by others."""
-    secrets = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
-    secrets = {name: value for name, value in secrets.items() if is_secret_name(name) and value is not None}
-    try:
-        for name in secrets:
-            setattr(args, name, None)
-        yield
-    finally:
-        for name, value in secrets.items():
-            setattr(args, name, value)
 
 
 def run_facts(trainer: Any) -> dict[str, Any]:
@@ -188,8 +172,7 @@ class ResumableTrainer(Trainer):
                 self.accelerator.wait_for_everyone()
                 self.args.save_total_limit = limit
                 if saves:
-                    with without_secrets(self.args):
-                        torch.save(self.args, folder / TRAINING_ARGS_NAME)
+                    torch.save(self.args, folder / TRAINING_ARGS_NAME)
                     for callback in self.callback_handler.callbacks:
                         if isinstance(callback, CheckpointCallback):
                             callback.on_checkpoint(folder)
@@ -202,10 +185,6 @@ class ResumableTrainer(Trainer):
         if saves:
             best = self.state.best_model_checkpoint
             rotate(Path(run_dir), limit, [folder, *([Path(best)] if best else [])])
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        with without_secrets(self.args):
-            super()._save(output_dir, state_dict)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Completes the name of the repository; it is made when something is published."""

@@ -12,9 +12,8 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from hf_credit.hub.server import Fault, Faults, Served, serve_in_process, serving
-from hf_credit.hub.server.calls import Hub
 from hf_credit.hub.server.faults import POINTS
-from hf_credit.hub.server.limits import Limits
+from hf_credit.hub.server.running import open_hub, serve
 from hf_credit.hub.server.upkeep import check
 
 REPO = "org/faulty"
@@ -43,10 +42,8 @@ def insist(action: object, most: int = 40) -> object:
 
 
 def problems(folder: Path) -> list[str]:
-    hub = Hub(folder, Faults(), Limits())
-    found = list(check(hub))
-    hub.database.close()
-    return found
+    with open_hub(folder) as hub:
+        return list(check(hub))
 
 
 def is_published(api: HfApi, head: str) -> bool:
@@ -134,19 +131,21 @@ def test_killed_at_any_point_the_server_comes_back_at_the_old_or_the_new_head(
         assert list((folder / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["/commit/", "^/lfs/", "/repos/create"])
+def test_without_room_no_repository_is_made(tmp_path: Path) -> None:
+    rules = [Fault(effect="disk_full", point="transaction-commit", path="/repos/create")]
+    with serving(tmp_path, faults=Faults(rules)) as hub:
+        with pytest.raises(HfHubHTTPError, match=r"(?s)507.*the disk of this Hub is full"):
+            api_of(hub).create_repo(REPO)
+        assert not api_of(hub).repo_exists(REPO)
+
+
+@pytest.mark.parametrize("path", ["/commit/", "^/lfs/"])
 @pytest.mark.parametrize("point", ["object-write", "object-rename", "transaction-commit"])
 def test_a_full_disk_is_told_and_the_old_head_still_serves(repo: tuple[Path, str], point: str, path: str) -> None:
     folder, head = repo
     faults = Faults([Fault(effect="disk_full", point=point, path=path)])
     with serving(folder, faults=faults) as hub:
         api = api_of(hub)
-        if path == "/repos/create":
-            if point == "transaction-commit":
-                with pytest.raises(HfHubHTTPError, match=r"(?s)507.*the disk of this Hub is full"):
-                    api.create_repo("org/another")
-                assert not api.repo_exists("org/another")
-            return
         with pytest.raises(FAILURES) as failed:
             api.create_commit(REPO, additions(), commit_message="Publish", parent_commit=head)
         assert "507" in f"{failed.value} {failed.value.__cause__}"
@@ -196,8 +195,6 @@ def test_a_download_that_is_cut_goes_on_where_it_was(repo: tuple[Path, str], mon
 
 
 def test_a_server_with_faults_listens_on_loopback_alone(tmp_path: Path) -> None:
-    from hf_credit.hub.server.running import serve
-
     with pytest.raises(ValueError, match=r"must listen on loopback, got host '0\.0\.0\.0'"):
         serve(tmp_path, "0.0.0.0", faults=Faults())
 
@@ -207,6 +204,7 @@ def test_a_server_with_faults_listens_on_loopback_alone(tmp_path: Path) -> None:
     [
         ({"effect": "explode"}, "effect must be one of"),
         ({"effect": "kill", "point": "later"}, "point must be one of"),
+        ({"effect": "disk_full"}, "a disk is full at one of object-write"),
         ({"effect": "status", "point": "reply"}, "happens at the request alone"),
         ({"effect": "cut", "probability": 2.0}, "from 0 to 1, got 2.0"),
     ],

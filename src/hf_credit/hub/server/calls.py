@@ -38,7 +38,7 @@ class Hub:
     """
 
     def __init__(self, folder: Path, faults: Faults, limits: Limits) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self.faults = faults
         self.limits = limits

@@ -291,13 +291,14 @@ def _diff(call: Call, base: Commit, proposed: Commit) -> str:
             shown.append("deleted file mode 100644")
         ids = [one.oid if one else "0" * 40 for one in (old, new)]
         shown.append(f"index {ids[0]}..{ids[1]}")
-        names = [f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"]
-        texts = [_text(call, one) for one in (old, new)]
-        if texts[0] is None or texts[1] is None:
-            shown.append(f"Binary files {names[0]} and {names[1]} differ")
+        old_name, new_name = f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"
+        old_text, new_text = _text(call, old), _text(call, new)
+        if old_text is None or new_text is None:
+            shown.append(f"Binary files {old_name} and {new_name} differ")
         else:
-            lines = [text.splitlines() for text in texts if text is not None]
-            shown += difflib.unified_diff(lines[0], lines[1], *names, lineterm="")
+            shown += difflib.unified_diff(
+                old_text.splitlines(), new_text.splitlines(), old_name, new_name, lineterm=""
+            )
     return "\n".join(shown) + "\n" if shown else ""
 
 

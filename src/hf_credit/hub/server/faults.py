@@ -35,6 +35,8 @@ POINTS = (
 them on disk under another name, with the object in place; before a transaction, before it is final, after it; and
 before the reply leaves."""
 
+_WRITING = ("object-write", "object-rename", "transaction-begin", "transaction-commit")
+
 _request: contextvars.ContextVar[tuple[str, str]] = contextvars.ContextVar("request", default=("", ""))
 
 
@@ -48,7 +50,8 @@ class Fault:
             and closes the connection then; `"disk_full"` and `"kill"` (SIGKILL to the process) happen at `point`.
         method: of the requests, a regular expression that matches all of it.
         path: of the requests, without the query, a regular expression found in it.
-        point: of `POINTS`; the others than `disk_full` and `kill` happen at the request.
+        point: of `POINTS`, for `"kill"`; for `"disk_full"` one where something is written. The other effects happen at
+            the request.
         nth: the how many-th match alone, from 1; each one if `None`.
         probability: with which a match fails.
         status: of `"status"`.
@@ -71,6 +74,8 @@ class Fault:
             raise ValueError(f"effect must be one of {', '.join(get_args(Effect))}, got {self.effect!r}; pick one.")
         if self.point not in POINTS:
             raise ValueError(f"point must be one of {', '.join(POINTS)}, got {self.point!r}; pick one.")
+        if self.effect == "disk_full" and self.point not in _WRITING:
+            raise ValueError(f"a disk is full at one of {', '.join(_WRITING)}, got point={self.point!r}; pick one.")
         if self.effect not in ("disk_full", "kill") and self.point != "request":
             raise ValueError(f"{self.effect} happens at the request alone, got point={self.point!r}; leave it out.")
         if not 0 <= self.probability <= 1:
@@ -122,11 +127,11 @@ class Faults:
             return
         method, path = scope["method"], scope["path"]
         _request.set((method, path))
-        rules = self._happening("request", method, path)
-        for rule in rules:
-            if rule.effect == "delay":
-                await asyncio.sleep(rule.seconds)
-        rule = next((rule for rule in rules if rule.effect != "delay"), None)
+        happening = self._happening("request", method, path)
+        for delay in happening:
+            if delay.effect == "delay":
+                await asyncio.sleep(delay.seconds)
+        rule = next((one for one in happening if one.effect != "delay"), None)
         if rule is None:
             await app(scope, receive, self._replying(send))
         elif rule.effect == "kill":
@@ -138,10 +143,8 @@ class Faults:
         elif rule.effect == "lose_reply":
             await app(scope, receive, _nowhere)
             await _cut(send)
-        elif rule.effect == "cut_after":
+        else:
             await app(scope, receive, _shortened(send, rule.bytes))
-        else:  # a full disk, wherever this request first writes
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _replying(self, send: Send) -> Send:
         async def reply(message: Message) -> None:

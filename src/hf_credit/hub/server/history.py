@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import threading
 import time
 from collections import OrderedDict
@@ -179,7 +180,7 @@ def commit_at(database: Database, repo: Repo, oid: str) -> Commit:
     return _as_commit(row)
 
 
-def _as_commit(row: Mapping[str, str]) -> Commit:
+def _as_commit(row: sqlite3.Row) -> Commit:
     return Commit(*(row[name] for name in ("oid", "tree", "parent", "author", "date", "title", "message")))
 
 

@@ -114,7 +114,7 @@ def move(call: Call) -> Response:
         raise bad_request("a repository is named namespace/name, got another form; name both.")
     check_repo_name(*target)
     kind = _kind(call, values)
-    repo = call.find_repo(kind, *source, right="admin")
+    repo = call.find_repo(kind, source[0], source[1], "admin")
     call.demand("admin", *target)
     with call.database.write() as writing:
         taken = call.database.one("SELECT id FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, *target)

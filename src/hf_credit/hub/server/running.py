@@ -12,7 +12,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -76,6 +75,21 @@ def open_database(folder: Path) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+@contextlib.contextmanager
+def open_hub(folder: Path) -> Iterator[Hub]:
+    """What a Hub's folder holds, to look at without serving it.
+
+    Raises:
+        ValueError: there is no Hub in the folder.
+    """
+    with open_database(folder):
+        hub = Hub(Path(folder), Faults(), Limits())
+    try:
+        yield hub
+    finally:
+        hub.database.close()
 
 
 @contextlib.contextmanager
@@ -150,22 +164,26 @@ def serve_in_process(folder: Path, port: int = 0, *, faults: Faults | None = Non
         port: to listen at, any free one if 0.
         faults: that strike.
     """
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        command = [sys.executable, "-m", "hf_credit.cli", "hub", "serve", str(folder), "--port", str(port)]
-        if faults is not None:
-            json.dump(faults.to_json(), file)
-            file.flush()
-            command += ["--faults", file.name]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout is not None
-                line = process.stdout.readline()
-                process.stdout.readline()
-                if " at " not in line:
-                    raise OSError(f"the Hub must start, got exit code {process.wait()}; its error is above.")
-                yield Served(line.rpartition(" at ")[2].strip(), Path(folder), process)
-            finally:
-                process.terminate()
+    described = {"folder": str(folder), "port": port, "faults": (faults or Faults()).to_json()}
+    command = [sys.executable, "-c", _PROGRAM, json.dumps(described)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if " at " not in line:
+                raise OSError(f"the Hub must start, got exit code {process.wait()}; its error is above.")
+            yield Served(line.rpartition(" at ")[2].strip(), Path(folder), process)
+        finally:
+            process.terminate()
+
+
+_PROGRAM = "import sys; from hf_credit.hub.server.running import serve_described; serve_described(sys.argv[1])"
+
+
+def serve_described(described: str) -> None:
+    """What the process of `serve_in_process` does: `serve` with folder, port and faults as JSON."""
+    value = json.loads(described)
+    serve(Path(value["folder"]), port=value["port"], faults=Faults.from_json(value["faults"]))
 
 
 def client_environment(folder: Path, url: str, token: str) -> dict[str, str]:
@@ -202,7 +220,7 @@ def _write_private(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps a second server out of a folder; a lock goes with its process, however that ends."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     with (Path(folder) / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
