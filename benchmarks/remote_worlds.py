@@ -88,7 +88,8 @@ def run(environment: Any, chat: Chat, replies: Scripted, episodes: int, side_by_
     played = engine.run([Start(task={"seed": seed}, seed=seed) for seed in range(episodes)])
     seconds = time.perf_counter() - begun
     assert all(one.outcome == 1.0 for one in played)
-    decisions = [decision for one in played for decision in one.decisions]
+    # The last first: what follows a state is then not the state that is gone on from next.
+    decisions = [decision for one in played for decision in reversed(one.decisions)]
     begun = time.perf_counter()
     after = interaction.advance_many([one.state for one in decisions], [[one.action_text] for one in decisions])
     replayed = time.perf_counter() - begun

@@ -332,6 +332,26 @@ MUTANTS = [
         "for name in os.environ",
         [f"{_TEST_SERVER}test_upkeep.py::test_a_space_runs_by_consent_with_its_secrets_and_without_the_users_token"],
     ),
+    Mutant(
+        "an episode of a world that does not repeat itself goes on in the session of another",
+        "src/hf_credit/environments/replayed.py",
+        "self.actions, self.walk",
+        'self.actions, ""',
+        [
+            "tests/hub/openenv/test_openenv_interaction.py::"
+            "test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself"
+        ],
+    ),
+    Mutant(
+        "a server is believed that it goes on from a state",
+        "src/hf_credit/environments/openenv_world.py",
+        "set_state and self._is_restored()",
+        "set_state",
+        [
+            "tests/hub/openenv/test_openenv_interaction.py::"
+            "test_a_server_that_drops_the_state_it_is_given_is_not_believed"
+        ],
+    ),
 ]
 
 

@@ -192,6 +192,7 @@ class TaskSpec:
             ValueError: the name, an option or a setting is not possible, or code is not trusted.
         """
         self._refuse_code_of_others({self.name} | code_in(self.options))
+        self._refuse_servers_of_others()
         with importing_from_here():
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
@@ -277,6 +278,15 @@ class TaskSpec:
                 "what is imported runs as code, so the files beside a policy cannot choose it, got "
                 f"{', '.join(map(repr, foreign))} from {TASK_FILE}; if you trust that code, name it yourself (--task, "
                 "--option scorer=...), or add --trust-remote-code (from Python, trusted=True)."
+            )
+
+    def _refuse_servers_of_others(self) -> None:
+        """Nor do they choose whom this machine talks to, and which variable of its environment it sends as a token."""
+        if self.environment == "openenv" and not self.trusted and "openenv" not in self.typed:
+            raise ValueError(
+                "the files beside a policy cannot choose a server to be played on, got "
+                f"{str(self.options.get('url'))[:200]!r} from {TASK_FILE}; if you trust it, name it yourself (--task "
+                "openenv --option url=...), or add --trust-remote-code (from Python, trusted=True)."
             )
 
 

@@ -69,7 +69,12 @@ class Moody(Walk):
     moods = itertools.count()
 
     def drawn(self, seed: int | None) -> random.Random:
-        return random.Random(next(self.moods))
+        self.mood = next(self.moods)
+        return random.Random(self.mood)
+
+    def sight(self) -> Sight:
+        sight = super().sight()
+        return Sight(seen=f"{sight.seen} Mood {self.mood}.", done=sight.done, reward=sight.reward)
 
 
 class Alone(Walk):
@@ -84,7 +89,7 @@ class Restored(Moody):
     def reset(self, seed: int | None = None, injected_state: Any = None, **others: Any) -> Sight:
         if injected_state is None:
             return super().reset(seed=seed, **others)
-        self.field, self.moves = injected_state["field"], injected_state["moves"]
+        self.field, self.moves, self.mood = (injected_state[name] for name in ("field", "moves", "mood"))
         self.wind = random.Random()
         version, internal, gauss = injected_state["wind"]
         self.wind.setstate((version, tuple(internal), gauss))
@@ -100,7 +105,13 @@ class Restored(Moody):
     def state(self) -> State:
         if self.field is None:
             return State()
-        about = {"field": self.field, "moves": self.moves, "wind": self.wind.getstate(), "shown": self.shown}
+        about = {
+            "mood": self.mood,
+            "field": self.field,
+            "moves": self.moves,
+            "wind": self.wind.getstate(),
+            "shown": self.shown,
+        }
         return State(step_count=self.moves, **about)
 
 

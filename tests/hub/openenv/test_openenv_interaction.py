@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,17 @@ def test_a_recipe_names_it_and_a_spec_makes_it_again(opened: Any, served: str) -
     assert pickle.loads(pickle.dumps(interaction.environment)).url == f"{served}/walk"
 
 
+def test_the_files_beside_a_policy_choose_no_server(tmp_path: Path) -> None:
+    found = TaskSpec(environment="openenv", environment_options={"url": "https://example.org"})
+    found.save(tmp_path)
+    beside = TaskSpec.load(tmp_path)
+    assert beside is not None
+    with pytest.raises(ValueError, match="cannot choose a server to be played on, got 'https://example"):
+        beside.build()
+    with pytest.raises(ValueError, match="url must be that of an OpenEnv server, got 'the name'"):
+        beside.on("openenv", {"url": "the name"}).build()
+
+
 # Every way back to a state
 
 
@@ -155,7 +167,9 @@ def test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself
     engine = Engine(interaction, chat, says(chat, tag("on")))
     episodes = engine.run([Start(seed=0) for _ in range(8)])  # at most three at once: none can be set aside
     assert {one.ending for one in episodes} == {Ending.FINISHED}
-    assert len({one.decisions[0].state.world.observation for one in episodes}) == 8
+    moods = [{step.state.world.observation.partition("Mood ")[2] for step in one.decisions} for one in episodes]
+    assert [len(one) for one in moods] == [1] * 8  # nobody went on in the session of another
+    assert len(set.union(*moods)) == 8
     assert interaction.costs()["replayed_steps"] == 0
     # One whose session is gone cannot be gone on with.
     environment = interaction.environment
