@@ -93,6 +93,7 @@ class Evidence(Environment[EvidenceState]):
     """
 
     name = "evidence"
+    reward_range = (0.0, 1.0)
     state_type = EvidenceState
     task_columns = ("key", "keys", "values", "genuine")
 
