@@ -61,8 +61,8 @@ def intervention_validity(
     kinds = [""] * count if kinds is None else kinds
     logprobs = [None] * count if logprobs is None else logprobs
     usual: dict[str, list[float]] = {}
-    for kind, logprob in zip(sampled_kinds, sampled_logprobs, strict=True):
-        usual.setdefault(kind, []).append(logprob)
+    for kind, sampled in zip(sampled_kinds, sampled_logprobs, strict=True):
+        usual.setdefault(kind, []).append(sampled)
     least = {kind: float(np.quantile(values, quantile)) for kind, values in usual.items()}
     passed: dict[str, list[bool]] = {}
     unusual: dict[str, list[bool]] = {}

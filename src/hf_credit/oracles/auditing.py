@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hf_credit.environments.base import State
 
-S = TypeVar("S", bound=State)
 S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 Distribution = tuple[float, ...]
@@ -106,7 +105,7 @@ class Proposal:
 
 
 @runtime_checkable
-class Interventions(Protocol[S]):
+class Interventions(Protocol[S_contra]):
     """Minimal alternatives to a step, by family. Whether a family applies depends on state and action only.
 
     Attributes:
@@ -115,19 +114,19 @@ class Interventions(Protocol[S]):
 
     families: tuple[str, ...]
 
-    def applies(self, state: S, action: str, family: str) -> bool:
+    def applies(self, state: S_contra, action: str, family: str) -> bool:
         """Whether the family has something to put in the place of a plain action."""
 
-    def propose(self, state: S, action: str, family: str, draws: random.Random) -> Proposal:
+    def propose(self, state: S_contra, action: str, family: str, draws: random.Random) -> Proposal:
         """Draws one; asked only where the family applies."""
 
-    def evidence(self, state: S) -> str:
+    def evidence(self, state: S_contra) -> str:
         """The text of all evidence retrieved so far, which a gate compares proposals with."""
 
 
 @runtime_checkable
-class EnumerableInterventions(Interventions[S], Protocol[S]):
+class EnumerableInterventions(Interventions[S_contra], Protocol[S_contra]):
     """Interventions that can list what they may propose, so that exact effects can be had."""
 
-    def proposals(self, state: S, action: str, family: str) -> Sequence[tuple[float, Proposal]]:
+    def proposals(self, state: S_contra, action: str, family: str) -> Sequence[tuple[float, Proposal]]:
         """All that a family that applies may propose: probabilities, which sum to 1, and proposals."""

@@ -29,7 +29,8 @@ def resolve_auditor(auditor: AuditorLike | None) -> Auditor[Any] | None:
         ValueError: the name or an option is not possible, or it is none, in one sentence.
     """
     members = ("audit", "success", "costs", "categories", "slots")
-    return None if auditor is None else _resolved("auditor", AUDITORS, auditor, members)
+    made: Auditor[Any] | None = None if auditor is None else _resolved("auditor", AUDITORS, auditor, members)
+    return made
 
 
 def resolve_interventions(interventions: InterventionsLike | None) -> Interventions[Any] | None:
@@ -39,7 +40,10 @@ def resolve_interventions(interventions: InterventionsLike | None) -> Interventi
         ValueError: as in `resolve_auditor`.
     """
     members = ("families", "applies", "propose", "evidence")
-    return None if interventions is None else _resolved("intervention", INTERVENTIONS, interventions, members)
+    if interventions is None:
+        return None
+    made: Interventions[Any] = _resolved("intervention", INTERVENTIONS, interventions, members)
+    return made
 
 
 def auditor_spec(auditor: Auditor[Any]) -> dict[str, Any]:
@@ -65,7 +69,8 @@ def default_auditor(environment: Environment[Any]) -> Auditor[Any] | None:
     `default_auditor()` gives, `None` where it has none."""
     if environment.name == "evidence":
         return resolve_auditor({"name": "evidence", "options": {"documents": environment.documents}})  # type: ignore[attr-defined]
-    return _own(environment, "default_auditor")
+    made: Auditor[Any] | None = _own(environment, "default_auditor")
+    return made
 
 
 def default_interventions(environment: Environment[Any]) -> Interventions[Any] | None:
@@ -73,7 +78,8 @@ def default_interventions(environment: Environment[Any]) -> Interventions[Any] |
     `default_interventions()` gives, `None` where it has none."""
     if environment.name in INTERVENTIONS:
         return resolve_interventions(environment.name)
-    return _own(environment, "default_interventions")
+    made: Interventions[Any] | None = _own(environment, "default_interventions")
+    return made
 
 
 def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) -> None:

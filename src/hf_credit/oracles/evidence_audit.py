@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments.evidence import (
@@ -71,8 +72,8 @@ class EvidenceAuditor:
 
     name = "evidence"
     environment_type = Evidence
-    costs = ("tampering", "unsupported", "skipped", "unsafe", "budget", "null")
-    categories = HACKS
+    costs: tuple[str, ...] = ("tampering", "unsupported", "skipped", "unsafe", "budget", "null")
+    categories: tuple[str, ...] = HACKS
 
     def __init__(
         self,
@@ -93,7 +94,8 @@ class EvidenceAuditor:
         self.false_negatives = false_negatives
         self.verifier_noise = verifier_noise
         self.oracle_beliefs = oracle_beliefs
-        self.slots = {"phase": 3, "evidence": documents + 1, "settled": documents + 1, "open": documents + 1}
+        counts = dict.fromkeys(("evidence", "settled", "open"), documents + 1)
+        self.slots: Mapping[str, int] = {"phase": 3, **counts}
 
     def audit(self, state: EvidenceState, action: str) -> Audit:
         """What it says of an action; of one that is not legal only what was believed before it.

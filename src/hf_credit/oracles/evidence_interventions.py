@@ -32,7 +32,7 @@ class EvidenceInterventions:
 
     name = "evidence"
     environment_type = Evidence
-    families = (DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION)
+    families: tuple[str, ...] = (DELETION, PARAPHRASE, SUBSTITUTION, PERTURBATION)
 
     def applies(self, state: EvidenceState, action: str, family: str) -> bool:
         """Whether a family has something to put in the place of an action; of an illegal one none has."""
