@@ -14,7 +14,7 @@ from hf_credit.collectors import AuditedSteps, Group, counterfactual, step_featu
 from hf_credit.environments.evidence import legal_actions
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalRunner
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalRunner
 
 WORLD = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
 
@@ -96,6 +96,19 @@ def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -
         engine = own.frozen
         assert engine is not None
         assert bool(engine.generate.contexts) != of_current  # type: ignore[union-attr]
+
+
+def test_drift_is_logged_in_the_update_before_the_copy_is_made_anew(chat: Chat) -> None:
+    for update, probed in ((1, False), (2, True)):
+        own = runner(chat)
+        own.update = update
+        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=2, probe_every=2).bound_to(WORLD)
+        collected = collector([{"seed": place} for place in range(4)], own, None)
+        assert ("contribution/drift" in own.metrics) == probed
+        kept = [one.episode for one in collected.samples]
+        assert (own.ledger.tokens > Ledger.of(kept).tokens) == probed  # what was played again is in the ledger
+    (drift,) = own.metrics["contribution/drift"]
+    assert 0 <= drift <= 1
 
 
 def test_random_counterfactuals_stand_beside_another_step(chat: Chat) -> None:

@@ -194,6 +194,19 @@ def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
     ]  # fmt: skip
 
 
+def test_episodes_without_decisions_or_an_answer_are_credited_with_nothing(runner: Told) -> None:
+    own = estimator(constrained=True, limits={"tampering": 0.1}, evidence=0.45)
+    credit = own(collected(episode(), episode(decision("a", Audit(kind="think")))), runner, Constraints())
+    assert credit.decisions == [[], [0.0]]
+    assert own(collected(episode()), runner, Constraints()).decisions == [[]]
+
+
+def test_episodes_that_nobody_audited_to_their_end_get_no_credit(runner: Told) -> None:
+    failed = episode(decision("a"), verified=None, ending=Ending.ERROR)
+    credit = estimator()(collected(failed, episode(decision("b"), check=1.0, verified=1.0)), runner, Constraints())
+    assert credit.decisions == [[None], [1.0]]
+
+
 def test_hacks_are_taken_off_reward_and_advantage_by_the_surest_detector(runner: Told) -> None:
     own = estimator(hack=0.8, hack_advantage=0.9, contribution_advantage=0.0)
     credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), runner, Constraints())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import Qwen3Config
 
 from hf_credit import CreditConfig
 from hf_credit.rollouts import Decision
@@ -157,6 +159,21 @@ def test_a_region_out_of_range_is_refused_in_one_sentence(tmp_path: Path, name: 
 def test_more_tokens_than_the_vocabulary_has_are_refused(one_update: Callable[..., Any], micro_policy: Path) -> None:
     with pytest.raises(ValueError, match="trust_region_top must be at most the vocabulary's"):
         one_update(micro_policy, trust_region=0.02)
+
+
+@pytest.mark.parametrize(
+    ("sharded", "own", "message"),
+    [
+        (True, {}, "trust_region needs the whole head of the policy on every process, got FSDP or DeepSpeed"),
+        (False, {"final_logit_softcapping": 30.0}, "got one with final_logit_softcapping=30.0"),
+        (False, {"vocab_size": 5}, "trust_region_wide must be at most the vocabulary's 5 tokens, got 6"),
+    ],
+)
+def test_policies_that_cannot_be_projected_are_refused(sharded: bool, own: dict[str, Any], message: str) -> None:
+    config = Qwen3Config(**{"vocab_size": 10, **own})
+    with pytest.raises(ValueError, match=message) as refusal:
+        region().require_fit(SimpleNamespace(config=config), sharded)
+    assert "\n" not in str(refusal.value)
 
 
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any, Protocol
 
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
@@ -53,6 +54,9 @@ class AuditedSteps:
             trained on; or `"none"`.
         gate: whether proposals have to pass; without, only what the task cannot take is refused.
         policy: who plays on: the `"frozen"` copy, or the `"current"` policy.
+        probe_every: after so many updates the copy is made anew, and in the last update before it the same branches
+            are played on by the current policy as well, to log how far what steps contribute has drifted; `None`:
+            never.
         auditor, interventions: who judges steps, and what may replace them, or their names, or mappings of `name` and
             `options`; the Interaction's own if `None`.
 
@@ -68,6 +72,7 @@ class AuditedSteps:
     counterfactuals: str = "branches"
     gate: bool = True
     policy: Policy = "frozen"
+    probe_every: int | None = None
     auditor: AuditorLike | None = None
     interventions: InterventionsLike | None = None
 
@@ -195,7 +200,11 @@ class AuditedSteps:
         sources = [one[1].id for one in made]
         if self.counterfactuals == "random":
             sources = _of_others(sources, runner)
-        played = runner.play([one[4].start for one in made], policy=self.policy, counterfactual=True)
+        starts = [one[4].start for one in made]
+        played = runner.play(starts, policy=self.policy, counterfactual=True)
+        if self.probe_every is not None and runner.update % self.probe_every == 0:
+            again = runner.play(starts, policy="current", counterfactual=True)
+            self._log_drift([(one[1].id, one[3]) for one in made], played, again, runner)
         tokens = sum(episode.generated_tokens for episode in played)
         runner.log("tokens/counterfactual", sum(runner.gather([tokens])))
         return [
@@ -210,6 +219,30 @@ class AuditedSteps:
             )
             for episode, source, (sample, _, probability, family, branch) in zip(played, sources, made, strict=True)
         ]
+
+    def _log_drift(
+        self,
+        families: Sequence[tuple[str, str]],
+        played: Sequence[Episode],
+        again: Sequence[Episode],
+        runner: Runner,
+    ) -> None:
+        """The mean over steps and families of how much their means differ, the noise of both means included."""
+        auditor = resolve_auditor(self.auditor)
+        assert auditor is not None
+        means = []
+        for episodes in (played, again):
+            found: dict[tuple[str, str], list[float]] = {}
+            judged = audited(episodes, auditor, runner.interaction, runner.failures)
+            for place, one in zip(families, judged, strict=True):
+                if one.verified is not None and one.ending != Ending.ERROR:
+                    found.setdefault(place, []).append(one.verified)
+            means.append({place: fmean(own) for place, own in found.items()})
+        before, now = means
+        apart = [abs(value - now[place]) for place, value in before.items() if place in now]
+        told = [value for own in runner.gather([apart]) for value in own]
+        if told:
+            runner.log("contribution/drift", fmean(told))
 
     def _log_proposals(self, counts: dict[str, list[int]], runner: Runner) -> None:
         told = runner.gather([counts])

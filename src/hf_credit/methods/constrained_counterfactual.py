@@ -736,6 +736,7 @@ def constrained_counterfactual(
             counterfactuals=counterfactuals,
             gate=gate,
             policy="current" if own_policy else "frozen",
+            probe_every=None if own_policy or ema is not None else refresh_every,
             auditor=auditor,
             interventions=interventions,
         ),
