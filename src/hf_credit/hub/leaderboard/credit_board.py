@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from hf_credit import methods
@@ -123,7 +124,9 @@ def measure(
     found: list[list[tuple[Decision, float, float]]] = []
     tokens = []
     for repeat in range(task.repeats):
-        runner = LocalRunner(engine, seed=derive(0, "credit board", *seeds, repeat))
+        seed = derive(0, "credit board", *seeds, repeat)
+        torch.manual_seed(seed)  # some collectors draw from torch's own stream
+        runner = LocalRunner(engine, seed=seed)
         collected = bound.collector(rows, runner, bound.memory)
         credited = credited_decisions(collected, bound.estimator(collected, runner, bound.memory))
         states = {one.decision.state for one in credited} - known.keys()
