@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from hf_credit.hub.leaderboard import parquet_reader
-from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id
+from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, same_claim
 from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json
 from hf_credit.hub.leaderboard.replies import PlayedEpisode, read_replies, write_replies
 
@@ -175,3 +175,13 @@ def test_json_of_an_entry_with_another_field_is_refused(entry_of: Callable[..., 
     for changed in ({**values, "rank": 1}, {name: own for name, own in values.items() if name != "command"}):
         with pytest.raises(ValueError, match="must have the fields"):
             Entry.from_json(json.dumps(changed).encode())
+
+
+def test_a_claim_is_the_same_under_another_name_and_not_of_another_method(entry_of: Callable[..., Any]) -> None:
+    entry = entry_of()
+    assert same_claim(entry) == same_claim(
+        dataclasses.replace(entry, name="mine", method={"name": "x", "options": {}})
+    )
+    assert same_claim(entry) != same_claim(dataclasses.replace(entry, episodes_sha256="1" * 64))
+    credit = dataclasses.replace(entry, kind="credit", checkpoints=())
+    assert same_claim(credit) != same_claim(dataclasses.replace(credit, method={"name": "grpo", "options": {}}))
