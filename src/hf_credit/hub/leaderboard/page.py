@@ -171,7 +171,7 @@ class _Page:
         board = _one_of(asked.get("board"), boards)
         entries = _entries(results, board)
         ids = [one for _, one in entries]
-        verified = views.choices(results, board)
+        verified = views.choices(results, board) if board else []
         ranked = [one.entry for one in results.ranks(board)] if board else []
         first = _one_of(asked.get("a"), [one for _, one in verified], ranked[0] if ranked else None)
         second = _one_of(asked.get("b"), [one for _, one in verified], ranked[1] if len(ranked) > 1 else None)
@@ -293,7 +293,7 @@ class _Page:
 def _frame(columns: Sequence[tuple[str, str]], name: str, widths: Sequence[str]) -> Any:
     return gr.Dataframe(
         headers=[column for column, _ in columns],
-        datatype=[kind for _, kind in columns],
+        datatype=[kind for _, kind in columns],  # type: ignore[misc]
         column_widths=list(widths),
         elem_id=name,
         interactive=False,
