@@ -141,14 +141,9 @@ def test_a_file_of_replies_that_is_something_else_is_refused(tmp_path: Path) -> 
 
 def test_replies_that_unpack_to_more_than_is_allowed_are_refused_before_they_are_read(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.parquet"
-    long = "x" * 2**20
-    rows = [
-        {"checkpoint": 0, "seed": 1, "ending": "finished", "outcome": 1.0, "events": ["e"] * 200} for _ in range(2)
-    ]
-    table = pa.Table.from_pylist(
-        [{**row, "replies": [long] * 200, "tokens": [1] * 200, "error": None} for row in rows],
-        schema=parquet_reader.schema(),
-    )
+    row = {"checkpoint": 0, "seed": 1, "ending": "finished", "outcome": 1.0, "events": ["e"] * 200, "error": None}
+    rows = [{**row, "replies": ["x" * 2**20] * 200, "tokens": [1] * 200}]
+    table = pa.Table.from_pylist(rows, schema=parquet_reader.schema())
     parquet.write_table(table, str(bomb), compression="zstd", use_dictionary=False)
     assert bomb.stat().st_size < 2**20
     with pytest.raises(ValueError, match="bytes unpacked"):
