@@ -16,7 +16,7 @@ from hf_credit import __version__
 from hf_credit.cli import _told, app
 from hf_credit.environments import known
 
-COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo"}
+COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo", "submit"}
 
 
 def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -154,8 +154,10 @@ def print_boards(results: Results) -> None:
     from hf_credit.hub.leaderboard import views
 
     wanted = ("rank", "name", "method", "mean", "fidelity", "95 % interval", "seeds", "bias", "variance", "badge")
-    boards = [(one.name, views.BOARD_COLUMNS, views.board_table) for one in results.season.tasks]
-    boards += [(one.name, views.CREDIT_COLUMNS, views.credit_table) for one in results.season.credit]  # type: ignore[list-item]
+    boards: list[tuple[str, Any, Any]] = [
+        (one.name, views.BOARD_COLUMNS, views.board_table) for one in results.season.tasks
+    ]
+    boards += [(one.name, views.CREDIT_COLUMNS, views.credit_table) for one in results.season.credit]
     for name, columns, rows_of in boards:
         header = [column for column, _ in columns]
         kept = [place for place, column in enumerate(header) if column in wanted]

@@ -15,7 +15,7 @@ from hf_credit.hub.leaderboard import page as leaderboard_page
 from hf_credit.hub.leaderboard.results import Results, read_results
 from hf_credit.hub.leaderboard.sources import Source
 
-from .conftest import FORMULA, HOSTILE, Listed
+from .conftest import BENCHMARK, FORMULA, HOSTILE, Listed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from browser import find
@@ -146,6 +146,7 @@ def test_credit_is_a_board_of_its_own(opened: Any) -> None:
 
 def test_a_submission_is_checked_and_told_why_it_is_refused(opened: Any, listed: Listed, tmp_path: Path) -> None:
     page = opened("tab=Submit")
+    shows(page, "#how", f"--benchmark {BENCHMARK}")
     name = listed.ids["steady"]
     entry, replies = listed.folder / f"entries/{name}.json", listed.folder / f"episodes/{name}.parquet"
     send = page.get_by_role("button", name="Check")

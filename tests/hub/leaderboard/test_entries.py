@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from hf_credit.hub.leaderboard import parquet_reader
-from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id
+from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, same_claim
 from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json
 from hf_credit.hub.leaderboard.replies import PlayedEpisode, read_replies, write_replies
 
@@ -141,18 +141,13 @@ def test_a_file_of_replies_that_is_something_else_is_refused(tmp_path: Path) -> 
 
 def test_replies_that_unpack_to_more_than_is_allowed_are_refused_before_they_are_read(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.parquet"
-    long = "x" * 2**20
-    rows = [
-        {"checkpoint": 0, "seed": 1, "ending": "finished", "outcome": 1.0, "events": ["e"] * 200} for _ in range(2)
-    ]
-    table = pa.Table.from_pylist(
-        [{**row, "replies": [long] * 200, "tokens": [1] * 200, "error": None} for row in rows],
-        schema=parquet_reader.schema(),
-    )
+    row = {"checkpoint": 0, "seed": 1, "ending": "finished", "outcome": 1.0, "events": ["e"] * 200, "error": None}
+    rows = [{**row, "replies": ["x" * 2**20] * 200, "tokens": [1] * 200}]
+    table = pa.Table.from_pylist(rows, schema=parquet_reader.schema())
     parquet.write_table(table, str(bomb), compression="zstd", use_dictionary=False)
     assert bomb.stat().st_size < 2**20
     with pytest.raises(ValueError, match="bytes unpacked"):
-        read_replies(bomb, 2)
+        read_replies(bomb, 1)
 
 
 @pytest.mark.parametrize(
@@ -175,3 +170,13 @@ def test_json_of_an_entry_with_another_field_is_refused(entry_of: Callable[..., 
     for changed in ({**values, "rank": 1}, {name: own for name, own in values.items() if name != "command"}):
         with pytest.raises(ValueError, match="must have the fields"):
             Entry.from_json(json.dumps(changed).encode())
+
+
+def test_a_claim_is_the_same_under_another_name_and_not_of_another_method(entry_of: Callable[..., Any]) -> None:
+    entry = entry_of()
+    assert same_claim(entry) == same_claim(
+        dataclasses.replace(entry, name="mine", method={"name": "x", "options": {}})
+    )
+    assert same_claim(entry) != same_claim(dataclasses.replace(entry, episodes_sha256="1" * 64))
+    credit = dataclasses.replace(entry, kind="credit", checkpoints=())
+    assert same_claim(credit) != same_claim(dataclasses.replace(credit, method={"name": "grpo", "options": {}}))

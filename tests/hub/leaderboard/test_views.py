@@ -166,3 +166,42 @@ def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> N
     last = source.load()
     assert last.results is results
     assert "down" in last.trouble
+
+
+def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
+    results: Results, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hf_credit.cli.leaderboard import print_boards
+
+    monkeypatch.setenv("COLUMNS", "300")
+    print_boards(results)
+    printed = capsys.readouterr().out
+    assert HOSTILE in printed
+    assert "relay credit" in printed
+    assert "nothing yet" not in printed
+
+
+def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    from hf_credit.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["submit", "me/policy", "sudoku", "--benchmark", "them/b", "--method", "grpo"])
+    assert "give one of the two" in capsys.readouterr().err
+
+
+def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import runpy
+
+    import yaml
+
+    from hf_credit.hub.leaderboard import page
+
+    folder = root / "hub_assets" / "leaderboard"
+    front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
+    assert runpy.run_path(str(folder / "app.py"))["from_environment"] is page.from_environment
+    monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
+    with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
+        page.from_environment()

@@ -29,7 +29,7 @@ the season promises the SHA-256 now and shows the rest when it is over. Records 
 
 _SUBMIT = """
 <p>Publish a checkpoint for each training seed, then:</p>
-<pre>hf-credit submit me/policy-seed0 BOARD --also me/policy-seed1 --benchmark {0}</pre>
+<pre>hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}</pre>
 <p>It plays the public tasks, and opens a pull request with every reply. A method's credit is entered with</p>
 <pre>hf-credit submit --method replay_loo BOARD --benchmark {0}</pre>
 <p>Here you can check the two files that <code>--output</code> writes{1}.</p>

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hf_credit
 from hf_credit.verifiers.sandbox import landlock
 
 NO_NETWORK = "no network device"
@@ -27,6 +26,7 @@ NO_OTHER_FILES = "no other files, no TCP"
 _NEWUSER, _NEWNET = 0x10000000, 0x40000000
 _NO_NEW_PRIVS = 38
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
+_SOURCE = Path(__file__).resolve().parents[3]  # that holds this package
 _RESULT, _REQUEST = "result.json", "request.json"
 
 
@@ -104,7 +104,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **kept,
         "PATH": "",
-        "PYTHONPATH": str(Path(hf_credit.__file__).resolve().parent.parent),
+        "PYTHONPATH": str(_SOURCE),
         "HOME": own,
         "HF_HOME": own,
         "TMPDIR": own,

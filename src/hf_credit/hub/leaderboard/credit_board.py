@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import PreTrainedModel
 
 from hf_credit import methods
@@ -123,7 +124,9 @@ def measure(
     found: list[list[tuple[Decision, float, float]]] = []
     tokens = []
     for repeat in range(task.repeats):
-        runner = LocalRunner(engine, seed=derive(0, "credit board", *seeds, repeat))
+        seed = derive(0, "credit board", *seeds, repeat)
+        torch.manual_seed(seed)  # some collectors draw from torch's own stream
+        runner = LocalRunner(engine, seed=seed)
         collected = bound.collector(rows, runner, bound.memory)
         credited = credited_decisions(collected, bound.estimator(collected, runner, bound.memory))
         states = {one.decision.state for one in credited} - known.keys()
@@ -207,13 +210,13 @@ def bias_and_variance(
     square = float((every[:, 0] ** 2).sum())
     scale = max(0.0, float((every[:, 0] * every[:, 1]).sum()) / square) if square else 0.0
     errors, spreads = [], []
-    for own in pairs.values():
-        if len(own) < 2:
+    for made in pairs.values():
+        if len(made) < 2:
             continue
-        credits = scale * np.asarray([credit for credit, _ in own])
+        credits = scale * np.asarray([credit for credit, _ in made])
         spread = float(credits.var(ddof=1))
         spreads.append(spread)
-        errors.append((float(credits.mean()) - own[0][1]) ** 2 - spread / len(own))
+        errors.append((float(credits.mean()) - made[0][1]) ** 2 - spread / len(made))
     if not spreads:
         return math.nan, math.nan, scale
     return math.sqrt(max(0.0, fmean(errors))), fmean(spreads), scale

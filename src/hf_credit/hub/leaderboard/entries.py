@@ -281,8 +281,14 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str]) -> None
 
 
 def same_claim(entry: Entry) -> str:
-    """What two entries share that claim the same results of the same checkpoints, whatever they are called."""
-    weights = sorted((one.repo, one.commit) for one in entry.checkpoints)
+    """What two entries share that claim the same results of the same checkpoints, whatever they are called.
+
+    Two methods may credit the same decisions to a factor, so that their fidelities are equal: of credit, the method
+    and its options count as the weights do.
+    """
+    weights: list[Any] = sorted([one.repo, one.commit] for one in entry.checkpoints)
+    if entry.kind == "credit":
+        weights = [dict(entry.method)]
     return hashlib.sha256(canonical([entry.season, entry.board, weights, entry.episodes_sha256])).hexdigest()
 
 

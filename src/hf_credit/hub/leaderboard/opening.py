@@ -25,7 +25,7 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
     Args:
         public, secret: how many instances of each kind a board has.
     """
-    micro = (
+    micro: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("sudoku 4x4", "sudoku", {"size": 4, "blanks": 8, "notation": "named"}),
         ("minesweeper 4x4", "minesweeper", {"rows": 4, "columns": 4, "mines": 3}),
         ("tic-tac-toe", "tic_tac_toe", {"opponent": "mixture", "opponent_simulations": 100}),
@@ -34,8 +34,11 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
         ("hinted relay", "hinted_relay", {"size": 8}),
         ("vote", "sum_vote", {"size": 6}),
     )
-    full = (("sudoku 9x9", "sudoku", {"size": 9}), ("minesweeper 5x5", "minesweeper", {}))
-    full += (("guess numbers", "guess_numbers", {}),)
+    full: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("sudoku 9x9", "sudoku", {"size": 9}),
+        ("minesweeper 5x5", "minesweeper", {}),
+        ("guess numbers", "guess_numbers", {}),
+    )
     return tuple(
         SeasonTask(name=name, spec=_spec(task, options), public=public, secret=secret, size=size)
         for size, boards in (("micro", micro), ("full", full))
@@ -43,7 +46,7 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
     )
 
 
-def credit_board(name: str, task: str, options: dict[str, object], policy: Path, **settings: Any) -> CreditTask:
+def credit_board(name: str, task: str, options: dict[str, Any], policy: Path, **settings: Any) -> CreditTask:
     """A board of credit on the decisions of a policy.
 
     Args:
@@ -158,7 +161,7 @@ def eval_yaml(season: Season) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def _spec(task: str, options: dict[str, object], sampling: Sampling | None = None) -> dict[str, object]:
+def _spec(task: str, options: dict[str, Any], sampling: Sampling | None = None) -> dict[str, Any]:
     """A task with every option written out, so that a later change of defaults changes no season."""
     own = TaskSpec.of_name(task, options, sampling=sampling or Sampling()).complete().to_dict()
     return {name: value for name, value in own.items() if value not in (None, {})}

@@ -33,6 +33,7 @@ CSS = """
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
 .quiet { color: #555d68; margin: 2px 0 6px; }
 .told { overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
 @media (max-width: 640px) {
@@ -102,7 +103,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
-                gr.HTML(submit_html(page.form.sends))
+                how = gr.HTML(submit_html(page.form.sends), elem_id="how")
                 with gr.Row():
                     entry_file = gr.File(label="entries/….json", type="filepath", elem_id="entry-file")
                     replies_file = gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file")
@@ -115,7 +116,7 @@ def build(source: Source, form: Form | None = None) -> Any:
         board_in, board_out = [board, badge, size, search], [told, table, plot, save]
         credit_in, credit_out = [credit, credit_search], [credit_told, credit_table, credit_plot]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        begun = app.load(page.open, None, [trouble, about, tabs, board, credit, first, second, chosen], **quiet)
+        begun = app.load(page.open, None, [trouble, about, how, tabs, board, credit, first, second, chosen], **quiet)
         for after in (begun, *(one.change for one in (board, badge, size, search))):
             (after.then if after is begun else after)(page.board, board_in, board_out, **quiet)
         for after in (begun, credit.change, credit_search.change):
@@ -164,13 +165,13 @@ class _Page:
         asked = {name: str(value)[:100] for name, value in dict(request.query_params).items()}
         if results is None:
             empty = gr.update(choices=[], value=None)
-            return (_trouble(shown.trouble), "", gr.update(), *([empty] * 5))
+            return (_trouble(shown.trouble), "", gr.update(), gr.update(), *([empty] * 5))
         boards = [one.name for one in results.season.tasks]
         credits = [one.name for one in results.season.credit]
         board = _one_of(asked.get("board"), boards)
         entries = _entries(results, board)
         ids = [one for _, one in entries]
-        verified = views.choices(results, board)
+        verified = views.choices(results, board) if board else []
         ranked = [one.entry for one in results.ranks(board)] if board else []
         first = _one_of(asked.get("a"), [one for _, one in verified], ranked[0] if ranked else None)
         second = _one_of(asked.get("b"), [one for _, one in verified], ranked[1] if len(ranked) > 1 else None)
@@ -178,6 +179,7 @@ class _Page:
         return (
             _trouble(shown.trouble or " ".join(results.problems[:3])),
             about_html(results.season),
+            submit_html(self.form.sends, results.season.benchmark),
             gr.update(selected=tab if tab in TABS else "Board"),
             gr.update(choices=boards, value=board),
             gr.update(choices=credits, value=_one_of(asked.get("credit"), credits)),
@@ -291,7 +293,7 @@ class _Page:
 def _frame(columns: Sequence[tuple[str, str]], name: str, widths: Sequence[str]) -> Any:
     return gr.Dataframe(
         headers=[column for column, _ in columns],
-        datatype=[kind for _, kind in columns],
+        datatype=[kind for _, kind in columns],  # type: ignore[misc]
         column_widths=list(widths),
         elem_id=name,
         interactive=False,

@@ -103,7 +103,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _load(
     folder: Path, base: Path | None, spec: TaskSpec, device: str | None
 ) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
-    drawn = {
+    drawn: dict[str, Any] = {
         "max_new_tokens": spec.sampling.max_new_tokens,
         "temperature": spec.sampling.temperature,
         "top_p": spec.sampling.top_p,

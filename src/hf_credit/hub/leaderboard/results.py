@@ -169,16 +169,17 @@ def compare_rows(a: Row, b: Row) -> Comparison:
     """
     if a.id == b.id or a.entry.board != b.entry.board:
         raise ValueError("two entries of one board can be compared, got the same one or another board's; choose two.")
-    means = []
+    means: list[list[float]] = []
     for row in (a, b):
         if row.record is None or not row.record.secret:
             raise ValueError(f"entries that are compared must be verified, got {row.entry.name!r}, which is not.")
         means.append([fmean(column) for column in zip(*row.record.secret, strict=True)])
-    differences = tuple(one - other for one, other in zip(*means, strict=True))
+    own, theirs = means
+    differences = tuple(one - other for one, other in zip(own, theirs, strict=True))
     equal = not any(differences)
     return Comparison(
-        difference=paired_difference(*means),
-        p_value=1.0 if equal else permutation_test(*means).p_value,
+        difference=paired_difference(own, theirs),
+        p_value=1.0 if equal else permutation_test(own, theirs).p_value,
         wins=sum(one > 0 for one in differences),
         ties=sum(one == 0 for one in differences),
         losses=sum(one < 0 for one in differences),
@@ -198,14 +199,14 @@ def scores_interval(row: Row) -> Interval | None:
 def rankings_table(results: Results) -> list[dict[str, Any]]:
     """What `rankings.parquet` holds: a row an entry of each board, ranked or not."""
     found: list[dict[str, Any]] = []
-    boards = [*results.season.tasks, *results.season.credit]
+    boards = [*(one.name for one in results.season.tasks), *(one.name for one in results.season.credit)]
     for board in boards:
-        ranked = {one.entry: one for one in results.ranks(board.name)}
-        for row in results.board(board.name):
+        ranked = {one.entry: one for one in results.ranks(board)}
+        for row in results.board(board):
             own = ranked.get(row.id)
             found.append(
                 {
-                    "board": board.name,
+                    "board": board,
                     "entry": row.id,
                     "name": row.entry.name,
                     "method": str(row.entry.method["name"]),

@@ -147,7 +147,7 @@ class Season:
         display_name(self.name, "a season's name")
         repo_id(self.benchmark, "a benchmark")
         repo_id(self.results, "the repository of results")
-        names = [task.name for task in (*self.tasks, *self.credit)]
+        names = [*(task.name for task in self.tasks), *(task.name for task in self.credit)]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"every board of a season must have a name of its own, got {', '.join(names)}; rename one."
