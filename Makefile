@@ -75,7 +75,7 @@ demo: $(STAMP) ## train a small policy and compare it, on a processor, within mi
 	$(BIN)/hf-credit demo --output runs/demo
 
 leaderboard: $(STAMP) ## serve a leaderboard with its own Hub, entries and verifier, on this machine
-	HF_HUB_DISABLE_XET=1 $(BIN)/hf-credit leaderboard demo --output runs/leaderboard
+	$(BIN)/hf-credit leaderboard demo --output runs/leaderboard
 
 playthroughs: $(STAMP) ## write the committed playthrough of every environment anew
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -209,6 +210,8 @@ def demo(
       hf-credit leaderboard demo
     """
     from hf_credit.cli.quiet import be_quiet
+
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # the Hub is its own; read when huggingface_hub is imported
 
     be_quiet()
     from hf_credit.hub.leaderboard import page
