@@ -39,9 +39,10 @@ from hf_credit.credit import (
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import context_readings
 from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
+from hf_credit.methods.drawn_steps import DrawnStep, OutcomeReadings, is_sound, numbers
 from hf_credit.methods.turns import matrix
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction
+from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.runner import Reading, Runner
 
 PAPER = paper(
@@ -103,25 +104,6 @@ class Constraints:
     multipliers: tuple[float, ...] = ()
     selector: StepSelector = field(default_factory=StepSelector)
     updates: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Step:
-    """A decision, and what was put in its place.
-
-    Attributes:
-        row: its episode, among those that are credited.
-        turn: its place in it.
-        probability: with which it was drawn.
-        drawn: whether it was.
-        branches: by family, the samples that were played on from there.
-    """
-
-    row: int
-    turn: int
-    probability: float = 1.0
-    drawn: bool = True
-    branches: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +235,7 @@ class ConstrainedCounterfactual:
         return self._contrasts and self.estimator != "ips"
 
     def __call__(self, collected: Collected, runner: Runner, memory: Constraints) -> Credit:
-        rows = [row for row, one in enumerate(collected.episodes) if _is_sound(one)]
+        rows = [row for row, one in enumerate(collected.episodes) if is_sound(one)]
         episodes = [collected.episodes[row] for row in rows]
         values = context_values(episodes, runner)
         steps = self._steps(collected, episodes)
@@ -305,7 +287,7 @@ class ConstrainedCounterfactual:
 
     # What steps contributed ---------------------------------------------------------------------------------------
 
-    def _steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[_Step]:
+    def _steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[DrawnStep]:
         """The drawn steps, and with augmented selection all others as well."""
         own: dict[str, dict[str, list[Sample]]] = {}
         probability: dict[str, float] = {}
@@ -314,7 +296,7 @@ class ConstrainedCounterfactual:
                 own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
                 probability[sample.source] = sample.probability
         return [
-            _Step(
+            DrawnStep(
                 row=row,
                 turn=turn,
                 probability=probability.get(decision.id, 1.0),
@@ -327,14 +309,14 @@ class ConstrainedCounterfactual:
         ]
 
     def _contributions(
-        self, steps: Sequence[_Step], episodes: Sequence[Episode], runner: Runner
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
     ) -> tuple[dict[tuple[int, int], float], list[Lesson]]:
         """The mean contribution of each step over its families, and what the outcome model learns."""
         if not self._contrasts:
             return {}, []
         ratios, apart = self._ratios(steps, episodes, runner)
         along = self.estimator == "sequential"
-        model = _Model(steps, episodes, tuple(self.families), runner, along) if self._asks_model else None
+        model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along) if self._asks_model else None
         lessons = [] if model is None else [model.lesson(self._outcome)]
         if not any(step.drawn for step in steps):
             if model is not None and self.estimator == "process":
@@ -344,15 +326,15 @@ class ConstrainedCounterfactual:
 
     def _estimated(
         self,
-        steps: Sequence[_Step],
+        steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
         ratios: Tensor,
         apart: Sequence[Sequence[float]],
-        model: _Model | None,
+        model: OutcomeReadings | None,
         runner: Runner,
     ) -> dict[tuple[int, int], float]:
-        outcomes = _numbers([self._outcome(episodes[step.row]) for step in steps])
-        probabilities = _numbers([step.probability for step in steps])
+        outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
+        probabilities = numbers([step.probability for step in steps])
         drawn = torch.tensor([step.drawn for step in steps])
         said = torch.zeros_like(outcomes) if model is None else model.of_steps
         if self.estimator == "process":
@@ -373,7 +355,7 @@ class ConstrainedCounterfactual:
             guessed = torch.zeros_like(outcomes) if model is None else model.advantages
         estimates = []
         for family in self.families:
-            sound = [[one for one in step.branches.get(family, ()) if _is_sound(one.episode)] for step in steps]
+            sound = [[one for one in step.branches.get(family, ()) if is_sound(one.episode)] for step in steps]
             replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in sound])
             if self.estimator == "model":
                 assert model is not None
@@ -391,7 +373,7 @@ class ConstrainedCounterfactual:
             )
         by_family = torch.stack(estimates, dim=1)
         self._log_families(by_family, drawn, runner)
-        mean = family_mean(by_family, _numbers(list(self.families.values())))
+        mean = family_mean(by_family, numbers(list(self.families.values())))
         return {
             (step.row, step.turn): value
             for step, value in zip(steps, mean.tolist(), strict=True)
@@ -399,7 +381,7 @@ class ConstrainedCounterfactual:
         }
 
     def _ratios(
-        self, steps: Sequence[_Step], episodes: Sequence[Episode], runner: Runner
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
     ) -> tuple[Tensor, list[list[float]]]:
         """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
 
@@ -433,7 +415,7 @@ class ConstrainedCounterfactual:
     def _learned(
         self,
         selector: StepSelector,
-        steps: Sequence[_Step],
+        steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
         values: Sequence[Sequence[float]],
         runner: Runner,
@@ -441,7 +423,7 @@ class ConstrainedCounterfactual:
         """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
         examples = []
         for step in steps:
-            without = [one.episode for one in step.branches.get("deletion", ()) if _is_sound(one.episode)]
+            without = [one.episode for one in step.branches.get("deletion", ()) if is_sound(one.episode)]
             if without:
                 told = _verdict(episodes[step.row])
                 changed = float(any(_verdict(one) != told for one in without))
@@ -556,9 +538,9 @@ class ConstrainedCounterfactual:
         }
         told = runner.gather([lists])
         for name in lists:
-            numbers = [value for one in told for value in one[name]]
-            if numbers:
-                runner.log(name, sum(numbers) / len(numbers))
+            values = [value for one in told for value in one[name]]
+            if values:
+                runner.log(name, sum(values) / len(values))
 
     def _log_families(self, by_family: Tensor, drawn: Tensor, runner: Runner) -> None:
         # Only of this process where there are several: it says what is going on, and no number depends on it.
@@ -567,96 +549,6 @@ class ConstrainedCounterfactual:
             own = own[~own.isnan()]
             if len(own) and runner.process == 0:
                 runner.log(f"contribution/{family}", float(own.mean()))
-
-
-class _Model:
-    """What the outcome model of the last update says of steps and of what was put in their place.
-
-    Args:
-        steps: whose actions are read.
-        episodes: that they are in.
-        families: of interventions, each of which has a mark in the text, by its place.
-        runner: asks it, on all processes at the same time.
-        along: whether what followed is read as well.
-    """
-
-    def __init__(
-        self,
-        steps: Sequence[_Step],
-        episodes: Sequence[Episode],
-        families: Sequence[str],
-        runner: Runner,
-        along: bool,
-    ) -> None:
-        self.steps, self.episodes = steps, episodes
-        decisions = [episodes[step.row].decisions[step.turn] for step in steps]
-        self.branches = [one for step in steps for own in step.branches.values() for one in own]
-        context = {
-            id(one): decision.context_ids
-            for step, decision in zip(steps, decisions, strict=True)
-            for own in step.branches.values()
-            for one in own
-        }
-        marks = {
-            counterfactual(name): runner.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
-        }
-        self._own = [
-            Reading(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
-        ]
-        self._replaced = [
-            Reading(ids=ids, at=(len(ids),))
-            for one in self.branches
-            for ids in [(*context[id(one)], *one.reply, *marks[one.kind])]
-        ]
-        self._later = {
-            one.id: Reading(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
-            for step in steps
-            for one in episodes[step.row].decisions[step.turn + 1 :]
-            if along
-        }
-        readings = [*self._own, *self._replaced, *self._later.values()]
-        self.told = runner.values(readings, "outcome")
-        first, second = len(self._own), len(self._own) + len(self._replaced)
-        self._before = [one[0] for one in self.told[:first]]
-        self.of_steps = _numbers([one[1] for one in self.told[:first]])
-        self.of_branches = {id(one): said[0] for one, said in zip(self.branches, self.told[first:second], strict=True)}
-        self._said_later = dict(zip(self._later, self.told[second:], strict=True))
-
-    @property
-    def advantages(self) -> Tensor:
-        """What it says of each step, less what it said before it: a guess at what the step contributed."""
-        return self.of_steps - _numbers(self._before)
-
-    def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What it says before and of each later decision of each step, their ratios, and which there are."""
-        later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
-        before, mask = matrix([[self._said_later[one.id][0] for one in own] for own in later])
-        of, _ = matrix([[self._said_later[one.id][1] for one in own] for own in later])
-        return before, of, matrix(ratios)[0], mask
-
-    def lesson(self, outcome: Any) -> Lesson:
-        """What came of each step that was drawn, and of each that was replaced."""
-        readings: list[Reading] = []
-        targets: list[tuple[float, ...]] = []
-        values: list[tuple[float, ...]] = []
-        own = zip(self.steps, self._own, self.told, strict=False)
-        for step, reading, said in own:
-            if step.drawn:
-                y = float(outcome(self.episodes[step.row]))
-                readings.append(reading)
-                targets.append((y, y))
-                values.append(said)
-        for one, reading in zip(self.branches, self._replaced, strict=True):
-            if _is_sound(one.episode):
-                readings.append(reading)
-                targets.append((float(outcome(one.episode)),))
-                values.append((self.of_branches[id(one)],))
-        result = {one.id: float(outcome(episode)) for episode in self.episodes for one in episode.decisions}
-        for name, reading in self._later.items():
-            readings.append(reading)
-            targets.append((result[name], result[name]))
-            values.append(self._said_later[name])
-        return Lesson(readings=readings, targets=targets, values=values, critic="outcome")
 
 
 def constrained_counterfactual(
@@ -773,20 +665,11 @@ def constrained_counterfactual(
     )
 
 
-def _is_sound(episode: Episode) -> bool:
-    """Whether an episode ended without an error and was audited to its end."""
-    return episode.ending != Ending.ERROR and episode.verified is not None
-
-
 def _result(episode: Episode, which: str) -> float:
     if which == "check":
         return episode.outcome
     assert episode.verified is not None
     return episode.verified
-
-
-def _said(decision: Decision) -> tuple[int, ...]:
-    return decision.context_ids + decision.action_ids
 
 
 def _hack(decision: Decision) -> float:
@@ -819,7 +702,3 @@ def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]]
         targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
         values=[(value,) for own in values for value in own],
     )
-
-
-def _numbers(values: Sequence[float]) -> Tensor:
-    return torch.tensor(list(values), dtype=torch.float64)

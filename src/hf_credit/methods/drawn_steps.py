@@ -1,0 +1,138 @@
+"""Drawn steps of episodes, and what an outcome model says of them and of what replaced them (paper CVT-RL, A.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Sample, counterfactual
+from hf_credit.methods.base import Lesson
+from hf_credit.methods.turns import matrix
+from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.rollouts.runner import Reading, Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnStep:
+    """A decision, and what was put in its place.
+
+    Attributes:
+        row: its episode, among those that are credited.
+        turn: its place in it.
+        probability: with which it was drawn.
+        drawn: whether it was.
+        branches: by family, the samples that were played on from there.
+    """
+
+    row: int
+    turn: int
+    probability: float = 1.0
+    drawn: bool = True
+    branches: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+
+
+class OutcomeReadings:
+    """What the outcome model of the last update says of steps and of what was put in their place.
+
+    Args:
+        steps: whose actions are read.
+        episodes: that they are in.
+        families: of interventions, each of which has a mark in the text, by its place.
+        runner: asks it, on all processes at the same time.
+        along: whether what followed is read as well.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[DrawnStep],
+        episodes: Sequence[Episode],
+        families: Sequence[str],
+        runner: Runner,
+        along: bool,
+    ) -> None:
+        self.steps, self.episodes = steps, episodes
+        decisions = [episodes[step.row].decisions[step.turn] for step in steps]
+        self.branches = [one for step in steps for own in step.branches.values() for one in own]
+        context = {
+            id(one): decision.context_ids
+            for step, decision in zip(steps, decisions, strict=True)
+            for own in step.branches.values()
+            for one in own
+        }
+        marks = {
+            counterfactual(name): runner.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
+        }
+        self._own = [
+            Reading(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
+        ]
+        self._replaced = [
+            Reading(ids=ids, at=(len(ids),))
+            for one in self.branches
+            for ids in [(*context[id(one)], *one.reply, *marks[one.kind])]
+        ]
+        self._later = {
+            one.id: Reading(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
+            for step in steps
+            for one in episodes[step.row].decisions[step.turn + 1 :]
+            if along
+        }
+        readings = [*self._own, *self._replaced, *self._later.values()]
+        self.told = runner.values(readings, "outcome")
+        first, second = len(self._own), len(self._own) + len(self._replaced)
+        self._before = [one[0] for one in self.told[:first]]
+        self.of_steps = numbers([one[1] for one in self.told[:first]])
+        self.of_branches = {id(one): said[0] for one, said in zip(self.branches, self.told[first:second], strict=True)}
+        self._said_later = dict(zip(self._later, self.told[second:], strict=True))
+
+    @property
+    def advantages(self) -> Tensor:
+        """What it says of each step, less what it said before it: a guess at what the step contributed."""
+        return self.of_steps - numbers(self._before)
+
+    def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What it says before and of each later decision of each step, their ratios, and which there are."""
+        later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
+        before, mask = matrix([[self._said_later[one.id][0] for one in own] for own in later])
+        of, _ = matrix([[self._said_later[one.id][1] for one in own] for own in later])
+        return before, of, matrix(ratios)[0], mask
+
+    def lesson(self, outcome: Any) -> Lesson:
+        """What came of each step that was drawn, and of each that was replaced."""
+        readings: list[Reading] = []
+        targets: list[tuple[float, ...]] = []
+        values: list[tuple[float, ...]] = []
+        own = zip(self.steps, self._own, self.told, strict=False)
+        for step, reading, said in own:
+            if step.drawn:
+                y = float(outcome(self.episodes[step.row]))
+                readings.append(reading)
+                targets.append((y, y))
+                values.append(said)
+        for one, reading in zip(self.branches, self._replaced, strict=True):
+            if is_sound(one.episode):
+                readings.append(reading)
+                targets.append((float(outcome(one.episode)),))
+                values.append((self.of_branches[id(one)],))
+        result = {one.id: float(outcome(episode)) for episode in self.episodes for one in episode.decisions}
+        for name, reading in self._later.items():
+            readings.append(reading)
+            targets.append((result[name], result[name]))
+            values.append(self._said_later[name])
+        return Lesson(readings=readings, targets=targets, values=values, critic="outcome")
+
+
+def is_sound(episode: Episode) -> bool:
+    """Whether an episode ended without an error and was audited to its end."""
+    return episode.ending != Ending.ERROR and episode.verified is not None
+
+
+def _said(decision: Decision) -> tuple[int, ...]:
+    return decision.context_ids + decision.action_ids
+
+
+def numbers(values: Sequence[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
