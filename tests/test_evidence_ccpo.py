@@ -1,0 +1,126 @@
+"""The evidence of `evaluation/ccpo`: its scripts on a tiny version, and its sums against numbers worked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hf_credit.collaborations.exact_coalitions import sequence_values
+from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_pairs, hinted_relay_task
+from hf_credit.evaluation.statistics import paired_difference
+from hf_credit.policies.micro import MicroConfig
+from hf_credit.rollouts import Chat
+
+_SCRIPTS = ("experiment", "run", "running", "table")
+
+
+@pytest.fixture(scope="module")
+def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
+    """The modules of `evaluation/ccpo`, which import each other by their bare names as scripts do."""
+    before = list(sys.path)
+    sys.path[:0] = [str(root / "evaluation" / "ccpo"), str(root / "evaluation")]
+    yield {name: importlib.import_module(name) for name in _SCRIPTS}
+    sys.path[:] = before
+    for name in _SCRIPTS:
+        sys.modules.pop(name)
+
+
+@pytest.fixture(scope="module")
+def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
+    """Start and two arms of a small relay, start and CCPO of a small vote, one seed each, two updates."""
+    work = tmp_path_factory.mktemp("work")
+    (work / "cells").mkdir()
+    module, run = scripts["experiment"], scripts["run"]
+    experiment = module.Experiment(
+        policy=MicroConfig(hidden_size=16, layers=1, heads=2, episodes=24, epochs=4, batch_rows=8),
+        training={**module.EXPERIMENT.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
+        group_size=2,
+        looked_at=(0,),
+        floor=1e-2,
+    )
+    small = {"relay": ("relay", {"size": 3}, 4), "vote": ("vote", {"size": 4, "ties": "expected"}, 2)}
+    teams = dict(module.TEAMS)
+    try:
+        for name, (_, options, size) in small.items():
+            arms = {**teams[name].arms, module.SHARED: {"reward": "shared", "group_size": size}}
+            module.TEAMS[name] = dataclasses.replace(teams[name], options=options, arms=arms, updates=2)
+        wanted = [("relay", arm) for arm in (module.BASE, module.SHARED, module.CCPO)]
+        wanted += [("vote", arm) for arm in (module.BASE, module.CCPO)]
+        for team, arm in wanted:
+            run.run_cell(experiment, team, arm, 0, work)
+        found = scripts["table"].read_cells((work / "cells").glob("*.json"))
+    finally:
+        module.TEAMS.update(teams)
+    return {"work": work, **{key: own[0] for key, own in found.items()}}
+
+
+def test_both_arms_of_the_relay_take_the_same_scores_and_start_alike(cells: dict[Any, Any]) -> None:
+    shared, ours = cells["relay", "shared"], cells["relay", "CCPO"]
+    # Two updates of two task rows: four whole episodes, or two and the solver alone in two.
+    assert shared["ledger"]["scoring_events"] == ours["ledger"]["scoring_events"] == 16
+    start = cells["relay", "start"]["exact"]
+    for arm in (shared, ours):
+        (look,) = arm["on_the_way"]
+        assert look["train"]["value"] == pytest.approx(start["train"]["value"], abs=1e-5)
+        assert set(look["fidelity"]) <= {"thinker", "solver"}
+
+
+def test_the_value_of_the_start_is_that_of_the_library(cells: dict[Any, Any]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = cells["work"] / "starts" / "hinted_relay-0"
+    model, chat = AutoModelForCausalLM.from_pretrained(folder), Chat(AutoTokenizer.from_pretrained(folder))
+    team = hinted_relay(3)
+    found = [
+        sequence_values(team, chat, model, team.start(hinted_relay_task(*pair), 0), max_new_tokens=2, floor=1e-2)
+        for pair in hinted_relay_pairs("train", 3)
+    ]
+    told = cells["relay", "start"]["exact"]["train"]
+    assert told["value"] == pytest.approx(fmean(one.value for one in found), abs=1e-5)
+    assert told["contribution"] == pytest.approx(fmean(one.contribution("thinker") for one in found), abs=1e-5)
+
+
+def test_the_votes_of_all_three_are_compared_with_the_truth(cells: dict[Any, Any]) -> None:
+    (look,) = cells["vote", "CCPO"]["on_the_way"]
+    assert set(look["fidelity"]) <= {"first", "second", "third"}
+    for split in ("train", "held_out"):
+        assert 0 <= cells["vote", "start"]["exact"][split]["value"] <= 1
+
+
+def test_information_in_bits_worked_by_hand(scripts: dict[str, ModuleType]) -> None:
+    information = scripts["run"]._information
+    assert information([("1", {"1": 1.0}), ("2", {"2": 1.0})]) == pytest.approx(1.0)
+    assert information([("1", {"0": 1.0}), ("2", {"0": 1.0})]) == pytest.approx(0.0)
+    # Right half of the time, else "0": H(M) = 1.5 bits, of which H(M | S) = 1 tells nothing.
+    assert information([("1", {"1": 0.5, "0": 0.5}), ("2", {"2": 0.5, "0": 0.5})]) == pytest.approx(0.5)
+
+
+def test_the_area_under_a_curve_is_its_mean_over_updates(scripts: dict[str, ModuleType]) -> None:
+    looks = [{"update": 0, "train": {"value": 0.0}}, {"update": 1, "train": {"value": 1.0}}]
+    cell = {"on_the_way": looks, "exact": {"train": {"value": 1.0}}, "reward": [0.0] * 4}
+    assert scripts["table"]._area(cell) == pytest.approx((0.5 + 3) / 4)
+
+
+def test_verdicts_follow_the_rule_that_was_written_down(scripts: dict[str, ModuleType]) -> None:
+    verdict = scripts["table"]._verdict
+    ahead = paired_difference([0.6, 0.61, 0.59], [0.5, 0.5, 0.5])
+    behind = paired_difference([0.5, 0.5, 0.5], [0.6, 0.61, 0.59])
+    equal = paired_difference([0.5, 0.51, 0.5], [0.5, 0.5, 0.5])
+    assert (verdict(ahead, 0.01), verdict(behind, 0.01)) == ("supported", "the shared reward is ahead")
+    assert (verdict(ahead, 0.2), verdict(equal, 0.5)) == ("undecided", "no difference")
+
+
+def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
+    results = root / "evaluation" / "ccpo" / "results"
+    cells = scripts["table"].read_cells([results / "cells.json"])
+    assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")
+    assert json.loads((results / "cells.json").read_text(encoding="utf-8"))[0]["made_with"]
