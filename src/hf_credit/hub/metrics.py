@@ -19,13 +19,21 @@ from hf_credit.hub.publishing import Published, publish
 
 OWN_CODE: Mapping[str, str] = {
     "answer_f1": "805b60f4019104dc59a09c819587f116cd3e1a6d76825bc89cd3e69c23c20b97",
+    "belief_deviation": "6e8794f55e1d3c58c9907502a87d36493f521dd82c77c91592a7146639ac043c",
     "belief_potential": "ec957febbb1f59d639c0ff5a25f8d18c44ad1c569f12f7fe79b710ab5ba516e0",
+    "constraint_violation": "331b0df0d8d9ae66e536924a164dc30894d2c928fa021442487b6da6ed25099e",
     "context_variance": "f58009564a462d64c164288430009981482013d92a776828cd08a741e1d093fa",
     "credit_fidelity": "9b896ef69e07c5920c7c8ad6907fa08e17f9b821723554f32f5bee764aaea16e",
     "cut_quality": "a26c5fd7538fc52e1565ce2f5377e79e2425bf6c56f03fe30bbcdc981439fbf2",
+    "evidence_f1": "0dd5619774d00944572879e3b25114ef5dd5e90300db989265669b1b0af3a489",
     "free_rider_index": "2e9c9f12cc1a9ca29aa56a3672695e4a80bf49e41c806a0bcdb6a573537657fb",
+    "hack_rate": "502134ba51005c669c3c6b8f5106d3dada0bd839f82b9c96cf7b47439c07214a",
     "influence": "572a7bb147c1d7767d89eb33068c86e430a355aa88ecd6edbe061973282e677a",
+    "intervention_validity": "9e3c47e4caf2d17f6e3f1534aa291f1f835a5acd5e1645eb94af3fccdeedaf0e",
+    "kl_compliance": "4fc732139f5b891e212ff49c19391eb238abc5f17e57d6f2b4305dd9fbb32276",
+    "overlap": "69fc94692da2867750309682ddd0f7d19bb30bdf46cff45198ea69d13dac8739",
     "pass_at_k": "2c177deb24d51a65849e71f999fe04b3b4c80177d8b2c51f61c47147134a59d8",
+    "pccc_fidelity": "64faa911ca3606908346b4a131e9ab7f4a12ffaa19340f87344d195b239c5d1a",
     "vote_contribution": "e7618de92eea487a822399a5d843bd34735a63d822900f5775287f65e905037e",
 }
 """SHA-256 of the code of each metric in `hub_assets/metrics`."""
