@@ -69,6 +69,8 @@ def markdown(cells: Cells) -> str:
     ]
     parts += _deciding(cells)
     for name, team in TEAMS.items():
+        if not any((name, arm) in cells for arm in team.arms):
+            continue
         parts += [
             f"## {team.title}",
             "",
