@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_credit.verifiers.sandbox import landlock
+from hf_credit.verifiers.own_files import keep_to
 
 NO_NETWORK = "no network device"
 NO_OTHER_FILES = "no other files, no TCP"
 
 _NEWUSER, _NEWNET = 0x10000000, 0x40000000
 _NO_NEW_PRIVS = 38
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
 _SOURCE = Path(__file__).resolve().parents[3]  # that holds this package
 _RESULT, _REQUEST = "result.json", "request.json"
 
@@ -138,12 +137,8 @@ def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: st
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     if libc.unshare(_NEWNET) == 0 or libc.unshare(_NEWUSER | _NEWNET) == 0:
         held.append(NO_NETWORK)
-    if device == "cpu" and landlock.version(libc) > 0:
-        python = [*sys.path, sys.prefix, sys.base_prefix, *_SYSTEM]
-        paths = [path for path in dict.fromkeys([*python, *readable]) if path and os.path.exists(path)]
-        with contextlib.suppress(OSError):
-            landlock.restrict(libc, landlock.ruleset(libc, paths, str(folder), ("/dev/null",)))
-            held.append(NO_OTHER_FILES)
+    if device == "cpu" and keep_to(readable, str(folder)):
+        held.append(NO_OTHER_FILES)
     return held
 
 
