@@ -251,7 +251,7 @@ class Collaboration(Interaction[CollaborationState]):
     def state_from_json(self, text: str) -> CollaborationState:
         with readable_state(self):
             state = self.state_type.from_json(text)
-            state.row  # noqa: B018
+            state.row  # noqa: B018 (read now, so that a broken row is refused here)
             return state
 
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
