@@ -105,7 +105,7 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, log_p: Tensor, radii: Tensor) -> Tensor:
         p = log_p.exp()
         size = len(z) if z.is_cuda else max(1, _AT_ONCE // z.shape[1])
-        pieces = zip(z.split(size), p.split(size), log_p.split(size), radii.split(size), strict=True)
+        pieces = zip(*(torch.split(one, size) for one in (z, p, log_p, radii)), strict=True)
         parts = [_solved(*piece) for piece in pieces]
         y, kappa = torch.cat([own for own, _ in parts]), torch.cat([own for _, own in parts])
         ctx.save_for_backward(y, p, kappa)
@@ -229,12 +229,14 @@ def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
 
 def _dot(one: Tensor, other: Tensor) -> Tensor:
     """The inner product of each row."""
-    return torch.linalg.vecdot(one, other)
+    found: Tensor = torch.linalg.vecdot(one, other)
+    return found
 
 
 def _largest(values: Tensor) -> Tensor:
     """The largest size in each row."""
-    return torch.linalg.vector_norm(values, math.inf, dim=1)
+    found: Tensor = torch.linalg.vector_norm(values, math.inf, dim=1)
+    return found
 
 
 def _solve(a: Tensor, b: Tensor, d: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
