@@ -18,10 +18,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
 from hf_credit.methods.constrained_counterfactual import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import Start
+from hf_credit.rollouts.runner import Reading
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
 from hf_credit.trainers.trust_region import TrustRegion
 
@@ -205,6 +209,27 @@ def test_two_processes_keep_one_policy_one_copy_and_one_memory(policy: Path, tmp
         held = {name: max(0.0, held[name] + 0.05 * (entry[f"costs/{name}"] - limit)) for name, limit in LIMITS.items()}
     assert one["memory"]["multipliers"] == pytest.approx(list(held.values()), abs=1e-6)
     assert any(held.values())
+
+
+def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
+    trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = trained()
+    trainer.save_model(str(tmp_path / "saved"))
+    plan = BucketPlan(buckets=6, replays=2, value_actions=2)
+    setup = TaskSpec.load(tmp_path / "saved")
+    assert setup is not None
+    (found,) = diagnose_model_training(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=2))
+    assert found.method == "constrained_counterfactual"
+    assert found.cost.counterfactual_tokens > 0
+    assert {one.event for one in found.events} == {"agent"}
+    assert found.events[0].measured == 6
+
+    subject, _ = load_subject(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=1))
+    reading = Reading(ids=(5, 6, 7), at=(3,))
+    for name, critic in trainer.critics.items():
+        torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
+    assert trainer.critics["outcome"].critic.rate != 0.5  # or the check says little of what is saved beside weights
 
 
 def test_weights_that_are_sharded_are_refused(policy: Path) -> None:
