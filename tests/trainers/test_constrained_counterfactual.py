@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
@@ -27,7 +26,6 @@ from hf_credit.rollouts import Start
 from hf_credit.rollouts.runner import Reading
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
-from hf_credit.trainers.trust_region import TrustRegion
 
 SCRIPT = Path(__file__).with_name("constrained_run.py")
 
@@ -230,11 +228,6 @@ def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
     for name, critic in trainer.critics.items():
         torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
     assert trainer.critics["outcome"].critic.rate != 0.5  # or the check says little of what is saved beside weights
-
-
-def test_weights_that_are_sharded_are_refused(policy: Path) -> None:
-    with pytest.raises(ValueError, match="trust_region needs the whole head of the policy on every process, got FSDP"):
-        TrustRegion(top=8, wide=8).require_fit(AutoModelForCausalLM.from_pretrained(policy), sharded=True)
 
 
 def test_a_frozen_copy_is_refused_where_vllm_plays(script: ModuleType, policy: Path, tmp_path: Path) -> None:
