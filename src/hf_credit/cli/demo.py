@@ -42,13 +42,13 @@ class DemoRecipe:
 
     size: int = 4
     blanks: int = 8
-    notation: str = "named"
+    notation: str = "candidates"
     hidden_size: int = 64
     layers: int = 1
-    scripted_episodes: int = 3000
-    quality: float = 0.88
-    warm_up_epochs: int = 3
-    warm_up_rows: int = 64
+    scripted_episodes: int = 2000
+    quality: float = 0.82
+    warm_up_epochs: int = 2
+    warm_up_rows: int = 32
     warm_up_learning_rate: float = 8e-3
     updates: int = 60
     trajectories: int = 128
