@@ -33,8 +33,8 @@ class DemoRecipe:
         updates: how often each training plays.
         trajectories: how many episodes each time.
         gradient_steps: parts that these episodes are cut into, one optimizer step each.
-        learning_rate, outcome_learning_rate: of VPR and of outcome reward, chosen for each by as many short runs on
-            training tasks.
+        learning_rate, outcome_learning_rate: of VPR and of outcome reward, chosen for each by short runs on training
+            tasks, no fewer for outcome reward.
         max_new_tokens: the longest reply; an action is four tokens.
         held_out: tasks that the policies are compared on.
         seed: of the weights, the trainings and the evaluation.
