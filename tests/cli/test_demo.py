@@ -15,6 +15,8 @@ from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import read_run
 from hf_credit.tasks.spec import TaskSpec
 
+ROOT = Path(__file__).resolve().parents[2]
+
 # Enough warm-up for a valid action now and then, without which there is nothing to learn from.
 TINY = DemoRecipe(
     blanks=2,
@@ -44,7 +46,8 @@ def test_both_trainings_differ_in_the_reward_and_the_learning_rate_alone(report:
     vpr, outcome = (yaml.safe_load((output / f"{name}.yaml").read_text()) for name in ("vpr", "outcome"))
     assert (vpr.pop("method"), outcome.pop("method")) == ("verifiable_process", "outcome_reward")
     assert vpr.pop("output_dir") != outcome.pop("output_dir")
-    assert (vpr.pop("learning_rate"), outcome.pop("learning_rate")) == (5e-4, 2e-4)
+    rates = (vpr.pop("learning_rate"), outcome.pop("learning_rate"))
+    assert rates == (TINY.learning_rate, TINY.outcome_learning_rate)
     assert vpr == outcome
 
 
@@ -99,6 +102,12 @@ def test_an_update_is_cut_into_gradient_steps(report: Any, output: Path) -> None
     assert [run.updates for run in report.runs] == [4, 4]
     settings = yaml.safe_load((output / "vpr.yaml").read_text())
     assert (settings["per_device_train_batch_size"], settings["steps_per_generation"]) == (16, 2)
+
+
+def test_the_recipe_of_the_documents_trains_as_the_demo_does() -> None:
+    recipe = yaml.safe_load((ROOT / "trainers" / "verifiable_process" / "sudoku_micro.yaml").read_text())
+    demos = DemoRecipe().training("verifiable_process", Path("runs/sudoku_micro_base"), Path("runs/sudoku_micro"))
+    assert demos == {**recipe, **{name: demos[name] for name in ("seed", "logging_steps", "disable_tqdm")}}
 
 
 def evaluated(right: int, completed: float) -> EvalResults:

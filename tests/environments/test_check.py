@@ -25,7 +25,13 @@ OPTIONS = {
     "preference_estimation": [{}, MICRO_PREFERENCES, {"sampling": "min_max"}, {"sampling": "max", "movies": 3}],
     "situation_puzzles": [{}, {"slots": 5, "values": 3, "reward": "character", "wording": "brief"}],
     "minesweeper": [{}, {"rows": 3, "columns": 4, "mines": 2}],
-    "sudoku": [{}, {"size": 4}, {"size": 6, "blanks": 5}, {"size": 4, "notation": "named"}],
+    "sudoku": [
+        {},
+        {"size": 4},
+        {"size": 6, "blanks": 5},
+        {"size": 4, "notation": "named"},
+        {"size": 4, "notation": "candidates"},
+    ],
     "tic_tac_toe": [{}],
 }
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.environments.sudoku import Sudoku, SudokuState, solution_of
-from hf_credit.environments.sudoku_grid import BOXES
+from hf_credit.environments.sudoku_grid import BOXES, digits_left
 from hf_credit.oracles.sudoku_constraints import SudokuConstraintsOracle
 
 ORACLE = SudokuConstraintsOracle()
@@ -159,8 +159,11 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"size": "9"}, "size must be one of 4, 6, 9, got '9'; use one of these."),
         ({"size": 4.0}, "size must be one of 4, 6, 9, got 4.0; use one of these."),
         ({"size": [9]}, r"size must be one of 4, 6, 9, got \[9\]; use one of these."),
-        ({"notation": "words"}, "notation must be one of grid, named, got 'words'; use one of these."),
-        ({"notation": ["named"]}, r"notation must be one of grid, named, got \['named'\]; use one of these."),
+        ({"notation": "words"}, "notation must be one of grid, named, candidates, got 'words'; use one of these."),
+        (
+            {"notation": ["named"]},
+            r"notation must be one of grid, named, candidates, got \['named'\]; use one of these.",
+        ),
         ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; use for example 40."),
         ({"blanks": True}, "blanks must be a whole number, got True; use for example 40."),
         ({"blanks": 65}, "blanks must leave a 9x9 .* got 65; use fewer."),
@@ -251,10 +254,11 @@ def test_a_name_that_is_no_empty_cell_ends_the_episode_as_invalid(named, action,
     assert transition.info == {"action": read}
 
 
+@pytest.mark.parametrize("notation", ["named", "candidates"])
 @pytest.mark.parametrize("size", sorted(BOXES))
 @given(seed=st.integers(0, 2**32 - 1))
-def test_both_notations_write_the_same_game(size, seed):
-    grid, named = (Sudoku(size=size, blanks=4, notation=notation) for notation in ("grid", "named"))
+def test_every_notation_writes_the_same_game(size, notation, seed):
+    grid, named = (Sudoku(size=size, blanks=4, notation=one) for one in ("grid", notation))
     task = grid.sample_task(seed)
     assert named.sample_task(seed) == task
     draws = random.Random(seed)
@@ -269,5 +273,47 @@ def test_both_notations_write_the_same_game(size, seed):
             environment.step(s, a).state
             for environment, s, a in zip((grid, named), states, draws.choice(pairs), strict=True)
         ]
-        assert replace(states[0], notation="named") == states[1]
+        assert replace(states[0], notation=notation) == states[1]
     assert grid.metrics(states[0]) == named.metrics(states[1])
+
+
+# Cells with the digits that are left to them
+
+
+@pytest.fixture
+def pencilled():
+    return Sudoku(size=4, blanks=4, notation="candidates")
+
+
+def test_an_empty_cell_shows_the_digits_that_its_row_column_and_box_leave_it(pencilled):
+    # a1: 3 and 4 stand in its row, 4 in its column and its box. b1: its row holds 4, 1 and 2. a2 and c1: all but 2.
+    start = pencilled.initial_state({"puzzle": "..34.412.1434321"}, 0)
+    assert pencilled.observe(start) == (
+        "a1?12 a2?2 a3=3 a4=4\nb1?3 b2=4 b3=1 b4=2\nc1?2 c2=1 c3=4 c4=3\nd1=4 d2=3 d3=2 d4=1"
+    )
+
+
+def test_a_wrong_digit_may_leave_a_cell_none(pencilled):
+    start = pencilled.initial_state({"puzzle": "..34.412.1434321"}, 0)
+    assert pencilled.step(start, "a1=2").observation.startswith("a1=2 a2? a3=3 a4=4\nb1?3 b2=4 b3=1 b4=2\nc1? c2=1")
+
+
+def test_the_instructions_tell_what_a_question_mark_is(pencilled):
+    assert "behind '?' stand the digits that its row, column and box leave an empty cell" in pencilled.instructions
+    assert "'.'" not in pencilled.instructions
+
+
+@given(size=st.sampled_from(sorted(BOXES)), data=st.data())
+def test_the_digits_left_are_those_that_clash_with_no_other_cell(size, data):
+    cells = tuple(data.draw(st.lists(st.integers(0, size), min_size=size * size, max_size=size * size)))
+    left = digits_left(cells, size)
+    height, width = BOXES[size]
+    places = [(row, column, row // height, column // width) for row in range(size) for column in range(size)]
+    for cell, (row, column, *box) in enumerate(places):
+        seen = {
+            cells[other]
+            for other, (r, c, *b) in enumerate(places)
+            if other != cell and (r == row or c == column or b == box)
+        }
+        own = [cells[cell]] if cells[cell] else range(1, size + 1)
+        assert left[cell] == tuple(digit for digit in own if digit not in seen)

@@ -107,6 +107,12 @@ def test_a_tag_and_a_label_are_one_token_each(tokenizer):
     ]
 
 
+def test_a_cell_with_what_it_holds_or_may_hold_is_one_token():
+    tokenizer = build_tokenizer(make("sudoku", size=4, blanks=8, notation="candidates"))
+    ids = tokenizer("a1=2 a2?3\nb1?14", add_special_tokens=False)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["a1=2", " a2?3", "\n", "b1?14"]
+
+
 def test_the_template_closes_every_turn_with_the_end_token(tokenizer):
     chat = Chat(tokenizer)
     messages = [

@@ -12,10 +12,11 @@ from typing import Any, Literal, get_args
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
-from hf_credit.environments.sudoku_grid import BOXES, known_puzzle, random_puzzle, solve
+from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle, random_puzzle, solve
 
-Notation = Literal["grid", "named"]
-"""How positions and actions are written: a matrix of digits, or each cell as its name and its content."""
+Notation = Literal["grid", "named", "candidates"]
+"""How positions and actions are written: a matrix of digits, each cell as its name and its content, or this with the
+digits that an empty cell can still hold."""
 
 _DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
 _ROWS = "abcdefghi"
@@ -65,7 +66,8 @@ class Sudoku(Environment[SudokuState]):
         notation: "grid" shows a matrix of digits with row and column labels, and an action is `fill 2 3 1`. "named"
             shows each cell as its name and its content, such as `b3=.`, and an action is the cell as it shall read,
             `b3=1`: what a move depends on is found by words instead of counted out, which a small model learns far
-            sooner.
+            sooner. "candidates" is "named" with what players pencil in: an empty cell shows the digits that its row,
+            column and box leave it, such as `b3?14`, and `b3?` where a wrong digit has left it none.
 
     Raises:
         ValueError: an option is not possible; for `blanks`, when a bounded search finds no puzzle with that many.
@@ -104,10 +106,15 @@ class Sudoku(Environment[SudokuState]):
         turns = (
             "Each turn, fill one empty cell; a filled cell cannot be changed. Think first if you like, then end your "
         )
-        if self.notation == "named":
+        if self.notation != "grid":
+            empty = (
+                "and '.' is an empty cell."
+                if self.notation == "named"
+                else "and behind '?' stand the digits that its row, column and box leave an empty cell."
+            )
             return (
                 f"{rules}A cell is called by its row, a to {_ROWS[self.size - 1]} from the top, and its column, 1 to "
-                f"{self.size} from the left; what it holds stands behind '=', and '.' is an empty cell.\n{turns}"
+                f"{self.size} from the left; what it holds stands behind '=', {empty}\n{turns}"
                 f"reply with the cell as it shall read, for example digit 3 in row a, column 2: {tag('a2=3')}"
             )
         return (
@@ -148,10 +155,11 @@ class Sudoku(Environment[SudokuState]):
         return SudokuState(seed=seed, givens=puzzle, cells=puzzle, notation=self.notation)
 
     def observe(self, state: SudokuState) -> str:
-        """The grid row by row, as a matrix with row and column labels or as named cells; `.` is an empty cell."""
+        """The grid row by row, as a matrix with row and column labels or as named cells."""
         size = state.size
-        if state.notation == "named":
-            named = [f"{name}={held}" for name, held in zip(_names(size), state.cells, strict=True)]
+        if state.notation != "grid":
+            contents = _contents(state)
+            named = [f"{name}{content}" for name, content in zip(_names(size), contents, strict=True)]
             return "\n".join(" ".join(named[start : start + size]) for start in range(0, size * size, size))
         header = "   " + " ".join(f"C{column}" for column in range(1, size + 1))
         rows = (state.cells[start : start + size] for start in range(0, size * size, size))
@@ -203,7 +211,7 @@ class Sudoku(Environment[SudokuState]):
 def fill_actions(size: int, notation: Notation = "grid") -> tuple[tuple[str, ...], ...]:
     """For each cell, the action that fills it with each digit from 1 on."""
     digits = range(1, size + 1)
-    if notation == "named":
+    if notation != "grid":
         return tuple(tuple(f"{name}={digit}" for digit in digits) for name in _names(size))
     cells = ((cell // size + 1, cell % size + 1) for cell in range(size * size))
     return tuple(tuple(f"fill {row} {column} {digit}" for digit in digits) for row, column in cells)
@@ -211,6 +219,17 @@ def fill_actions(size: int, notation: Notation = "grid") -> tuple[tuple[str, ...
 
 def _names(size: int) -> list[str]:
     return [f"{row}{column}" for row in _ROWS[:size] for column in range(1, size + 1)]
+
+
+def _contents(state: SudokuState) -> list[str]:
+    """What is shown behind the name of each cell."""
+    if state.notation == "named":
+        return [f"={held}" for held in state.cells]
+    left = digits_left(_cells(state.cells), state.size)
+    return [
+        f"={held}" if held != "." else f"?{''.join(map(str, digits))}"
+        for held, digits in zip(state.cells, left, strict=True)
+    ]
 
 
 def _read(action: str, notation: Notation) -> tuple[int, ...] | None:

@@ -65,6 +65,20 @@ def _candidates(cells: Cells, size: int) -> list[int]:
     return [may & (free | own) for may, own in zip(allowed, clues, strict=True)]
 
 
+def digits_left(cells: Cells, size: int) -> list[tuple[int, ...]]:
+    """For each blank, the digits that no cell of its row, column and box holds, in order; for each filled cell its own
+    digit, and none where it clashes with another.
+
+    Args:
+        cells: as for `solutions`; they need not have a solution.
+        size: 4, 6 or 9.
+    """
+    places = _candidates(cells, size)
+    return [
+        tuple(digit for digit, may in enumerate(places, start=1) if may >> cell & 1) for cell in range(size * size)
+    ]
+
+
 def _propagate(candidates: list[int], settled: int, geometry: _Geometry) -> int:
     """Applies naked and hidden singles in place until none is left.
 

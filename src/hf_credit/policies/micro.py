@@ -30,9 +30,9 @@ from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interacti
 from hf_credit.rollouts.batches import pad_rows
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script, random_texts
 
-# A tag, a word with its number (C1) and what it equals (b3=2), a number, or one other character, each with the blank
-# before it.
-_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.])?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
+# A tag, a word with its number (C1) and what it equals (b3=2) or may equal (b3?14), a number, or one other character,
+# each with the blank before it.
+_UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.]|\?[0-9]+)?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
 _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
 
