@@ -103,9 +103,7 @@ def test_a_hub_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch, where: dict
         fetch("me/loaded", **{**where, "endpoint": "http://127.0.0.1:9"})
 
 
-def test_a_repository_that_moved_is_loaded_and_never_another_in_its_name(
-    hub: Served, where: dict[str, Any]
-) -> None:
+def test_a_repository_that_moved_is_loaded_and_never_another_in_its_name(hub: Served, where: dict[str, Any]) -> None:
     token = hub.token("owner", "admin")
     mine = {"repo_type": "model", "endpoint": hub.url, "token": token}
     first = publish(FILES, "me/early", **mine)

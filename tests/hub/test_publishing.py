@@ -24,12 +24,13 @@ from safetensors.torch import save_file
 from hf_credit.checkpoints import write_manifest
 from hf_credit.hub import publishing, retries
 from hf_credit.hub.checkpoints import publish_checkpoint
-from hf_credit.hub.datasets import EpisodeSet, publish_episode_folder, publish_tasks, save_episodes
+from hf_credit.hub.episode_sets import EpisodeSet, publish_episode_folder, save_episodes
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.metrics import publish_metric
 from hf_credit.hub.publishing import TRAILER, publish
 from hf_credit.hub.retries import Conflict, HubError
 from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
+from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
 from hf_credit.rollouts import Chat, Start

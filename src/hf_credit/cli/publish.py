@@ -63,7 +63,7 @@ def tasks(
     Example:
       hf-credit publish tasks sudoku me/sudoku-tasks -o size=4 --train 4096
     """
-    from hf_credit.hub.datasets import publish_tasks
+    from hf_credit.hub.task_sets import publish_tasks
     from hf_credit.tasks import TaskSpec
 
     spec = TaskSpec.of_name(source, parse_options(option))
@@ -87,7 +87,7 @@ def episodes(
       hf-credit evaluate runs/sudoku --episodes 64 --save-episodes runs/episodes
       hf-credit publish episodes runs/episodes me/sudoku-episodes --traces
     """
-    from hf_credit.hub.datasets import publish_episode_folder
+    from hf_credit.hub.episode_sets import publish_episode_folder
 
     _tell(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run))
 

@@ -14,36 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
-    from hf_credit.hub.datasets import (
+    from hf_credit.hub.environments import load_environment, publish_environment
+    from hf_credit.hub.episode_sets import (
         EpisodeSet,
         load_episode_folder,
         load_episodes,
-        load_tasks,
+        publish_episode_folder,
         publish_episodes,
-        publish_tasks,
         save_episodes,
     )
-    from hf_credit.hub.environments import load_environment, publish_environment
     from hf_credit.hub.loading import fetch
     from hf_credit.hub.metrics import load_metric, publish_metric
     from hf_credit.hub.publishing import publish
+    from hf_credit.hub.task_sets import load_tasks, publish_tasks
 
 _HOMES = {
-    "EpisodeSet": "datasets",
+    "EpisodeSet": "episode_sets",
     "fetch": "loading",
     "load_checkpoint": "checkpoints",
     "load_environment": "environments",
-    "load_episode_folder": "datasets",
-    "load_episodes": "datasets",
+    "load_episode_folder": "episode_sets",
+    "load_episodes": "episode_sets",
     "load_metric": "metrics",
-    "load_tasks": "datasets",
+    "load_tasks": "task_sets",
     "publish": "publishing",
     "publish_checkpoint": "checkpoints",
     "publish_environment": "environments",
-    "publish_episodes": "datasets",
+    "publish_episode_folder": "episode_sets",
+    "publish_episodes": "episode_sets",
     "publish_metric": "metrics",
-    "publish_tasks": "datasets",
-    "save_episodes": "datasets",
+    "publish_tasks": "task_sets",
+    "save_episodes": "episode_sets",
 }
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "publish",
     "publish_checkpoint",
     "publish_environment",
+    "publish_episode_folder",
     "publish_episodes",
     "publish_metric",
     "publish_tasks",

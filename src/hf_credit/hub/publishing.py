@@ -386,8 +386,8 @@ def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: C
     if missing or len(files) == len(last):
         raise ValueError(f"there must be files to publish before the last, got {list(files)} and {missing}; add some.")
     safety.check_names(files)
+    safety.check_files(files)
     for name, source in files.items():
-        safety.check_file(name, source)
         if safety.find_secret(source, tokens):
             raise ValueError(f"a file must hold no token and no key, got one in {name!r}; take it out and revoke it.")
     return [_Content.of(name, files[name]) for name in sorted(files)]
