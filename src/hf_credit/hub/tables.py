@@ -83,8 +83,8 @@ DECISIONS = Features(
     }
 )
 """One row a decision; `state` and `audit` are JSON. Decisions of one `step` were made at once. `credits` has one
-value, or one for each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it is
-no Unicode."""
+value, or one for each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it
+is no Unicode."""
 
 
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
