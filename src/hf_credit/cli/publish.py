@@ -29,6 +29,9 @@ def environment(
     source: EnvironmentName,
     repo: _Repo,
     option: EnvironmentOptions = None,
+    wheel: Annotated[
+        Path | None, typer.Option(help="Of this library, where no package index has this release; it travels along.")
+    ] = None,
     private: _Private = False,
     pr: _Pr = False,
     dry_run: _DryRun = False,
@@ -36,13 +39,15 @@ def environment(
     """Publishes an environment as an OpenEnv Space.
 
     \b
-    Example:
+    Examples:
       hf-credit publish environment sudoku me/sudoku -o size=4
+      hf-credit publish environment sudoku me/sudoku --wheel dist/hf_credit-....whl
     """
     from hf_credit.hub.environments import publish_environment
 
     options = parse_options(option)
-    _tell(publish_environment(source, repo, options=options, private=private, pr=pr, dry_run=dry_run))
+    done = publish_environment(source, repo, options=options, wheel=wheel, private=private, pr=pr, dry_run=dry_run)
+    _tell(done)
 
 
 @publish.command(short_help="Tasks, as a data set.")
@@ -132,6 +137,24 @@ def metric(
     from hf_credit.hub.metrics import publish_metric
 
     _tell(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run))
+
+
+@publish.command(short_help="The page of a leaderboard, as a Space.")
+def leaderboard(
+    source: Annotated[str, typer.Argument(metavar="BENCHMARK", help="The dataset of the season, as owner/name.")],
+    repo: _Repo,
+    private: _Private = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes the page of a season, which hf-credit leaderboard season opened.
+
+    \b
+    Example:
+      hf-credit publish leaderboard me/benchmark me/leaderboard
+    """
+    from hf_credit.hub.leaderboards import publish_leaderboard
+
+    _tell(publish_leaderboard(source, repo, private=private, dry_run=dry_run))
 
 
 def _tell(done: Published) -> None:

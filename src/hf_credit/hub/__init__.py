@@ -1,8 +1,8 @@
 """The Hugging Face Hub: publishing, loading, and a Hub of one's own.
 
-    publish_environment, _tasks, _episodes, _checkpoint, _metric    one commit each, public once it is verified
-    load_environment, _tasks, _episodes, _checkpoint, _metric       at one commit, every byte verified
-    publish, fetch                                                  the same of any files
+    publish_environment, _tasks, _episodes, _checkpoint, _metric, _leaderboard   one commit each, public once verified
+    load_environment, _tasks, _episodes, _checkpoint, _metric, _results          at one commit, every byte verified
+    publish, fetch                                                               the same of any files
 
 Names are looked up on first use, as for the package.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         publish_episodes,
         save_episodes,
     )
+    from hf_credit.hub.leaderboards import load_results, publish_leaderboard
     from hf_credit.hub.loading import fetch
     from hf_credit.hub.metrics import load_metric, publish_metric
     from hf_credit.hub.publishing import publish
@@ -36,12 +37,14 @@ _HOMES = {
     "load_episode_folder": "episode_sets",
     "load_episodes": "episode_sets",
     "load_metric": "metrics",
+    "load_results": "leaderboards",
     "load_tasks": "task_sets",
     "publish": "publishing",
     "publish_checkpoint": "checkpoints",
     "publish_environment": "environments",
     "publish_episode_folder": "episode_sets",
     "publish_episodes": "episode_sets",
+    "publish_leaderboard": "leaderboards",
     "publish_metric": "metrics",
     "publish_tasks": "task_sets",
     "save_episodes": "episode_sets",
@@ -55,12 +58,14 @@ __all__ = [
     "load_episode_folder",
     "load_episodes",
     "load_metric",
+    "load_results",
     "load_tasks",
     "publish",
     "publish_checkpoint",
     "publish_environment",
     "publish_episode_folder",
     "publish_episodes",
+    "publish_leaderboard",
     "publish_metric",
     "publish_tasks",
     "save_episodes",
