@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
+import sys
+import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -33,13 +38,24 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.hub import (
     EpisodeSet,
     fetch,
+    load_episodes,
+    load_tasks,
+    publish_environment,
+    publish_episodes,
+    publish_metric,
+    publish_tasks,
 )
 from hf_credit.hub.server import Served
+from hf_credit.hub.server.running import client_environment
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
+
+METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
+LIBRARY = Path(__file__).resolve().parents[2] / "src"
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 LIBRARY = Path(__file__).resolve().parents[2] / "src"
@@ -64,7 +80,6 @@ SETTINGS: dict[str, Any] = {
     "disable_tqdm": True,
 }
 LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-GAME: dict[str, Any] = {"history": "current", "instructions": False, "max_turns": 2}
 
 
 def uneven(task: Any, text: str) -> float:
@@ -78,10 +93,22 @@ def vpr(policies: Policies, **changed: Any) -> Any:
     return VerifiableProcessTrainer(str(policies.sudoku), make("sudoku", size=4, blanks=4), args)
 
 
+class Uneven(EnvironmentInteraction):
+    """Sudoku whose outcome depends on the digits filled in, so that a policy that never succeeds learns."""
+
+    def outcome(self, state: Any) -> float:
+        return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+    def spec(self) -> dict[str, Any]:
+        return EnvironmentInteraction(self.environment, self.history, self.instructions, self.max_turns).spec()
+
+
 def t3(policies: Policies, **changed: Any) -> Any:
-    game = EnvironmentInteraction(make("sudoku", size=4, blanks=4), **GAME)
+    game = Uneven(make("sudoku", size=4, blanks=4), history="current", instructions=False, max_turns=3)
     rows = Dataset.from_list([{"seed": seed} for seed in range(8)])
-    return TruncatedPPOTrainer(str(policies.sudoku), game, TruncatedPPOConfig(**{**SETTINGS, **changed}), rows)
+    own = {"truncation": "random", "truncation_options": {"probability": 0.3}, "max_completion_length": 12}
+    args = TruncatedPPOConfig(**{**SETTINGS, **own, "temperature": 1.0, **changed})
+    return TruncatedPPOTrainer(str(policies.sudoku), game, args, rows)
 
 
 def c3(policies: Policies, **changed: Any) -> Any:
@@ -236,3 +263,134 @@ def test_a_run_resumed_from_the_hub_ends_bitwise_as_one_undisturbed(
     assert [key for key, value in expected.items() if not torch.equal(value, before[key])]  # the last update counts
     logged = [json.loads(line)["step"] for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
     assert sorted(set(logged)) == [1, 2, 3]
+
+
+# A client in an environment of its own: with the libraries that everybody has, and without this one.
+CLIENT = """
+import importlib.util, json, runpy, sys
+
+assert importlib.util.find_spec("hf_credit") is None
+from datasets import load_dataset
+from huggingface_hub import hf_hub_download, list_repo_files, snapshot_download
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+bases, metrics, library = json.loads(sys.argv[1])
+told = {}
+
+
+def size(model, word):
+    return float(sum(value.double().abs().sum() for name, value in model.state_dict().items() if word in name))
+
+
+for method, base in bases.items():
+    tasks = load_dataset(f"me/{method}-tasks")
+    episodes = load_dataset(f"me/{method}-episodes", split="train")
+    decisions = load_dataset(f"me/{method}-episodes", "decisions", split="train")
+    files = list_repo_files(f"me/{method}")
+    adapters = [name.rpartition("/")[0] for name in files if name.endswith("adapter_config.json")]
+    sizes = {}
+    for adapter in adapters:
+        model = AutoModelForCausalLM.from_pretrained(base)
+        model = PeftModel.from_pretrained(model, f"me/{method}", **({"subfolder": adapter} if adapter else {}))
+        sizes[adapter] = size(model, "lora")
+    if not adapters:
+        sizes = {"": size(AutoModelForCausalLM.from_pretrained(f"me/{method}"), "")}
+    told[method] = {
+        "tasks": {split: len(rows) for split, rows in tasks.items()},
+        "episodes": len(episodes),
+        "decisions": len(decisions),
+        "credited": any(given for given in decisions["credits"]),
+        "sizes": sizes,
+        "template": bool(AutoTokenizer.from_pretrained(f"me/{method}").chat_template),
+    }
+space = snapshot_download("me/cvt-environment", repo_type="space")
+told["space"] = open(f"{space}/openenv.yaml").read().splitlines()[1]
+sys.path.insert(0, library)  # what the requirements of a metric name
+import evaluate
+
+for name in metrics:
+    case = dict(runpy.run_path(hf_hub_download(f"me/{name}", "tests.py", repo_type="space"))["test_cases"][0])
+    expected = case.pop("result")
+    told[name] = [evaluate.load(f"me/{name}").compute(**case), expected]
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def without_us(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment: the libraries of this one, and nothing that is installed to be edited."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    venv.create(folder, symlinks=True)
+    (place,) = folder.glob("lib/python*/site-packages")
+    (place / "libraries.pth").write_text("\n".join(one for one in sys.path if one.endswith("site-packages")) + "\n")
+    return folder / "bin" / "python"
+
+
+def test_stock_clients_load_every_kind_of_artifact_of_every_method(
+    cut: Callable[[str], Cut], hub: Served, policies: Policies, without_us: Path, tmp_path: Path
+) -> None:
+    where = {"endpoint": hub.url, "token": hub.token()}
+    expected: dict[str, Any] = {}
+    for name in METHODS:
+        run = cut(name)
+        spec = TaskSpec.of(run.trainer.interaction.evaluated)
+        publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
+        publish_episodes(run.episodes, f"me/{name}-episodes", traces=True, **where)
+        publish_metric(METRICS / METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
+        if spec.environment is not None:
+            publish_environment(run.trainer.interaction.evaluated.spec(), f"me/{name}-environment", **where)
+        expected[name] = {
+            "tasks": {"train": 2, "test": 1},
+            "episodes": len(run.episodes),
+            "decisions": sum(len(episode.decisions) for episode in run.episodes),
+            "credited": True,
+            "sizes": pytest.approx(sizes(run.trainer), rel=1e-9),
+            "template": True,
+        }
+        assert load_tasks(f"me/{name}-tasks", **where).spec == spec.complete()
+        loaded = load_episodes(f"me/{name}-episodes", interaction=run.trainer.interaction, **where)
+        assert loaded.episodes == run.episodes.episodes
+        assert listed(loaded.credits) == listed(run.episodes.credits)
+    asked = [{name: str(base_of(name, policies)) for name in METHODS}, list(METRIC_OF.values()), str(LIBRARY)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
+    done = subprocess.run(
+        [str(without_us), "-c", CLIENT, json.dumps(asked)],
+        env={**kept, **client_environment(tmp_path, hub.url, where["token"])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    for name in METRIC_OF.values():
+        found, worked_out = told.pop(name)
+        assert found == pytest.approx(worked_out, nan_ok=True), name
+    assert told.pop("space") == "name: evidence"
+    assert told == expected
+
+
+def base_of(name: str, policies: Policies) -> Path:
+    return policies.evidence if name == "cvt" else policies.sudoku
+
+
+def sizes(trainer: Any) -> dict[str, float]:
+    """The sums of the weights' sizes: of each adapter that is saved, by its folder, or of the whole model."""
+    state = {name: float(value.double().abs().sum()) for name, value in trainer.model.state_dict().items()}
+    adapters = {name: value for name, value in state.items() if "lora" in name}
+    if not adapters:
+        return {"": sum(state.values())}
+    if not trainer.args.role_adapters:
+        return {"": sum(adapters.values())}
+    return {
+        role: sum(value for name, value in adapters.items() if f".{role}." in name)
+        for role in trainer.args.role_adapters
+    }
+
+
+def listed(credits: Any) -> Any:
+    """The same whether the one token of a reply got its credit or the reply."""
+    return {
+        name: {one: None if value is None else list(np.atleast_1d(value)) for one, value in given.items()}
+        for name, given in credits.items()
+    }

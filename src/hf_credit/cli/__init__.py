@@ -62,9 +62,7 @@ app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
-app.add_typer(
-    publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more."
-)
+app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
 app.command(short_help="Enter results on a leaderboard.")(submit)
 app.add_typer(leaderboard, name="leaderboard", short_help="Open a leaderboard, verify, rank and show it.")
 app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")

@@ -88,7 +88,7 @@ def publish_episodes(
         repo: owner/name.
         chat: that rendered them; whose tokenizer and template are noted, as hashes.
         traces: whether each conversation is written once more, in the form that the Hub's viewer of traces shows.
-        **where: as for `publish`: token, endpoint, private, pr, dry_run.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
         ValueError: a state cannot be written (`Interaction.state_to_json`); and as for `publish`.

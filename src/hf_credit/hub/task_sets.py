@@ -56,7 +56,7 @@ def publish_tasks(
         repo: owner/name.
         train, held_out: how many tasks of each split; 0 leaves one out.
         first: index of the first of each.
-        **where: as for `publish`: token, endpoint, private, pr, dry_run.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
         ValueError: there are no such tasks, or a seed is missing or comes twice; and as for `publish`.
