@@ -359,7 +359,7 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         env={**kept, **client_environment(tmp_path, hub.url, where["token"])},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
