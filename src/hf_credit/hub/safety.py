@@ -119,10 +119,9 @@ def check_files(files: Mapping[str, Path | bytes]) -> None:
         for name, source in files.items():
             _check_file(name, source)
             if PurePosixPath(name).suffix.lower() == ".parquet":
+                tables[name] = source if isinstance(source, Path) else Path(folder) / str(len(tables))
                 if isinstance(source, bytes):
-                    source, content = Path(folder) / str(len(tables)), source
-                    source.write_bytes(content)
-                tables[name] = source
+                    tables[name].write_bytes(source)
         parquet.count_rows(tables)
 
 
