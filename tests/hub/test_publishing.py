@@ -24,12 +24,14 @@ from safetensors.torch import save_file
 from hf_credit.checkpoints import write_manifest
 from hf_credit.hub import publishing, retries
 from hf_credit.hub.checkpoints import publish_checkpoint
-from hf_credit.hub.datasets import EpisodeSet, publish_episode_folder, publish_tasks, save_episodes
+from hf_credit.hub.environments import publish_environment
+from hf_credit.hub.episode_sets import EpisodeSet, publish_episode_folder, save_episodes
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.metrics import publish_metric
 from hf_credit.hub.publishing import TRAILER, publish
 from hf_credit.hub.retries import Conflict, HubError
 from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
+from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
 from hf_credit.rollouts import Chat, Start
@@ -88,6 +90,22 @@ def test_the_same_again_makes_no_commit(hub: Served) -> None:
     where: dict[str, Any] = {"endpoint": hub.url, "token": hub.token(), "repo_type": "dataset"}
     first = publish(FILES, "me/twice", **where)
     assert publish(FILES, "me/twice", **where).commit == first.commit
+
+
+def test_a_commit_is_named_once_it_is_verified_and_a_name_is_not_moved(failing: Callable[..., Any]) -> None:
+    api, where, faults = failing(Fault(effect="status", path="/resolve/", status=404))
+    with pytest.raises(HubError, match="me/named"):
+        publish(FILES, "me/named", repo_type="model", tag="v1", **where)
+    assert api.list_repo_refs("me/named").tags == []
+    faults.rules[:] = [Fault(effect="lose_reply", path="/tag/", nth=1)]
+    first = publish(FILES, "me/named", repo_type="model", tag="v1", **where)
+    publish(FILES, "me/named", repo_type="model", tag="v1", **where)
+    assert api.model_info("me/named", revision="v1").sha == first.commit
+    with pytest.raises(Conflict, match=rf"must be free, got 'v1', which is at {first.commit}; take a new one"):
+        publish({"README.md": b"# New\n"}, "me/named", repo_type="model", tag="v1", **where)
+    assert api.model_info("me/named").sha == api.model_info("me/named", revision="v1").sha == first.commit
+    with pytest.raises(ValueError, match="got 'v2' for a pull request; tag it once it is merged"):
+        publish(FILES, "me/named", repo_type="model", tag="v2", pr=True, **where)
 
 
 def test_a_new_repository_is_private_until_what_it_holds_was_compared(failing: Callable[..., Any]) -> None:
@@ -212,7 +230,7 @@ publish({FILES!r}, "me/killed", repo_type="model", endpoint={where["endpoint"]!r
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..., Any]]:
     """How each kind of artifact is published, by its repository."""
     folder = tmp_path_factory.mktemp("artifacts")
-    spec = TaskSpec(environment="sudoku", environment_options={"size": 4, "blanks": 4})
+    spec = TaskSpec(environment="evidence", environment_options={})
     interaction = spec.build()
     starts = tuple(Start[Any](task=row, seed=row["seed"]) for row in interaction.tasks("train", 2))
     script = interaction.scripted_player(0.5)
@@ -231,6 +249,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..
         "me/episodes": functools.partial(publish_episode_folder, folder / "episodes", traces=True),
         "me/run": functools.partial(publish_checkpoint, folder / "run"),
         "me/pass_at_k": functools.partial(publish_metric, metric),
+        "me/evidence": functools.partial(publish_environment, "evidence"),
     }
 
 
@@ -251,6 +270,7 @@ def test_with_a_third_of_all_requests_failing_each_artifact_is_one_commit_with_e
         assert set(done.files) <= set(found.files)  # `fetch` compared what they hold
     happening, faults.rules = faults.rules, []
     assert happening
-    for repo, repo_type in {"me/tasks": "dataset", "me/episodes": "dataset", "me/run": "model"}.items():
+    kinds = {"me/tasks": "dataset", "me/episodes": "dataset", "me/run": "model", "me/evidence": "space"}
+    for repo, repo_type in kinds.items():
         assert len(commits_of(api, repo, repo_type)) == 1
         assert api.repo_info(repo, repo_type=repo_type).private is False

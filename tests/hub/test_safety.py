@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from hf_credit.hub import safety
+from hf_credit.hub import parquet, safety
 from hf_credit.hub.client import check_repo, check_revision, connect
 from hf_credit.hub.publishing import publish
 
@@ -101,17 +100,42 @@ def test_yaml_says_each_thing_once(text: str, told: str) -> None:
         safety.check_yaml(text.encode())
 
 
-def test_a_table_is_refused_by_its_footer() -> None:
-    whole = io.BytesIO()
-    pq.write_table(pa.table({"a": [0] * 100_000}), whole)
-    content = whole.getvalue()
-    assert safety.check_parquet(content) == 100_000
-    with pytest.raises(ValueError, match="at most 99999 rows"):
-        safety.check_parquet(content, most_rows=99_999)
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    pq.write_table(pa.table({"a": [0] * 100_000}), tmp_path / "x.parquet")
+    return tmp_path / "x.parquet"
+
+
+def test_a_table_is_refused_by_its_footer(table: Path) -> None:
+    assert parquet.count_rows({"x": table}) == [100_000]
+    with pytest.raises(ValueError, match=r"data/x: a table must have at most 99999 rows, got 100000; split it"):
+        parquet.count_rows({"data/x": table}, most_rows=99_999)
     with pytest.raises(ValueError, match="bytes unpacked"):
-        safety.check_parquet(content, most_bytes=100)
-    with pytest.raises(ValueError, match="whole parquet"):
-        safety.check_parquet(content[:-20])
+        parquet.count_rows({"x": table}, most_bytes=100)
+    with pytest.raises(ValueError, match=r"data/x\.parquet: a table must be whole parquet, got .*; write or download"):
+        safety.check_files({"README.md": b"", "data/x.parquet": table.read_bytes()[:-20]})
+
+
+def test_a_table_is_read_by_a_process_that_may_not_fill_the_machine(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = pa.DictionaryArray.from_arrays(pa.array([0] * 256), pa.array(["x" * 2**22]))
+    pq.write_table(pa.table({"a": same}), table, store_schema=False)  # a gigabyte, once it is unpacked
+    assert table.stat().st_size < 2**20
+    monkeypatch.setattr(parquet, "_MEMORY_BYTES", 2**29)
+    assert parquet.count_rows({"x": table}) == [256]
+    with pytest.raises(ValueError, match="must be read within 536870912 bytes of memory") as told:
+        list(parquet.read_rows({"x": table}))
+    assert "\n" not in str(told.value)
+
+
+def test_a_table_of_values_that_json_has_not_is_refused(table: Path) -> None:
+    pq.write_table(pa.table({"a": [b"\xff"]}), table)
+    with pytest.raises(ValueError, match=r"x: a table must hold plain values, got .*bytes"):
+        list(parquet.read_rows({"x": table}))
+    for columns, told in (({"b": "int64"}, r"a \(binary\), b \(missing\)"), ({"a": "int64"}, r"a \(binary\)")):
+        with pytest.raises(ValueError, match=f"its columns with their types and no others, got {told}; convert it"):
+            list(parquet.read_rows({"x": table}, columns))
 
 
 def test_links_are_not_published(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
+from huggingface_hub import constants
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 
@@ -96,8 +97,9 @@ def run(policy: str, output: str, settings: dict[str, Any], deadly: int | None =
     torch.set_num_threads(1)
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     touches = Touches(None if restarted else deadly)
+    place = settings.pop("resume", True)
     trainer = build(Path(policy), Path(output), **settings)
-    trainer.train(resume_from_checkpoint=True)
+    trainer.train(resume_from_checkpoint=place)
     trainer.save_model(f"{output}/final")
     if trainer.accelerator.is_main_process:
         log = [[entry[name] for name in ("step", "loss", "grad_norm")] for entry in trainer.state.log_history[:-1]]
@@ -111,6 +113,8 @@ def run(policy: str, output: str, settings: dict[str, Any], deadly: int | None =
 def forked(arguments: dict[str, Any], environment: dict[str, str], log: str) -> None:
     """`run` in a process that another one was copied to: with an environment and a log of its own."""
     os.environ.update(environment)
+    if "HF_ENDPOINT" in environment:  # read when huggingface_hub was imported, which was long ago
+        constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = False, True
     told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(told, stream)

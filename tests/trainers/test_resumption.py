@@ -528,3 +528,27 @@ def test_each_checkpoint_that_is_pushed_can_be_resumed(
         assert_same_weights(trainer, two_updates[1])
         with pytest.raises(ValueError, match="there is no such revision"):
             trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")
+
+
+def test_a_run_of_two_processes_goes_on_from_the_hub_in_two_others(
+    start_two: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    settings = {**TWO_PROCESSES, "save_steps": 2}
+    first, second = tmp_path / "first", tmp_path / "second"
+    with serving(tmp_path / "hub") as hub:
+        there = {"HF_ENDPOINT": hub.url, "HF_TOKEN": hub.token()}
+        pushed = {"push_to_hub": True, "hub_model_id": "me/two"}
+        expected, _ = (end_of(process, first) for process in start_two(first, there, **settings, **pushed))
+        api = HfApi(endpoint=hub.url)
+        history = api.list_repo_commits("me/two")
+        *_, early = [one.commit_id for one in history if "Hf-Credit-Publish" in one.message]
+        files = api.list_repo_files("me/two", revision=early)
+        assert {f"trainer_state-{rank}.{suffix}" for rank in "01" for suffix in ("json", "safetensors")} <= set(files)
+        assert not [name for name in files if name.endswith((".pt", ".pth", ".bin"))]
+        place = {"resume": f"hub:me/two@{early}"}
+        found, _ = (end_of(process, second) for process in start_two(second, there, **settings, **place))
+    assert found["processes"] == expected["processes"] == 2
+    assert found["log"] == expected["log"]
+    assert policy_of(second) == policy_of(first)
+    assert not (second / "checkpoint-1").exists()

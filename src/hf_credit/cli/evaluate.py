@@ -125,7 +125,7 @@ def evaluate(
 
 def _saving(folder: Path, model: str, spec: TaskSpec) -> Callable[[Sequence[Start[Any]], Sequence[Episode]], None]:
     """Writes episodes to a folder, in the form in which they are published."""
-    from hf_credit.hub.datasets import EpisodeSet, save_episodes
+    from hf_credit.hub.episode_sets import EpisodeSet, save_episodes
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--save-episodes must name a new or an empty folder, got {str(folder)!r}; name another one.")

@@ -21,6 +21,7 @@ publish = typer.Typer(
 _Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; made if there is none.")]
 _Private = Annotated[bool, typer.Option("--private", help="Leave a new repository private.")]
 _Pr = Annotated[bool, typer.Option("--pr", help="Open a pull request instead.")]
+_Tag = Annotated[str | None, typer.Option(help="A name for the commit, such as v1.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
 
 
@@ -29,20 +30,28 @@ def environment(
     source: EnvironmentName,
     repo: _Repo,
     option: EnvironmentOptions = None,
+    wheel: Annotated[
+        Path | None, typer.Option(help="Of this library, where no package index has this release; it travels along.")
+    ] = None,
     private: _Private = False,
     pr: _Pr = False,
+    tag: _Tag = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Publishes an environment as an OpenEnv Space.
 
     \b
-    Example:
+    Examples:
       hf-credit publish environment sudoku me/sudoku -o size=4
+      hf-credit publish environment sudoku me/sudoku --wheel dist/hf_credit-....whl
     """
     from hf_credit.hub.environments import publish_environment
 
     options = parse_options(option)
-    _tell(publish_environment(source, repo, options=options, private=private, pr=pr, dry_run=dry_run))
+    done = publish_environment(
+        source, repo, options=options, wheel=wheel, private=private, pr=pr, dry_run=dry_run, tag=tag
+    )
+    _tell(done)
 
 
 @publish.command(short_help="Tasks, as a data set.")
@@ -55,6 +64,7 @@ def tasks(
     first: Annotated[int, typer.Option(help="Index of the first of each.", min=0)] = 0,
     private: _Private = False,
     pr: _Pr = False,
+    tag: _Tag = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Publishes tasks of an environment or a collaboration as a data set.
@@ -63,12 +73,12 @@ def tasks(
     Example:
       hf-credit publish tasks sudoku me/sudoku-tasks -o size=4 --train 4096
     """
-    from hf_credit.hub.datasets import publish_tasks
+    from hf_credit.hub.task_sets import publish_tasks
     from hf_credit.tasks import TaskSpec
 
     spec = TaskSpec.of_name(source, parse_options(option))
     counts = {"train": train, "held_out": held_out, "first": first}
-    _tell(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run))
+    _tell(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="Episodes with their decisions, as a data set.")
@@ -78,6 +88,7 @@ def episodes(
     traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
     private: _Private = False,
     pr: _Pr = False,
+    tag: _Tag = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Publishes episodes as a data set, from any decision of which another way can be played.
@@ -87,9 +98,9 @@ def episodes(
       hf-credit evaluate runs/sudoku --episodes 64 --save-episodes runs/episodes
       hf-credit publish episodes runs/episodes me/sudoku-episodes --traces
     """
-    from hf_credit.hub.datasets import publish_episode_folder
+    from hf_credit.hub.episode_sets import publish_episode_folder
 
-    _tell(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run))
+    _tell(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="A checkpoint, to evaluate or to train on.")
@@ -101,6 +112,7 @@ def checkpoint(
     ] = False,
     private: _Private = False,
     pr: _Pr = False,
+    tag: _Tag = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Publishes what a run trained, with what it cost and how good it is.
@@ -112,7 +124,7 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    _tell(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run))
+    _tell(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")
@@ -121,6 +133,7 @@ def metric(
     repo: _Repo,
     private: _Private = False,
     pr: _Pr = False,
+    tag: _Tag = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Publishes a metric, which is then loaded with evaluate.load("owner/name").
@@ -131,7 +144,25 @@ def metric(
     """
     from hf_credit.hub.metrics import publish_metric
 
-    _tell(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run))
+    _tell(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run, tag=tag))
+
+
+@publish.command(short_help="The page of a leaderboard, as a Space.")
+def leaderboard(
+    source: Annotated[str, typer.Argument(metavar="BENCHMARK", help="The dataset of the season, as owner/name.")],
+    repo: _Repo,
+    private: _Private = False,
+    dry_run: _DryRun = False,
+) -> None:
+    """Publishes the page of a season, which hf-credit leaderboard season opened.
+
+    \b
+    Example:
+      hf-credit publish leaderboard me/benchmark me/leaderboard
+    """
+    from hf_credit.hub.leaderboards import publish_leaderboard
+
+    _tell(publish_leaderboard(source, repo, private=private, dry_run=dry_run))
 
 
 def _tell(done: Published) -> None:

@@ -7,29 +7,30 @@ import ipaddress
 import itertools
 import json
 import logging
-import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from hf_credit.environments.actions import spelled_action, tag
+from hf_credit.environments.openenv_session import (
+    MOST_BYTES,
+    OpenEnvWorld,
+    RestoredWorld,
+    ServerError,
+    asked,
+    session_type,
+)
+from hf_credit.environments.openenv_text import action_fields, payload_of, shown, text_field
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
-from hf_credit.environments.sessions import FullError
 from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_MOST_BYTES = 2**24  # of a message
-_MOST_STATE = 2**20  # characters of a state that is kept, so that an episode can be gone on from it
 _MOST_TOOLS = 128
 _PROBED_SEEDS = (0, 1)
-_UNREAD = ("done", "metadata", "reward")  # of an observation: not for the agent
-_CODE = re.compile(r"\(code: ([A-Z_]+)\)$")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ANSWER = "I am done."
 
@@ -106,9 +107,9 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         self.timeout = timeout
         self.most_characters = most_characters
         self.token_variable = token_variable
-        fields = _action_fields(self._schema())
+        fields = action_fields(self._schema())
         self.calls_tools = {"tool_name", "arguments"} <= set(fields)
-        self.action_field = None if self.calls_tools else _text_field(fields, action_field)
+        self.action_field = None if self.calls_tools else text_field(fields, action_field)
         self.unreadable = (
             "No tool call could be read in the last reply: one call a turn, as JSON."
             if self.calls_tools
@@ -139,10 +140,10 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return dict(self.task)
 
     def open_world(self) -> World:
-        payload = functools.partial(_payload, self.action_field)
-        shown = functools.partial(_shown, self.observation_field, self.most_characters)
+        payload = functools.partial(payload_of, self.action_field)
+        shown_text = functools.partial(shown, self.observation_field, self.most_characters)
         # The world knows nothing of this environment, which is gone, with its sessions, when nobody has it any more.
-        world = OpenEnvWorld(self._client(), payload, shown)
+        world = OpenEnvWorld(self._client(), payload, shown_text)
         return RestoredWorld(world) if self.restores else world
 
     # Replies
@@ -182,9 +183,9 @@ class OpenEnvEnvironment(ReplayedEnvironment):
                 f"{address}/schema", timeout=self.timeout, headers=self._headers(), stream=True
             ) as answer:
                 answer.raise_for_status()
-                content = answer.raw.read(_MOST_BYTES + 1, decode_content=True)
-            if len(content) > _MOST_BYTES:
-                raise ValueError(f"more than {_MOST_BYTES} bytes")
+                content = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+            if len(content) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES} bytes")
             return json.loads(content)
         except (requests.RequestException, OSError, ValueError, RecursionError) as error:
             raise ValueError(
@@ -208,18 +209,18 @@ class OpenEnvEnvironment(ReplayedEnvironment):
             FullError: the server has no room for it.
             ConnectionError: it cannot be reached.
         """
-        client = _session_type()(
+        client = session_type()(
             base_url=self.url,
             connect_timeout_s=self.timeout,
             message_timeout_s=self.timeout,
-            max_message_size_mb=_MOST_BYTES / 2**20,
+            max_message_size_mb=MOST_BYTES / 2**20,
             headers=self._headers(),
             mode="simulation",
         ).sync()
         try:
             client.connect()
             with suppress(ServerError):  # not every server has a state before its first reset
-                _asked(client.state)  # one that is full says so to the first message
+                asked(client.state)  # one that is full says so to the first message
         except BaseException:
             with suppress(Exception):
                 client.close()
@@ -229,7 +230,7 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     def _listed_tools(self) -> tuple[Mapping[str, Any], ...]:
         client = self._client()
         try:
-            listed = _asked(lambda: client.step({"type": "list_tools"})).observation.get("tools") or []
+            listed = asked(lambda: client.step({"type": "list_tools"})).observation.get("tools") or []
         finally:
             client.close()
         if not 0 < len(listed) <= _MOST_TOOLS or not all(_TOOL_NAME.fullmatch(str(one.get("name"))) for one in listed):
@@ -285,131 +286,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return True
 
 
-class ServerError(RuntimeError):
-    """The server says that something went wrong."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class OpenEnvWorld:
-    """One session with a server.
-
-    Args:
-        client: openenv's, connected.
-        payload: the action that a text stands for; `None` of one that the server is not told.
-        shown: the text of an observation.
-    """
-
-    def __init__(
-        self, client: Any, payload: Callable[[str], dict[str, Any] | None], shown: Callable[[Any], str]
-    ) -> None:
-        self.client = client
-        self.payload = payload
-        self.shown = shown
-
-    def reset(self, task: Mapping[str, Any], seed: int) -> str:
-        return self.shown(_asked(lambda: self.client.reset(**task, seed=seed)).observation)
-
-    def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
-        payload = self.payload(action)
-        if payload is None:
-            return "", 0.0, True, {}
-        try:
-            result = _asked(lambda: self.client.step(payload))
-        except ServerError as error:
-            if error.code != "VALIDATION_ERROR":
-                raise
-            return "Error: the environment does not take this action.", 0.0, False, {"refused": True}
-        return self.shown(result.observation), _reward(result.reward), bool(result.done), {}
-
-    def close(self) -> None:
-        self.client.close()
-
-
-class RestoredWorld:
-    """The same, of a server that goes on from what its state was.
-
-    Args:
-        world: the session.
-    """
-
-    def __init__(self, world: OpenEnvWorld) -> None:
-        self.world = world
-        self.reset, self.step, self.close = world.reset, world.step, world.close
-
-    def snapshot(self) -> str:
-        """The server's state; empty where it is too large to be kept with every state of an episode."""
-        text = json.dumps(_asked(self.world.client.state))
-        return text if len(text) <= _MOST_STATE else ""
-
-    def restore(self, snapshot: str) -> str | None:
-        """What the server shows of a state that it was given; `None` where it says that it stands elsewhere."""
-        given = json.loads(snapshot)
-        try:
-            result = _asked(lambda: self.world.client.reset(injected_state=given))
-            stands = _asked(self.world.client.state)
-        except ServerError:
-            return None
-        if {**stands, "episode_id": None} != {**given, "episode_id": None}:
-            return None
-        return self.world.shown(result.observation)
-
-
-@functools.cache
-def _session_type() -> Any:
-    """openenv's client, for as long as its connection lasts.
-
-    openenv's own connects anew where a connection was lost, and so would step in an episode that nobody has begun.
-    """
-    try:
-        from openenv.core import GenericEnvClient
-    except ImportError as error:
-        raise ValueError(
-            "OpenEnv environments need the package openenv, got none; install hf-credit[openenv]."
-        ) from error
-
-    class OneSession(GenericEnvClient):  # type: ignore[misc]
-        begun = False
-
-        async def _connect_async(self) -> Any:
-            if not self.begun:
-                await super()._connect_async()
-                self.begun = True
-            elif self._ws is None:
-                raise ConnectionError(f"the session with {self.base_url} was lost")
-            return self  # one that is closed may hold a last message, that the server is full, say
-
-    return OneSession
-
-
-def _asked(ask: Callable[[], T]) -> T:
-    """What a client answers; what it raises, as what it means here.
-
-    Raises:
-        FullError: the server has no room.
-        ConnectionError: the session is lost.
-        TimeoutError: there was no answer in time.
-        ServerError: the server says that something went wrong.
-    """
-    from websockets.exceptions import ConnectionClosed
-
-    try:
-        return ask()
-    except ConnectionClosed as error:
-        raise ConnectionError(f"the session was lost: {error}"[:500]) from None
-    except TimeoutError:
-        raise TimeoutError("the server did not answer in time; raise timeout.") from None
-    except RuntimeError as error:
-        code = _CODE.search(str(error))
-        if code is None:
-            raise
-        if code[1] == "CAPACITY_REACHED":
-            raise FullError(str(error).removeprefix("Server error: ")[:500]) from None
-        raise ServerError(str(error).removeprefix("Server error: ")[:500], code[1]) from None
-
-
 def _refuse_url(url: str, token_variable: str | None) -> None:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
@@ -427,91 +303,3 @@ def _is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
-
-
-def _action_fields(schema: Any) -> dict[str, Any]:
-    """The fields of an action, `metadata` apart; each with whether it is needed."""
-    action = schema.get("action") if isinstance(schema, dict) else None
-    fields = action.get("properties") if isinstance(action, dict) else None
-    if not isinstance(fields, dict) or not all(isinstance(one, dict) for one in fields.values()):
-        raise ValueError(f"an OpenEnv server must describe its actions, got {str(schema)[:200]}; play another one.")
-    needed = action.get("required") or () if isinstance(action, dict) else ()
-    return {
-        name: {"text": one.get("type") == "string" and "const" not in one, "needed": name in needed}
-        for name, one in fields.items()
-        if name != "metadata"
-    }
-
-
-def _text_field(fields: Mapping[str, Any], asked: str | None) -> str:
-    """The field that takes the action."""
-    texts = [name for name, one in fields.items() if one["text"]]
-    needed = [name for name, one in fields.items() if one["needed"]]
-    if asked is None:
-        named = needed or texts
-        asked = named[0] if len(named) == 1 else None
-    if asked is None or asked not in texts or set(needed) - {asked}:
-        listed = ", ".join(f"{name}{' (needed)' if name in needed else ''}" for name in fields) or "none"
-        raise ValueError(
-            f"an action must have one text to fill in, got action_field={asked!r} of the fields {listed[:300]}; "
-            "name the only one that is needed, or play another environment."
-        )
-    return asked
-
-
-def _payload(field: str | None, action: str) -> dict[str, Any] | None:
-    """The action as the server takes it; `None` of an answer, which one with tools (`field` is `None`) is not told."""
-    if field is not None:
-        return {field: action}
-    calls = read_calls(action)
-    if not calls:
-        return None
-    name, arguments = calls[0]
-    return {"type": "call_tool", "tool_name": name, "arguments": arguments}
-
-
-def _shown(field: str | None, most_characters: int, observation: Any) -> str:
-    """What an agent is shown of an observation, within limits."""
-    text = _text_of(observation, field).encode("utf-8", errors="replace").decode("utf-8")
-    if len(text) <= most_characters:
-        return text
-    return f"{text[:most_characters]}\n[{len(text) - most_characters} more characters]"
-
-
-def _text_of(observation: Any, field: str | None) -> str:
-    """What an agent is shown of an observation."""
-    if not isinstance(observation, dict):
-        raise ValueError(f"an observation must be a mapping, got {str(observation)[:200]}; mend the server.")
-    if field is not None:
-        if field not in observation:
-            listed = ", ".join(map(str, observation))[:300]
-            raise ValueError(f"observation_field must be one of {listed}, got {field!r}; correct it.")
-        return _plain_text(observation[field])
-    if "tool_name" in observation and "result" in observation:
-        return _tool_text(observation)
-    rest = {name: value for name, value in observation.items() if name not in _UNREAD}
-    if not rest:  # as a server of tools begins: what it says, it says beside
-        return _plain_text(observation.get("metadata") or "")
-    return _plain_text(next(iter(rest.values())) if len(rest) == 1 else rest)
-
-
-def _tool_text(observation: Mapping[str, Any]) -> str:
-    error, result = observation.get("error"), observation["result"]
-    if error:
-        return f"Error: {_plain_text(error.get('message', error) if isinstance(error, dict) else error)}"
-    content = result.get("content") if isinstance(result, dict) else None
-    if isinstance(content, list) and all(isinstance(one, dict) and "text" in one for one in content):
-        return "\n".join(str(one["text"]) for one in content)
-    return _plain_text(result)
-
-
-def _plain_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _reward(reward: Any) -> float:
-    if reward is None:
-        return 0.0
-    if not isinstance(reward, bool | int | float) or not math.isfinite(reward):
-        raise ValueError(f"a reward must be a finite number, got {str(reward)[:100]}; mend the server.")
-    return float(reward)

@@ -1,8 +1,8 @@
 """The Hugging Face Hub: publishing, loading, and a Hub of one's own.
 
-    publish_environment, _tasks, _episodes, _checkpoint, _metric    one commit each, public once it is verified
-    load_environment, _tasks, _episodes, _checkpoint, _metric       at one commit, every byte verified
-    publish, fetch                                                  the same of any files
+    publish_environment, _tasks, _episodes, _checkpoint, _metric, _leaderboard   one commit each, public once verified
+    load_environment, _tasks, _episodes, _checkpoint, _metric, _results          at one commit, every byte verified
+    publish, fetch                                                               the same of any files
 
 Names are looked up on first use, as for the package.
 """
@@ -14,36 +14,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
-    from hf_credit.hub.datasets import (
+    from hf_credit.hub.environments import load_environment, publish_environment
+    from hf_credit.hub.episode_sets import (
         EpisodeSet,
         load_episode_folder,
         load_episodes,
-        load_tasks,
+        publish_episode_folder,
         publish_episodes,
-        publish_tasks,
         save_episodes,
     )
-    from hf_credit.hub.environments import load_environment, publish_environment
+    from hf_credit.hub.leaderboards import load_results, publish_leaderboard
     from hf_credit.hub.loading import fetch
     from hf_credit.hub.metrics import load_metric, publish_metric
     from hf_credit.hub.publishing import publish
+    from hf_credit.hub.task_sets import load_tasks, publish_tasks
 
 _HOMES = {
-    "EpisodeSet": "datasets",
+    "EpisodeSet": "episode_sets",
     "fetch": "loading",
     "load_checkpoint": "checkpoints",
     "load_environment": "environments",
-    "load_episode_folder": "datasets",
-    "load_episodes": "datasets",
+    "load_episode_folder": "episode_sets",
+    "load_episodes": "episode_sets",
     "load_metric": "metrics",
-    "load_tasks": "datasets",
+    "load_results": "leaderboards",
+    "load_tasks": "task_sets",
     "publish": "publishing",
     "publish_checkpoint": "checkpoints",
     "publish_environment": "environments",
-    "publish_episodes": "datasets",
+    "publish_episode_folder": "episode_sets",
+    "publish_episodes": "episode_sets",
+    "publish_leaderboard": "leaderboards",
     "publish_metric": "metrics",
-    "publish_tasks": "datasets",
-    "save_episodes": "datasets",
+    "publish_tasks": "task_sets",
+    "save_episodes": "episode_sets",
 }
 
 __all__ = [
@@ -54,11 +58,14 @@ __all__ = [
     "load_episode_folder",
     "load_episodes",
     "load_metric",
+    "load_results",
     "load_tasks",
     "publish",
     "publish_checkpoint",
     "publish_environment",
+    "publish_episode_folder",
     "publish_episodes",
+    "publish_leaderboard",
     "publish_metric",
     "publish_tasks",
     "save_episodes",

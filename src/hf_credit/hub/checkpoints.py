@@ -68,7 +68,7 @@ def publish_checkpoint(folder: str | Path, repo: str, *, resumable: bool = True,
             checkpoint in it.
         repo: owner/name.
         resumable: whether the state of the trainer is published with the model.
-        **where: as for `publish`: token, endpoint, private, pr, dry_run.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
         ValueError: the checkpoint is not whole, there is no model in safetensors, or the state of the trainer is in

@@ -29,6 +29,7 @@ def publish_environment(
     private: bool = False,
     pr: bool = False,
     dry_run: bool = False,
+    tag: str | None = None,
 ) -> Published:
     """Publishes an environment of this library as an OpenEnv Space, which serves it.
 
@@ -37,7 +38,7 @@ def publish_environment(
         repo: owner/name of the Space.
         options: of the environment, beside those of a spec.
         title, wheel: as for `space_files`.
-        token, endpoint, private, pr, dry_run: as for `hf_credit.hub.publishing.publish`.
+        token, endpoint, private, pr, dry_run, tag: as for `hf_credit.hub.publishing.publish`.
 
     Raises:
         ValueError: as in `space_files`.
@@ -55,6 +56,7 @@ def publish_environment(
         private=private,
         pr=pr,
         dry_run=dry_run,
+        tag=tag,
         message=f"Publish the environment {environment} of hf-credit {__version__}",
         space_sdk="docker",
     )

@@ -82,8 +82,7 @@ def fetch(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         files = dict(zip(wanted, pool.map(get, wanted), strict=True))
-    for name, file in files.items():
-        safety.check_file(name, file)
+    safety.check_files(files)
     name, file = next(iter(files.items()))
     folder = file.parents[name.count("/")]
     return Fetched(folder, commit, files)

@@ -48,7 +48,7 @@ def publish_metric(folder: str | Path, repo: str, **where: Any) -> Published:
     Args:
         folder: of the metric, with `<folder>.py`, as in `hub_assets/metrics`. Its page `app.py` is in it or beside it.
         repo: owner/name, where the name is that of the folder: clients look for the file of that name.
-        **where: as for `publish`: token, endpoint, private, pr, dry_run.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
         ValueError: a file is missing, or the name is another one; and as for `publish`.

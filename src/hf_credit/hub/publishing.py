@@ -21,7 +21,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
 
 from hf_credit.hub import safety
-from hf_credit.hub.client import REPO_TYPES, check_repo, check_upload_path, connect, repo_url
+from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.retries import (
     ATTEMPTS,
     Conflict,
@@ -98,6 +98,7 @@ def publish(
     private: bool = False,
     pr: bool = False,
     dry_run: bool = False,
+    tag: str | None = None,
     message: str = "",
     space_sdk: str | None = None,
     last: Collection[str] = (),
@@ -114,6 +115,7 @@ def publish(
         private: whether a new repository stays private. One that exists keeps its visibility.
         pr: open a pull request instead. Anybody who may read a repository may.
         dry_run: check all that can be checked here, and send nothing.
+        tag: a name for the commit, given once it is verified. One that another commit has is not moved.
         message: first line of the commit.
         space_sdk: of a new Space: static, docker or gradio.
         last: names of files that are committed after the others, alone, and that the Hub may refuse.
@@ -126,6 +128,9 @@ def publish(
         HubError: the Hub refused, failed to the end, or gave back other bytes.
     """
     check_repo(repo, repo_type)
+    check_revision(tag)
+    if tag is not None and pr:
+        raise ValueError(f"a tag names what is published, got {tag!r} for a pull request; tag it once it is merged.")
     api = connect(endpoint, token)
     check_upload_path(api)
     contents = _checked(files, _tokens(api), last)
@@ -140,6 +145,8 @@ def publish(
         target.compare(main, commit)
         return replace(done, commit=commit, pull_request=request)
     is_new, is_private = target.prepare(space_sdk)
+    if tag is not None:
+        target.check_tag(tag, main)
     commit = target.commit(main, message or _message(main), replaces)
     target.compare(main, commit)
     refused = []
@@ -155,6 +162,8 @@ def publish(
     if not private and (is_new or (is_private and target.is_first(commit, digest_of(main)))):
         target.show()
         is_private = False
+    if tag is not None:
+        target.tag(tag, commit)
     return replace(done, commit=commit, private=private if is_new else is_private, refused=tuple(refused))
 
 
@@ -266,6 +275,30 @@ class _Repository:
         self._ask(
             lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.repo_type), "making public"
         )
+
+    def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
+        """Refuses a tag that names something else."""
+        target = self._tags().get(name)
+        if target is not None:
+            there = self.tree(target)
+            if not all(content.is_at(there) for content in contents):
+                raise Conflict(
+                    f"a tag of {self.repo} must be free, got {name!r}, which is at {target}; take a new one."
+                )
+
+    def tag(self, name: str, commit: str) -> None:
+        """Names a commit, unless there is one of that name."""
+        if name not in self._tags():
+            self._ask(
+                lambda: self.api.create_tag(
+                    self.repo, tag=name, revision=commit, repo_type=self.repo_type, exist_ok=True
+                ),
+                "tagging",
+            )
+
+    def _tags(self) -> dict[str, str]:
+        refs = self._ask(lambda: self.api.list_repo_refs(self.repo, repo_type=self.repo_type), "reading")
+        return {one.name: one.target_commit for one in refs.tags}
 
     def head(self) -> str:
         """The newest commit."""
@@ -386,8 +419,8 @@ def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: C
     if missing or len(files) == len(last):
         raise ValueError(f"there must be files to publish before the last, got {list(files)} and {missing}; add some.")
     safety.check_names(files)
+    safety.check_files(files)
     for name, source in files.items():
-        safety.check_file(name, source)
         if safety.find_secret(source, tokens):
             raise ValueError(f"a file must hold no token and no key, got one in {name!r}; take it out and revoke it.")
     return [_Content.of(name, files[name]) for name in sorted(files)]

@@ -8,13 +8,15 @@ from __future__ import annotations
 import io
 import os
 import re
+import tempfile
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 import yaml
 
+from hf_credit.hub import parquet
 from hf_credit.untrusted import MOST_BYTES, parse_json
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
@@ -28,9 +30,6 @@ MOST_PATH_BYTES = 255
 MOST_HEADER_BYTES = 16 * 2**20
 MOST_YAML_BYTES = 64 * 2**10
 MOST_JSON_DEPTH = 32
-MOST_ROWS = 10_000_000
-MOST_TABLE_BYTES = 8 * 2**30
-"""Of a parquet file, unpacked."""
 
 _SECRETS = re.compile(rb"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
 _LONGEST_SECRET = 256
@@ -106,16 +105,27 @@ def files_of(folder: Path) -> dict[str, Path | bytes]:
     return files
 
 
-def check_file(name: str, source: Path | bytes) -> None:
-    """Refuses contents that break, hang or fill the machine that reads them: by the suffix of `name`.
+def check_files(files: Mapping[str, Path | bytes]) -> None:
+    """Refuses contents that break, hang or fill the machine that reads them: by the suffixes of names.
 
     Args:
-        name: within the repository.
-        source: the file, or what it holds.
+        files: or what they hold, by name within the repository.
 
     Raises:
-        ValueError: it is a link, or its format's rules are broken.
+        ValueError: one is a link, or its format's rules are broken.
     """
+    tables: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, source in files.items():
+            _check_file(name, source)
+            if PurePosixPath(name).suffix.lower() == ".parquet":
+                tables[name] = source if isinstance(source, Path) else Path(folder) / str(len(tables))
+                if isinstance(source, bytes):
+                    tables[name].write_bytes(source)
+        parquet.count_rows(tables)
+
+
+def _check_file(name: str, source: Path | bytes) -> None:
     suffix = PurePosixPath(name).suffix.lower()
     if isinstance(source, Path) and not source.is_file():
         raise ValueError(f"{name!r} must be a file, got {source}, which is none; name an existing one.")
@@ -126,8 +136,6 @@ def check_file(name: str, source: Path | bytes) -> None:
             check_json(_read(source, MOST_BYTES))
         elif suffix in (".yaml", ".yml"):
             check_yaml(_read(source, MOST_YAML_BYTES))
-        elif suffix == ".parquet":
-            check_parquet(source)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
@@ -196,31 +204,6 @@ def check_yaml(content: bytes) -> Any:
     except (yaml.YAMLError, TypeError, AttributeError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"a text must be YAML of plain values, got {reason}; mend it.") from None
-
-
-def check_parquet(source: Path | bytes, most_rows: int = MOST_ROWS, most_bytes: int = MOST_TABLE_BYTES) -> int:
-    """The number of rows of a parquet file, from its footer alone.
-
-    Raises:
-        ValueError: it is cut short, or holds more rows or more bytes, unpacked, than may be.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _open(source) as file:
-        try:
-            footer = pq.ParquetFile(file).metadata
-        except (pa.ArrowException, OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"a table must be whole parquet, got {reason}; write or download it again.") from None
-        rows = footer.num_rows
-        groups = (footer.row_group(index) for index in range(footer.num_row_groups))
-        unpacked = sum(group.total_byte_size for group in groups)
-    if not 0 <= rows <= most_rows:
-        raise ValueError(f"a table must have at most {most_rows} rows, got {rows}; split it.")
-    if not 0 <= unpacked <= most_bytes:
-        raise ValueError(f"a table must have at most {most_bytes} bytes unpacked, got {unpacked}; split it.")
-    return rows
 
 
 def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:

@@ -1,4 +1,4 @@
-"""Tables of tasks, episodes and decisions: their columns, with a type each, and parquet files in a folder.
+"""Tables of tasks, episodes and decisions in a folder: their columns, with a type each, parquet files, a description.
 
 A type that is inferred from values differs between splits, as where one of them has no errors, and then the splits
 cannot be loaded together. So each is written down here, or found over all rows at once.
@@ -6,21 +6,26 @@ cannot be loaded together. So each is written down here, or found over all rows 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, Features, List, Value
 from datasets.features.features import FeatureType
 
-from hf_credit.hub import safety
+from hf_credit._version import __version__
+from hf_credit.evaluation.runs import versions
+from hf_credit.hub import parquet
+from hf_credit.tasks import TaskSpec
 from hf_credit.untrusted import read_json
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
 """What kind of data set it is, and how it was made."""
 
-FORMAT = 1
+FORMAT = 2
 _MOST_SHARDS = 50
 _ROWS_A_SHARD = 20_000
 
@@ -46,6 +51,7 @@ EPISODES = Features(
         "ways": Value("int32"),
         "scored": Value("int32"),
         "next_context": List(Value("int32")),
+        "verified": Value("float64"),
         "final_state": Value("string"),
         "versions": Value("string"),
     }
@@ -69,14 +75,16 @@ DECISIONS = Features(
         "broken_text": Value("string"),
         "reward": Value("float64"),
         "verdict": {"score": Value("float64"), "valid": Value("bool")},
+        "audit": Value("string"),
         "trained": Value("bool"),
         "credits": List({"estimator": Value("string"), "values": List(Value("float64"))}),
         "tokenizer": Value("string"),
         "template": Value("string"),
     }
 )
-"""One row a decision; `state` is JSON. Decisions of one `step` were made at once. `credits` has one value, or one for
-each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it is no Unicode."""
+"""One row a decision; `state` and `audit` are JSON. Decisions of one `step` were made at once. `credits` has one
+value, or one for each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it
+is no Unicode."""
 
 
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:
@@ -99,17 +107,8 @@ def read_table(folder: Path, config: str, split: str, features: Features | None)
     files = sorted((folder / config).glob(f"{split}-*-of-*.parquet"))
     if not files or len(files) != int(files[0].stem.rpartition("-of-")[2]):
         raise ValueError(f"the table {config}/{split} must be whole, got {len(files)} files of it; download it again.")
-    for file in files:
-        safety.check_file(file.name, file)
-        import pyarrow.parquet as pq
-
-        table = pq.ParquetFile(file)
-        found = set(table.schema_arrow.names)
-        if features is not None and found != set(features):
-            wrong = ", ".join(sorted(found ^ set(features)))
-            raise ValueError(f"a table must have its columns and no others, got {wrong} in {file.name}; convert it.")
-        for batch in table.iter_batches(1024):
-            yield from batch.to_pylist()
+    columns = None if features is None else {field.name: str(field.type) for field in features.arrow_schema}
+    yield from parquet.read_rows({file.name: file for file in files}, columns)
 
 
 def infer_features(rows: Sequence[Mapping[str, Any]]) -> Features:
@@ -142,12 +141,26 @@ def _feature(name: str, values: Sequence[Any]) -> FeatureType:
     raise ValueError(f"a column must have values of one plain type, got {told} in {name!r}; convert them.")
 
 
-def read_description(file: Path, kind: str, repo: str) -> dict[str, Any]:
+def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:
+    """Writes what a data set says of itself, by which `read_description` knows it."""
+    about = {"kind": kind, "format": FORMAT, "version": __version__, "versions": versions(), **facts}
+    (folder / DESCRIPTION_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def read_description(folder: Path, kind: str, repo: str) -> dict[str, Any]:
     """What a data set says of itself.
 
+    Args:
+        folder: of its files.
+        kind: that it must be of.
+        repo: its name, for errors.
+
     Raises:
-        ValueError: it is of another kind, or of another version of this library.
+        ValueError: it says nothing, is of another kind, or is of another version of this library.
     """
+    file = folder / DESCRIPTION_FILE
+    if not file.is_file():
+        raise ValueError(f"{repo} must hold {kind} and {DESCRIPTION_FILE}, got none; it was published otherwise.")
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         raise ValueError(f"{DESCRIPTION_FILE} of {repo} must say what kind of data it is, got none; publish it again.")
@@ -159,3 +172,13 @@ def read_description(file: Path, kind: str, repo: str) -> dict[str, Any]:
             "install that version, or publish it again with this one."
         )
     return values
+
+
+def untrusted_spec(values: Any) -> TaskSpec:
+    """The task that a data set names; code that it names is not trusted."""
+    return replace(TaskSpec.from_dict(values), trusted=False)
+
+
+def compact_json(value: Any) -> str:
+    """A value as JSON in one form, so that equal values have equal hashes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)

@@ -18,6 +18,7 @@ from openenv.validation.types import ProviderCapability
 from typer.testing import CliRunner
 
 from hf_credit._version import __version__
+from hf_credit.cli import main
 from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.environments.tasks import task_seed
 from hf_credit.hub.spaces import space_files, write_space
@@ -82,7 +83,7 @@ def test_options_are_written_out_and_what_cannot_travel_is_refused(tmp_path: Pat
         space_files("gymnasium", {"id": "FrozenLake-v1"})
 
 
-def test_a_release_of_no_index_travels_as_a_wheel(tmp_path: Path) -> None:
+def test_a_release_of_no_index_travels_as_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wheel = tmp_path / f"hf_credit-{__version__}-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")
     files = space_files("sudoku", {"size": 4, "blanks": 3}, wheel=wheel)
@@ -90,6 +91,10 @@ def test_a_release_of_no_index_travels_as_a_wheel(tmp_path: Path) -> None:
     assert f"--no-deps wheels/{wheel.name}".encode() in files["Dockerfile"]
     with pytest.raises(ValueError, match=f"must be that of hf-credit {__version__}, got 'hf_credit-9.whl'"):
         space_files("sudoku", {"size": 4, "blanks": 3}, wheel=tmp_path / "hf_credit-9.whl")
+    options = ["-o", "size=4", "-o", "blanks=3", "--wheel", str(wheel), "--dry-run"]
+    with pytest.raises(SystemExit):
+        main(["publish", "environment", "sudoku", "me/sudoku", *options])
+    assert f"wheels/{wheel.name}" in capsys.readouterr().out
 
 
 # The server. `served` starts where torch and everything else that an image does not have cannot be imported.

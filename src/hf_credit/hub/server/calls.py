@@ -155,9 +155,21 @@ class Call:
 
         Raises:
             HubError: 401 or 404 `RepoNotFound`, there is none or the caller may not know of it; 401 or 403, it may be
-                read but not changed.
+                read but not changed; 307, it has another name now.
         """
-        return self.find_repo(self.kind, self.param("namespace"), self.param("name"), right)
+        kind, namespace, name = self.kind, self.param("namespace"), self.param("name")
+        known = "SELECT repos.* FROM repos JOIN moved ON moved.repo = repos.id WHERE moved.kind = ? AND "
+        row = self.database.one(known + "moved.namespace = ? AND moved.name = ?", kind, namespace, name)
+        if row is not None and self.may_read(row):
+            raise self._sent_on(as_repo(row))
+        return self.find_repo(kind, namespace, name, right)
+
+    def _sent_on(self, repo: Repo) -> HubError:
+        """The answer to a request by an old name: the same path with the new one."""
+        url, parts = self.request.url, self.request.path_params
+        path = url.path.replace(f"/{parts['namespace']}/{parts['name']}", f"/{repo.id}", 1)
+        place = f"{path}?{url.query}" if url.query else path
+        return HubError(307, f"the repository is {repo.id} now; ask for that.", headers={"Location": place})
 
     def find_repo(self, kind: str, namespace: str, name: str, right: str = "read") -> Repo:
         row = self.database.one(
@@ -227,7 +239,7 @@ def endpoint(handler: Handler, admit: Admit | None = None) -> Callable[[Request]
             if admit is None:
                 call.body = await _body(request, hub.limits.body_bytes)
             else:
-                most = await run_in_threadpool(admit, call)
+                most = await _admitted(admit, call)
                 call.received = received = await hub.objects.receive(request.stream(), most)
             return await run_in_threadpool(handler, call)
         except HubError as error:
@@ -255,6 +267,20 @@ async def _body(request: Request, most: int) -> bytes:
         if len(body) > most:
             raise HubError(413, f"a body must have at most {most} bytes, got more; send less.")
     return bytes(body)
+
+
+async def _admitted(admit: Admit, call: Call) -> int:
+    """What `admit` gives; a client that is sent on is heard out first, or it would not read where to."""
+    try:
+        return await run_in_threadpool(admit, call)
+    except HubError as error:
+        if error.status == 307:
+            left = call.hub.limits.commit_bytes
+            async for chunk in call.request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    break
+        raise
 
 
 def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlite3 import Connection
 from typing import Any
 
 from starlette.responses import Response
@@ -64,6 +65,7 @@ def create(call: Call) -> Response:
             "INSERT INTO repos (kind, namespace, name, private, sdk, created) VALUES (?, ?, ?, ?, ?, ?)",
             (kind, namespace, name, _is_private(call, values), sdk if kind == "space" else None, now()),
         )
+        _forget_moved(writing, kind, namespace, name)
         row = call.database.one("SELECT * FROM repos WHERE id = ?", cursor.lastrowid)
         repo = as_repo(row)
         first = write_commit(call.hub, repo, {".gitattributes": blob}, None, call.caller.name, "initial commit", "")
@@ -107,7 +109,7 @@ def delete(call: Call) -> Response:
 
 
 def move(call: Call) -> Response:
-    """`POST /api/repos/move`."""
+    """`POST /api/repos/move`; requests for the old name are sent on to the new one until somebody takes it."""
     values = call.json()
     source, target = (call.text(values, name, most=400).split("/") for name in ("fromRepo", "toRepo"))
     if len(source) != 2 or len(target) != 2:
@@ -121,7 +123,14 @@ def move(call: Call) -> Response:
         if taken is not None and taken["id"] != repo.key:
             raise HubError(409, f"the new name must be free, got {'/'.join(target)}, which exists; pick another.")
         writing.execute("UPDATE repos SET namespace = ?, name = ? WHERE id = ?", (*target, repo.key))
+        writing.execute("INSERT OR REPLACE INTO moved VALUES (?, ?, ?, ?)", (kind, *source, repo.key))
+        _forget_moved(writing, kind, *target)
     return answer_json({})
+
+
+def _forget_moved(writing: Connection, kind: str, namespace: str, name: str) -> None:
+    """The name is a repository's own again."""
+    writing.execute("DELETE FROM moved WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name))
 
 
 def settings(call: Call) -> Response:

@@ -1,0 +1,235 @@
+"""Episodes as rows of tables, and back: equal values, from any decision of which another way can be played."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hf_credit.evaluation.runs import versions
+from hf_credit.hub.tables import compact_json
+from hf_credit.oracles.auditing import Audit
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Start, Verdict, context_key
+from hf_credit.untrusted import parse_json
+
+Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
+"""By estimator, by `Decision.id`: what the decision got, or each of its tokens."""
+
+
+def episode_row(
+    place: int, episode: Episode, start: Start[Any], interaction: Interaction[Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The row of an episode.
+
+    Args:
+        place: of it among those that are published together.
+        episode: it.
+        start: from which it was played.
+        interaction: that it was played in.
+        facts: `task`, what the interaction says of itself, `policy` and `policy_commit`.
+
+    Raises:
+        ValueError: its last state cannot be written.
+    """
+    spec = facts["task"]
+    known = episode.final_state is not None
+    return {
+        "id": _episode_id(place, episode, start),
+        "environment": spec.get("environment") or spec.get("collaboration"),
+        "options": compact_json(spec.get("environment_options") or spec.get("collaboration_options") or {}),
+        "task": compact_json(dict(start.task or {})),
+        "seed": start.seed,
+        "policy": facts["policy"],
+        "policy_commit": facts["policy_commit"],
+        "messages": conversation(interaction, episode),
+        "ending": str(episode.ending),
+        "outcome": float(episode.outcome),
+        "metrics": compact_json(dict(episode.metrics)),
+        "turns": len(episode.decisions),
+        "tokens": episode.generated_tokens,
+        "error": None if episode.error is None else _unicode(episode.error),
+        "start": episode.start,
+        "path": list(episode.path),
+        "inherited": episode.inherited,
+        "ways": episode.ways,
+        "scored": episode.scored,
+        "next_context": None if episode.next_context is None else list(episode.next_context),
+        "verified": episode.verified,
+        "final_state": interaction.state_to_json(episode.final_state) if known else None,
+        "versions": compact_json(versions()),
+    }
+
+
+def decision_rows(
+    episode_id: str,
+    episode: Episode,
+    interaction: Interaction[Any],
+    credits: Credits,
+    hashes: Mapping[str, str | None],
+) -> Iterator[dict[str, Any]]:
+    """The rows of an episode's decisions, in order.
+
+    Args:
+        episode_id: of its row.
+        episode: it.
+        interaction: that it was played in.
+        credits: of decisions, of this episode and others.
+        hashes: of `tokenizer` and `template`.
+
+    Raises:
+        ValueError: a state cannot be written.
+    """
+    steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
+    for index, decision in enumerate(episode.decisions):
+        text = _unicode(decision.action_text)
+        yield {
+            "episode_id": episode_id,
+            "index": index,
+            "step": steps[id(decision)],
+            "id": decision.id,
+            "role": decision.role,
+            "event": decision.event,
+            "state": interaction.state_to_json(decision.state),
+            "context_key": context_key(compact_json(list(decision.context_ids))),
+            "context_ids": list(decision.context_ids),
+            "action_ids": list(decision.action_ids),
+            "logprobs": None if decision.logprobs is None else list(decision.logprobs),
+            "text": text,
+            "broken_text": None if text == decision.action_text else json.dumps(decision.action_text),
+            "reward": decision.reward,
+            "verdict": None if decision.verdict is None else vars(decision.verdict),
+            "audit": None if decision.audit is None else _audit_text(decision.audit),
+            "trained": decision.trained,
+            "credits": [
+                {"estimator": estimator, "values": _listed(given[decision.id])}
+                for estimator, given in credits.items()
+                if decision.id in given
+            ],
+            "tokenizer": hashes["tokenizer"],
+            "template": hashes["template"],
+        }
+
+
+def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], own: list[dict[str, Any]]) -> Episode:
+    """The episode of a row and of the rows of its decisions.
+
+    Raises:
+        ValueError: a decision is missing, or a state cannot be read.
+    """
+    own.sort(key=lambda one: one["index"])
+    if [one["index"] for one in own] != list(range(row["turns"])):
+        raise ValueError(f"an episode must have all its decisions, got {len(own)} of {row['turns']} for {row['id']}.")
+    states: dict[int, Any] = {}  # decisions that were made at once share one
+    decisions = []
+    for one in own:
+        if one["step"] not in states:
+            states[one["step"]] = interaction.state_from_json(one["state"])
+        broken = one["broken_text"]
+        decisions.append(
+            Decision(
+                role=one["role"],
+                state=states[one["step"]],
+                context_ids=tuple(one["context_ids"]),
+                action_ids=tuple(one["action_ids"]),
+                logprobs=None if one["logprobs"] is None else tuple(one["logprobs"]),
+                action_text=one["text"] if broken is None else parse_json(broken, broken_text=True),
+                event=one["event"],
+                reward=one["reward"],
+                verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
+                audit=None if one["audit"] is None else _audit_of(one["audit"]),
+                trained=one["trained"],
+                id=one["id"],
+            )
+        )
+    final = row["final_state"]
+    return Episode(
+        decisions=tuple(decisions),
+        outcome=row["outcome"],
+        ending=Ending(row["ending"]),
+        metrics=parse_json(row["metrics"]),
+        error=row["error"],
+        start=row["start"],
+        path=tuple(row["path"]),
+        inherited=row["inherited"],
+        ways=row["ways"],
+        scored=row["scored"],
+        next_context=None if row["next_context"] is None else tuple(row["next_context"]),
+        verified=row["verified"],
+        final_state=None if final is None else interaction.state_from_json(final),
+    )
+
+
+def credits_of(decisions: Iterable[Mapping[str, Any]]) -> Credits:
+    """What rows of decisions say that estimators gave them."""
+    credits: dict[str, dict[str, float | Sequence[float] | None]] = {}
+    for row in decisions:
+        for credit in row["credits"] or ():
+            credits.setdefault(credit["estimator"], {})[row["id"]] = _values(credit["values"])
+    return credits
+
+
+def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[str, str]]:
+    """What was said in an episode, in order: each message of a context once, and the replies.
+
+    Where several speak, a context is told from where it differs from the one before it for the same event.
+    """
+    told: list[dict[str, str]] = []
+    before: dict[str, list[dict[str, str]]] = {}
+    for decision in episode.decisions:
+        asked = [request for request in interaction.pending(decision.state) if request.event == decision.event]
+        messages = [dict(message) for message in asked[0].messages] if asked else []
+        known = before.get(decision.event, [])
+        shared = sum(
+            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
+        )
+        reply = {"role": "assistant", "content": decision.action_text}
+        told += [*messages[shared:], reply]
+        before[decision.event] = [*messages, reply]
+    return [{"role": one["role"], "content": _unicode(one["content"])} for one in told]
+
+
+def trace(row: Mapping[str, Any]) -> bytes:
+    """An episode's row as a session in the Session Trace Simple Format, which the Hub's viewer of traces shows."""
+    name = f"{row['environment']} {row['seed']}"
+    told = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
+    head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **told}
+    lines = [head, *({"type": "message", "message": message} for message in row["messages"])]
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+
+
+def _episode_id(place: int, episode: Episode, start: Start[Any]) -> str:
+    told = [place, start.seed, [list(decision.action_ids) for decision in episode.decisions], list(episode.path)]
+    return hashlib.sha256(compact_json(told).encode()).hexdigest()[:24]
+
+
+def _audit_text(audit: Audit) -> str:
+    return compact_json({**vars(audit), "true_hacks": sorted(audit.true_hacks)})
+
+
+def _audit_of(text: str) -> Audit:
+    values = parse_json(text, broken_text=True)
+    try:
+        values["true_hacks"] = frozenset(values["true_hacks"])
+        values["uncertainty"] = tuple(values["uncertainty"])
+        values["beliefs"] = {slot: tuple(belief) for slot, belief in values["beliefs"].items()}
+        return Audit(**values)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise ValueError(f"an audit must be one that was saved, got {text[:200]!r}; publish it again.") from None
+
+
+def _listed(credit: float | Sequence[float] | None) -> list[float]:
+    if credit is None:
+        return []
+    return [float(credit)] if isinstance(credit, int | float) else [float(value) for value in credit]
+
+
+def _values(values: Sequence[float]) -> float | Sequence[float] | None:
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _unicode(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

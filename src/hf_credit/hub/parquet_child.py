@@ -1,0 +1,120 @@
+"""A script that reads parquet files of strangers within limits: `python -I parquet_child.py`, its request on stdin.
+
+It runs in a process of its own, without a token in its environment, and needs nothing but pyarrow. What the files say
+of themselves is checked before anything of them is read. The request is a JSON object (see `answer`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+REFUSED = 3
+"""The exit code beside a sentence on stderr."""
+
+_BATCH = 64
+
+
+def answer(request: Mapping[str, Any]) -> None:
+    """Checks files by their footers and, where `out` is named, writes their rows as JSON, one a line.
+
+    Args:
+        request: `files`, paths by name; `most_rows` and `most_bytes`, unpacked, of a file; `most_line`, characters of
+            a row; types by name of the `columns` that they must have, no others, `None` for any; `out`, to write, or
+            `None`; `memory`, bytes of address space, and `seconds` of processor time. Prints the numbers of rows, as
+            a JSON list.
+
+    Raises:
+        ValueError: a file is something else.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    _limit(request["memory"], request["seconds"])
+    counts = []
+    for name, path in request["files"].items():
+        try:
+            with parquet.ParquetFile(path) as file:
+                counts.append(_checked(file, request))
+        except MemoryError:  # pyarrow's is an ArrowException too
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ValueError(f"{name}: {_sentence(error, 'a table must be whole parquet')}") from None
+    if request["out"] is not None:
+        with open(request["out"], "w", encoding="utf-8") as lines:
+            for name, path in request["files"].items():
+                try:
+                    _write(path, lines, request["most_line"])
+                except MemoryError:
+                    raise
+                except (pa.ArrowException, OSError, ValueError, TypeError, RecursionError) as error:
+                    raise ValueError(f"{name}: {_sentence(error, 'a table must hold plain values')}") from None
+    print(json.dumps(counts))
+
+
+def _checked(file: Any, request: Mapping[str, Any]) -> int:
+    footer, most_rows, most_bytes = file.metadata, request["most_rows"], request["most_bytes"]
+    rows = int(footer.num_rows)
+    if not 0 <= rows <= most_rows:
+        raise _RefusedError(f"a table must have at most {most_rows} rows, got {rows}; split it.")
+    unpacked = sum(footer.row_group(index).total_byte_size for index in range(footer.num_row_groups))
+    if not 0 <= unpacked <= most_bytes:
+        raise _RefusedError(f"a table must have at most {most_bytes} bytes unpacked, got {unpacked}; split it.")
+    wanted = request["columns"]
+    # What Arrow calls an item, parquet calls an element.
+    found = {field.name: str(field.type).replace("<element:", "<item:") for field in file.schema_arrow}
+    if wanted is not None and found != wanted:
+        wrong = sorted(name for name in found | wanted if found.get(name) != wanted.get(name))
+        told = ", ".join(f"{name} ({found.get(name, 'missing')})" for name in wrong)[:300]
+        raise _RefusedError(f"a table must have its columns with their types and no others, got {told}; convert it.")
+    return rows
+
+
+def _write(path: str, lines: Any, most: int) -> None:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH, use_threads=False):
+            for row in batch.to_pylist():
+                line = json.dumps(row)
+                if len(line) > most:
+                    raise _RefusedError(f"a row must have at most {most} characters, got {len(line)}; shorten it.")
+                lines.write(line + "\n")
+
+
+class _RefusedError(ValueError):
+    """A sentence of our own."""
+
+
+def _sentence(error: Exception, rule: str) -> str:
+    if isinstance(error, _RefusedError):
+        return str(error)
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    return f"{rule}, got {line}; write or download it again."
+
+
+def _limit(memory: int, seconds: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return
+    for name, value in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(name)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(name, (most, most))
+
+
+if __name__ == "__main__":
+    try:
+        answer(json.load(sys.stdin))
+    except ValueError as told:
+        print(told, file=sys.stderr)
+        sys.exit(REFUSED)

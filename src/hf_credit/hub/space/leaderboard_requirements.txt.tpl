@@ -1,0 +1,1 @@
+hf-credit[hub,spaces,statistics,viz]

@@ -1,0 +1,166 @@
+"""Data sets of tasks, published so that any client reads them: the seed and the columns of each, in two splits."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, Features, Value
+
+from hf_credit.data import fingerprint
+from hf_credit.hub import cards, safety
+from hf_credit.hub.loading import fetch
+from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.tables import (
+    DESCRIPTION_FILE,
+    compact_json,
+    infer_features,
+    read_description,
+    read_table,
+    untrusted_spec,
+    write_description,
+    write_table,
+)
+from hf_credit.tasks import TaskSpec
+
+_SPLITS = {"train": "train", "held_out": "test"}  # ours, and what clients call it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """Tasks as they were loaded.
+
+    Attributes:
+        spec: the task, and how it is shown. Code that it names is not trusted.
+        train, held_out: rows with the seed and the task's columns.
+        commit: that they are of.
+    """
+
+    spec: TaskSpec
+    train: Dataset | None
+    held_out: Dataset | None
+    commit: str
+
+
+def publish_tasks(
+    spec: TaskSpec, repo: str, *, train: int = 1024, held_out: int = 256, first: int = 0, **where: Any
+) -> Published:
+    """Publishes tasks of an environment or a collaboration as a data set.
+
+    Args:
+        spec: the task.
+        repo: owner/name.
+        train, held_out: how many tasks of each split; 0 leaves one out.
+        first: index of the first of each.
+        **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
+
+    Raises:
+        ValueError: there are no such tasks, or a seed is missing or comes twice; and as for `publish`.
+    """
+    interaction, spec = spec.build(), spec.complete()
+    rows = {
+        split: list(interaction.tasks(split, size, first))  # type: ignore[arg-type]
+        for split, size in (("train", train), ("held_out", held_out))
+        if size
+    }
+    with tempfile.TemporaryDirectory() as name:
+        write_tasks(Path(name), spec, rows, repo)
+        files, message = safety.files_of(Path(name)), f"Publish tasks of {spec.name}"
+        return publish(files, repo, repo_type="dataset", message=message, replaces=("tasks/",), **where)
+
+
+def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mapping[str, Any]]], repo: str) -> None:
+    """Writes tasks as they are published.
+
+    Args:
+        folder: an empty one.
+        spec: the task.
+        rows: those of "train", "held_out" or both.
+        repo: to which they will be published, for the card.
+
+    Raises:
+        ValueError: there are none, or a seed is missing or comes twice.
+    """
+    everything = [row for split in rows.values() for row in split]
+    if not everything:
+        raise ValueError("a data set must have tasks, got none; ask for one or more.")
+    _refuse_bad_seeds(everything)
+    own = infer_features(everything)
+    reserved = {"split", "environment", "options", "fingerprint"} & set(own)
+    if reserved:
+        raise ValueError(f"columns of a task must have names of their own, got {', '.join(reserved)}; rename them.")
+    features = Features(
+        {
+            **({"seed": Value("int64")} if "seed" in own else {}),
+            "split": Value("string"),
+            "environment": Value("string"),
+            "options": Value("string"),
+            **{name: feature for name, feature in own.items() if name != "seed"},
+            "fingerprint": Value("string"),
+        }
+    )
+    shown = {"environment": spec.name, "options": compact_json(spec.options)}
+    prints = {}
+    for split, tasks in rows.items():
+        full = [{**row, **shown, "split": split, "fingerprint": _fingerprint(row)} for row in tasks]
+        prints[split] = fingerprint(row["fingerprint"] for row in full)
+        write_table(folder, "tasks", _SPLITS[split], full, features)
+    facts = {
+        "columns": list(own),
+        "fingerprints": prints,
+        "rows": {split: len(tasks) for split, tasks in rows.items()},
+    }
+    write_description(folder, "tasks", {"task": spec.to_dict(), **facts})
+    card = cards.tasks_card(repo, spec, {_SPLITS[split]: len(tasks) for split, tasks in rows.items()}, prints)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def load_tasks(
+    repo: str, *, revision: str | None = None, token: str | None = None, endpoint: str | None = None
+) -> Tasks:
+    """The tasks that `publish_tasks` published.
+
+    Raises:
+        ValueError: it holds something else, or a seed is missing or comes twice; and as for `fetch`.
+    """
+    fetched = fetch(
+        repo,
+        repo_type="dataset",
+        revision=revision,
+        token=token,
+        endpoint=endpoint,
+        allow=[DESCRIPTION_FILE, "tasks/*.parquet"],
+    )
+    about = read_description(fetched.folder, "tasks", repo)
+    spec = untrusted_spec(about["task"])
+    found: dict[str, Dataset] = {}
+    rows = []
+    for split in about["rows"]:
+        tasks = list(read_table(fetched.folder, "tasks", _SPLITS[split], None))
+        kept = [{name: row[name] for name in about["columns"]} for row in tasks]
+        if fingerprint(_fingerprint(row) for row in kept) != about["fingerprints"][split]:
+            raise ValueError(
+                f"tasks of {repo} must have the fingerprint it tells, got others in {split}; publish again."
+            )
+        rows += kept
+        found[split] = Dataset.from_list(kept, features=infer_features(kept))
+    _refuse_bad_seeds(rows)
+    return Tasks(spec=spec, train=found.get("train"), held_out=found.get("held_out"), commit=fetched.commit)
+
+
+def _refuse_bad_seeds(rows: Sequence[Mapping[str, Any]]) -> None:
+    seeds = [row["seed"] for row in rows if "seed" in row]
+    if seeds and (len(seeds) < len(rows) or any(type(seed) is not int for seed in seeds)):
+        raise ValueError("every task must have a seed, a whole number, got one without; add it.")
+    if len(set(seeds)) < len(seeds):
+        seen: set[int] = set()
+        twice = next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]
+        raise ValueError(f"every task must have a seed of its own, got {twice} more than once; drop it.")
+
+
+def _fingerprint(row: Mapping[str, Any]) -> str:
+    return hashlib.sha256(compact_json(dict(row)).encode()).hexdigest()
