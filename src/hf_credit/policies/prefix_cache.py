@@ -15,6 +15,8 @@ from transformers.cache_utils import DynamicLayer
 
 # Both attend by mask and position alone, so that a context may be read in parts.
 _ATTENTION = ("sdpa", "eager")
+_Key = tuple[str, tuple[int, ...]]
+"""An adapter, and tokens that were read with it."""
 
 
 def reads_in_parts(model: PreTrainedModel) -> bool:
@@ -183,10 +185,6 @@ class PrefixCache:
             cache=output.past_key_values,
             weights=(),
         )
-
-
-_Key = tuple[str, tuple[int, ...]]
-"""An adapter, and tokens that were read with it."""
 
 
 def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | None]:

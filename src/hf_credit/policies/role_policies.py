@@ -136,7 +136,8 @@ def can_mix(model: PeftModel) -> bool:
     PEFT refuses it for DoRA and other variants and for merged weights, and knows one adapter alone for biases, other
     modules and tokens that are trained whole.
     """
-    for config in model.peft_config.values():
+    configs: list[Any] = list(model.peft_config.values())
+    for config in configs:
         plain = isinstance(config, LoraConfig) and config.bias == "none"
         if not plain or config.modules_to_save or config.trainable_token_indices:
             return False
