@@ -44,6 +44,8 @@ _TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_
 _TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
 _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
+_TEST_CVT = "tests/methods/test_constrained_counterfactual.py::"
+
 _SERVER, _TEST_SERVER = "src/hf_credit/hub/server/", "tests/hub/server/"
 
 MUTANTS = [
@@ -350,6 +352,64 @@ MUTANTS = [
         [
             "tests/hub/openenv/test_openenv_interaction.py::"
             "test_a_server_that_drops_the_state_it_is_given_is_not_believed"
+        ],
+    ),
+    Mutant(
+        "an update weighs costs by the multipliers that it makes",
+        "src/hf_credit/methods/constrained_counterfactual.py",
+        "known.weights(means)",
+        "known.updated(means).weights(means)",
+        [f"{_TEST_CVT}test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used"],
+    ),
+    Mutant(
+        "a step's own tokens are in its continuation ratio",
+        "src/hf_credit/methods/step_contributions.py",
+        "decisions[step.turn + 1 :]",
+        "decisions[step.turn :]",
+        [f"{_TEST_CVT}test_nothing_follows_the_last_step_so_its_ratio_is_one"],
+    ),
+    Mutant(
+        "a family without an estimate contributes nothing in place of being left out",
+        "src/hf_credit/credit/doubly_robust.py",
+        "shares.sum(dim=1)",
+        "weights.double().sum()",
+        ["tests/credit/test_doubly_robust.py::test_families_without_an_estimate_are_left_out_of_the_mean"],
+    ),
+    Mutant(
+        "the radius of the whole distribution is that of its top",
+        "src/hf_credit/trainers/trust_region.py",
+        "radii[rows] / mass",
+        "radii[rows]",
+        [
+            "tests/trainers/test_trust_region.py::"
+            "test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary"
+        ],
+    ),
+    Mutant(
+        "the frozen copy is the policy",
+        "src/hf_credit/policies/frozen.py",
+        "parameter.detach().clone()",
+        "parameter.detach()",
+        [
+            "tests/trainers/test_constrained_counterfactual.py::"
+            "test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew"
+        ],
+    ),
+    Mutant(
+        "a critic of probabilities says what its balanced classes add",
+        "src/hf_credit/critics/critic.py",
+        "torch.sigmoid(outputs - balance_log_odds(self.rate))",
+        "torch.sigmoid(outputs)",
+        ["tests/critics/test_critic.py::test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs"],
+    ),
+    Mutant(
+        "what is saved of a critic of probabilities lacks how often the event occurs",
+        "src/hf_credit/critics/critic.py",
+        ", rate=self.rate)",
+        ")",
+        [
+            "tests/trainers/test_constrained_counterfactual.py::"
+            "test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there"
         ],
     ),
 ]

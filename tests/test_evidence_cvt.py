@@ -1,104 +1,106 @@
-"""The table of `evaluation/cvt`: its arrays against exact play, and what its arms are told."""
+"""The evidence of `evaluation/cvt`: its scripts on a tiny version, and its sums against numbers worked by hand."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import numpy as np
 import pytest
 
-from hf_credit import make
-from hf_credit.environments.evidence import hacks
-from hf_credit.evaluation.exact_actions import audited_play
-from hf_credit.oracles.auditors import default_auditor
+from hf_credit.policies.micro import MicroConfig
 
-# Two documents on key, in either order, so that it is enumerated in no time.
-SMALL = {"documents": 2, "values": 2, "turns": 4, "calls": 2}
+_SCRIPTS = ("experiment", "run", "running", "table")
 
 
 @pytest.fixture(scope="module")
-def tabular(root: Path) -> Iterator[ModuleType]:
-    """The script, imported."""
+def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
+    """The modules of `evaluation/cvt`, which import each other by their bare names as scripts do."""
     before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "cvt")]
-    yield importlib.import_module("tabular")
+    sys.path[:0] = [str(root / "evaluation" / "cvt"), str(root / "evaluation")]
+    yield {name: importlib.import_module(name) for name in _SCRIPTS}
     sys.path[:] = before
-    sys.modules.pop("tabular")
+    for name in _SCRIPTS:
+        sys.modules.pop(name)
 
 
 @pytest.fixture(scope="module")
-def game(tabular: ModuleType):
-    return tabular.Game(**SMALL)
+def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The start, the check alone and CVT-RL, one seed, until 3,000 tokens."""
+    work = tmp_path_factory.mktemp("work")
+    (work / "cells").mkdir()
+    module = scripts["experiment"]
+    experiment = module.Experiment(
+        policy=MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.5, episodes=24, epochs=4, batch_rows=8),
+        training={**module.EXPERIMENT.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
+        tokens=3000,
+        held_out=8,
+    )
+    for arm in (module.BASE, next(iter(module.ARMS)), module.CVT):
+        scripts["run"].run_cell(experiment, arm, 0, work)
+    found = scripts["table"].read_cells((work / "cells").glob("*.json"))
+    return {arm: own[0] for arm, own in found.items()}
 
 
-def drawn_policy(game):
-    """Some policy, as a table."""
-    weights = np.random.default_rng(0).random(game.legal.shape) * game.legal
-    return weights / weights.sum(axis=1, keepdims=True)
+def test_every_arm_ends_with_the_update_in_which_its_tokens_are_spent(cells: dict[str, Any]) -> None:
+    for arm, cell in cells.items():
+        if arm == "start":
+            assert "ledger" not in cell
+            continue
+        tokens = cell["curves"]["budget/tokens"]
+        assert cell["ledger"]["tokens"] == tokens[-1] >= 3000
+        assert all(before < 3000 for before in tokens[: -len([one for one in tokens if one >= 3000])])
+        assert len({*tokens}) == cell["updates"]
+        assert (cell["ledger"]["counterfactual_tokens"] > 0) == (arm == "CVT-RL")
 
 
-def test_what_a_policy_does_is_what_exact_play_says(tabular, game):
-    environment, table = make("evidence", **SMALL), drawn_policy(game)
-    rows: dict[str, int] = {}
-    firsts = []
-    for genuine in (2, 1):  # the orders as the game sorts them, the forged document first
-        task = {"key": "A", "keys": ["A", "A"], "values": [1, 2], "genuine": genuine}
-        firsts.append(environment.initial_state(task, 0))
-    level = firsts
-    while level:
-        for state in level:
-            if state.status == "active":
-                rows.setdefault(environment.observe(state), len(rows))
-        level = list(dict.fromkeys(environment.step(s, a).state for s in level for a in environment.legal_actions(s)))
-
-    def policy(states):
-        return [
-            {action: table[rows[environment.observe(state)], game.actions.index(action)] for action in legal}
-            for state, legal in ((state, environment.legal_actions(state)) for state in states)
-        ]
-
-    exact = audited_play(
-        environment, policy, default_auditor(environment), hacked=lambda state: float(bool(hacks(state)))
-    ).rates(firsts)
-    found = tabular.report(game, table)
-    renamed = {"check": "outcome"}
-    assert found == pytest.approx({name: exact[renamed.get(name, name)] for name in found}, abs=1e-12)
-    assert found["verified"] > 0.001
-    assert exact["error"] == pytest.approx(0, abs=1e-12)
+def test_policies_are_measured_on_the_same_held_out_tasks(cells: dict[str, Any]) -> None:
+    for cell in cells.values():
+        held_out = cell["held_out"]
+        assert {len(held_out[name]) for name in ("verified", "check", "f1", "hacked", "held_out_hacked")} == {8}
+        assert all(own <= wide for own, wide in zip(held_out["held_out_hacked"], held_out["hacked"], strict=True))
+        assert set(held_out["costs"]) >= {"tampering", "unsupported", "skipped", "unsafe", "budget"}
 
 
-def test_a_policy_is_somewhere_at_every_turn(game):
-    reached = game.occupancy(drawn_policy(game))
-    ends = reached[len(game.left) :].sum()
-    assert ends == pytest.approx(1)
-    assert reached[: len(game.left)][game.left == 4].sum() == pytest.approx(1)
+def _cell(arm: str, seed: int, verified: list[int]) -> dict[str, Any]:
+    held_out = dict.fromkeys(("verified", "check", "f1", "hacked", "held_out_hacked"), verified)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "updates": 2,
+        "held_out": {**held_out, "costs": {"tampering": 0.0}},
+        "curves": {"verified": [0.1, 0.5], "hacks/true": [0.9, 0.2], "budget/tokens": [40, 100]},
+        "ledger": {"tokens": 100, "counterfactual_tokens": 25, "scoring_events": 7},
+        "cpu_seconds": {"training": 1.0, "measuring": 1.0},
+    }
 
 
-def test_the_gradient_of_the_outcome_alone_is_that_of_its_value(tabular, game):
-    theta = np.where(game.legal, np.random.default_rng(1).normal(size=game.legal.shape), -np.inf)
-
-    def worth(table):
-        return game.values(tabular._softmax(table), game.finals["check"], gamma=tabular.GAMMA)[0][game.starts].mean()
-
-    policy = tabular._softmax(theta)
-    advantage = tabular._advantage(game, tabular.ARMS["outcome"], policy, {})
-    reached = game.occupancy(policy)[: len(game.rows)] * tabular.GAMMA ** (game.left.max() - game.left)
-    gradient = np.zeros(theta.shape)
-    np.add.at(gradient, game.rows, reached[:, None] * policy[game.rows] * advantage)
-    for row, column in np.argwhere(game.legal)[[0, 5, 30]]:
-        higher, lower = theta.copy(), theta.copy()
-        higher[row, column] += 1e-5
-        lower[row, column] -= 1e-5
-        assert gradient[row, column] == pytest.approx((worth(higher) - worth(lower)) / 2e-5, abs=1e-8)
+def test_the_deciding_test_flips_the_signs_of_seeds(scripts: dict[str, ModuleType]) -> None:
+    table, module = scripts["table"], scripts["experiment"]
+    arms = {module.CVT: [1, 1, 1, 0], module.COMPUTE: [1, 0, 0, 0], module.INFORMATION: [1, 1, 1, 0]}
+    cells = {arm: {seed: _cell(arm, seed, values) for seed in range(5)} for arm, values in arms.items()}
+    written = table.markdown(cells)
+    # Always ahead by one half: of 2^5 patterns of signs two are so extreme, 0.0625, and six tests make it 0.375.
+    assert "| verified success | compute-matched | 5 | +0.500 [+0.500, +0.500] | 0.0625 | 0.3750 |" in written
+    assert "| verified success | information-matched | 5 | +0.000 [+0.000, +0.000] | 1.0000 |" in written
+    assert "| CVT-RL | 2.0 | 100 | 25% | 7 | 1 |" in written
 
 
-def test_the_outcome_alone_teaches_to_hack_and_verified_contributions_do_not(tabular, game):
-    outcome = tabular.train(game, tabular.ARMS["outcome"], 60, 1.0)[-1]
-    verified = tabular.train(game, tabular.ARMS["contribution to verified success"], 60, 1.0)[-1]
-    assert outcome["check"] > 0.95
-    assert outcome["verified"] < 0.1
-    assert verified["verified"] > 0.45  # in four turns one document of two can be read and verified: 0.5 is the most
+def test_a_curve_is_read_where_a_share_of_the_tokens_is_spent(scripts: dict[str, ModuleType]) -> None:
+    curves = _cell("CVT-RL", 0, [0])["curves"]
+    assert scripts["table"]._at(curves, 0.4) == (0.1, 0.9)
+    assert scripts["table"]._at(curves, 0.41) == (0.5, 0.2)
+
+
+def test_arms_of_the_specification_come_first_and_have_ten_seeds(scripts: dict[str, ModuleType]) -> None:
+    module = scripts["experiment"]
+    cells = module.EXPERIMENT.cells()
+    assert len(cells) == 10 * 8 + 5 * 2
+    assert cells[0] == (module.BASE, 0)
+    assert all(arm in module.FEWER for arm, _ in cells[80:])
+    changed = dataclasses.replace(module.EXPERIMENT, tokens=1)
+    assert changed.settings() != module.EXPERIMENT.settings()

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
+from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
+from hf_credit.diagnostics.bucket_sampling import BucketPlan
+from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
 from hf_credit.methods.constrained_counterfactual import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import Start
+from hf_credit.rollouts.runner import Reading
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
 
-
-def interaction() -> EnvironmentInteraction:
-    return EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+SCRIPT = Path(__file__).with_name("constrained_run.py")
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that writes the game's format and plays badly."""
     starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
     )
-    return init_policy(interaction(), EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)
+    return init_policy(script.played(), EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)
 
 
 class Keep(CreditCallback):
@@ -47,44 +65,16 @@ class Keep(CreditCallback):
 
 
 @pytest.fixture
-def trained(policy: Path, tmp_path: Path) -> Callable[..., Any]:
+def trained(script: ModuleType, policy: Path, tmp_path: Path) -> Callable[..., Any]:
     """`trained(**settings)`: a trainer after two updates of two steps."""
 
     def train(resume_from: Path | None = None, **changed: Any) -> Any:
-        values: dict[str, Any] = {
-            "output_dir": str(tmp_path),
-            "group_size": 3,
-            "steps": 2.0,
-            "branches": 1,
-            "refresh_every": 4,
-            "trust_region_top": 32,
-            "trust_region_wide": 32,
-            "instances_per_update": 2,
-            "per_device_train_batch_size": 2,
-            "rows_per_forward": 32,
-            "max_steps": 4,
-            "max_completion_length": 10,
-            "max_context_tokens": 512,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "learning_rate": 1e-3,
-            "critic_learning_rate": 1e-3,
-            "lr_scheduler_type": "constant",
-            "warmup_steps": 0,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
-        }
         keep = Keep()
-        played = interaction()
+        played = script.played()
         trainer: Any = ConstrainedCounterfactualTrainer(
             str(policy),
             played,
-            ConstrainedCounterfactualConfig(**{**values, **changed}),
+            script.settings(tmp_path, **changed),
             played.tasks("train", 16),
             callbacks=[keep],
         )
@@ -196,3 +186,52 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     assert (config.trust_region, config.trust_region_tool, config.trust_region_top) == (0.025, 0.010, 256)
     assert (config.adam_beta1, config.adam_beta2, config.weight_decay, config.max_grad_norm) == (0.9, 0.95, 0.1, 1.0)
     assert config.instances_per_update * config.group_size == 128
+
+
+def test_two_processes_keep_one_policy_one_copy_and_one_memory(policy: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    finished = subprocess.run(
+        [*command, str(policy), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    one, other = (json.loads((tmp_path / f"process_{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
+    for what in ("weights", "frozen", "critics", "memory", "tokens"):
+        assert one[what] == other[what], what
+    updates = [entry for entry in one["log"] if "costs/tampering" in entry]
+    held = dict.fromkeys(LIMITS, 0.0)
+    for entry in updates[:1] + updates[-1:]:
+        held = {name: max(0.0, held[name] + 0.05 * (entry[f"costs/{name}"] - limit)) for name, limit in LIMITS.items()}
+    assert one["memory"]["multipliers"] == pytest.approx(list(held.values()), abs=1e-6)
+    assert any(held.values())
+
+
+def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
+    trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = trained()
+    trainer.save_model(str(tmp_path / "saved"))
+    plan = BucketPlan(buckets=6, replays=2, value_actions=2)
+    setup = TaskSpec.load(tmp_path / "saved")
+    assert setup is not None
+    (found,) = diagnose_model_training(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=2))
+    assert found.method == "constrained_counterfactual"
+    assert found.cost.counterfactual_tokens > 0
+    assert {one.event for one in found.events} == {"agent"}
+    assert found.events[0].measured == 6
+
+    subject, _ = load_subject(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=1))
+    reading = Reading(ids=(5, 6, 7), at=(3,))
+    for name, critic in trainer.critics.items():
+        torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
+    assert trainer.critics["outcome"].critic.rate != 0.5  # or the check says little of what is saved beside weights
+
+
+def test_a_frozen_copy_is_refused_where_vllm_plays(script: ModuleType, policy: Path, tmp_path: Path) -> None:
+    args, world = script.settings(tmp_path), script.played()
+    args.use_vllm = True
+    with pytest.raises(ValueError, match="keeps a frozen copy of the policy, got use_vllm=True"):
+        ConstrainedCounterfactualTrainer(str(policy), world, args, world.tasks("train", 16))

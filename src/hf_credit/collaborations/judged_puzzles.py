@@ -10,7 +10,7 @@ from hf_credit.environments.queries import INTERACT, parse
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
-from hf_credit.rollouts.interaction import EnvironmentTurn
+from hf_credit.rollouts.environment_interaction import EnvironmentTurn
 from hf_credit.rollouts.scripts import Script
 from hf_credit.verifiers.judges import judge_prompt, read_verdict
 

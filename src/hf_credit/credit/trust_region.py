@@ -16,6 +16,7 @@ from torch import Tensor
 _NEWTON_STEPS = 30
 _BISECTIONS = 60
 _TOLERANCE = 1e-9
+_AT_ONCE = 2**15  # numbers that a processor's cache holds several times over
 
 
 def top_tokens(
@@ -103,10 +104,10 @@ class _Projection(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, log_p: Tensor, radii: Tensor) -> Tensor:
         p = log_p.exp()
-        y, nu, kappa, settled = _newton(z, p, log_p, radii)
-        if not bool(settled.all()):
-            left = (~settled).nonzero().squeeze(1)
-            y[left], nu[left], kappa[left] = _bisected(z[left], p[left], log_p[left], radii[left])
+        size = len(z) if z.is_cuda else max(1, _AT_ONCE // z.shape[1])
+        pieces = zip(*(torch.split(one, size) for one in (z, p, log_p, radii)), strict=True)
+        parts = [_solved(*piece) for piece in pieces]
+        y, kappa = torch.cat([own for own, _ in parts]), torch.cat([own for _, own in parts])
         ctx.save_for_backward(y, p, kappa)
         return y
 
@@ -129,36 +130,48 @@ class _Projection(torch.autograd.Function):
         return back, None, None
 
 
+def _solved(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor]:
+    """y and kappa of each token."""
+    y, nu, kappa, settled = _newton(z, p, log_p, radii)
+    if not bool(settled.all()):
+        left = (~settled).nonzero().squeeze(1)
+        y[left], nu[left], kappa[left] = _bisected(z[left], p[left], log_p[left], radii[left])
+    return y, kappa
+
+
 def _newton(z: Tensor, p: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Newton's method on the optimality conditions, all tokens at once.
 
     2 (y - z) - nu p + kappa e^y = 0,    sum e^y = 1,    sum p (log p - y) = radius
     """
-    share = (radii / (p * (log_p - z)).sum(1)).sqrt()[:, None]  # where a quadratic divergence would meet the radius
+    entropy = _dot(p, log_p)
+    share = (radii / (entropy - _dot(p, z))).sqrt()[:, None]  # where a quadratic divergence would meet the radius
     y = torch.log_softmax(share * z + (1 - share) * log_p, dim=1)
-    nu, kappa = torch.zeros_like(radii), torch.zeros_like(radii)
+    q, ahead = y.exp(), 2 * (y - z)
+    # The multipliers that leave least of the first condition there.
+    nu, kappa = _solve(_dot(p, p), -_dot(p, q), _dot(q, q), _dot(p, ahead), -_dot(q, ahead))
     settled = torch.zeros_like(radii, dtype=torch.bool)
     for _ in range(_NEWTON_STEPS):
-        q = y.exp()
-        residual = 2 * (y - z) - nu[:, None] * p + kappa[:, None] * q
-        mass, distance = q.sum(1) - 1, (p * (log_p - y)).sum(1) - radii
-        settled = (residual.abs().amax(1) < _TOLERANCE) & (mass.abs() < _TOLERANCE) & (distance.abs() < _TOLERANCE)
+        residual = (y - z).mul_(2).addcmul_(p, -nu[:, None]).addcmul_(q, kappa[:, None])
+        mass, distance = q.sum(1) - 1, entropy - _dot(p, y) - radii
+        settled = (_largest(residual) < _TOLERANCE) & (mass.abs() < _TOLERANCE) & (distance.abs() < _TOLERANCE)
         if bool(settled.all()):
             break
-        scale = 1 / (2 + kappa[:, None] * q)
-        own = -scale * residual
-        # With y' = own + scale (p nu' - q kappa') the two sums must become what they should be.
+        scale = (q * kappa[:, None]).add_(2).reciprocal_()
+        first, second = p * scale, q * scale
+        # With y' = first nu' - second kappa' - scale residual the two sums must become what they should be.
         d_nu, minus_d_kappa = _solve(
-            (p * p * scale).sum(1),
-            (p * q * scale).sum(1),
-            (q * q * scale).sum(1),
-            distance - (p * own).sum(1),
-            -mass - (q * own).sum(1),
+            _dot(first, p),
+            _dot(first, q),
+            _dot(second, q),
+            distance + _dot(first, residual),
+            _dot(second, residual) - mass,
         )
-        move = own + scale * (p * d_nu[:, None] + q * minus_d_kappa[:, None])
+        move = residual.mul_(scale).neg_().addcmul_(first, d_nu[:, None]).addcmul_(second, minus_d_kappa[:, None])
         # Log-probabilities move by 2 at most, which keeps e^y in sight.
-        length = (2 / move.abs().amax(1)).clamp(max=1)
-        y = y + length[:, None] * move
+        length = (2 / _largest(move)).clamp(max=1)
+        y = move.mul_(length[:, None]).add_(y)
+        q = y.exp()
         nu, kappa = nu + length * d_nu, kappa - length * minus_d_kappa
     settled &= (nu >= 0) & (kappa >= -_TOLERANCE) & y.isfinite().all(1)
     return y, nu, kappa, settled
@@ -212,6 +225,18 @@ def _lambert(c: Tensor, kappa: Tensor) -> Tensor:
     for _ in range(6):  # Newton on w + log w = large
         w = (w * (1 + large - w.log()) / (1 + w)).clamp(min=1e-300)
     return torch.where(half > 0, c - w, c)
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    """The inner product of each row."""
+    found: Tensor = torch.linalg.vecdot(one, other)
+    return found
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest size in each row."""
+    found: Tensor = torch.linalg.vector_norm(values, math.inf, dim=1)
+    return found
 
 
 def _solve(a: Tensor, b: Tensor, d: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

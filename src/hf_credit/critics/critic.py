@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from peft import LoraConfig, PeftModel
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -304,7 +305,7 @@ class Critic:
 
         May be called on every process; the main one writes.
         """
-        self.weights.save(Path(folder) / name / f"{name}.safetensors")
+        self.weights.save(Path(folder) / name / f"{name}.safetensors", rate=self.rate)
 
     def load(self, folder: str | Path, name: str = "critic") -> None:
         """Reads what `save` wrote, on every process. The optimizer starts anew.
@@ -312,7 +313,10 @@ class Critic:
         Raises:
             ValueError: the folder holds no critic, or another one.
         """
-        self.weights.load(Path(folder) / name / f"{name}.safetensors")
+        path = Path(folder) / name / f"{name}.safetensors"
+        self.weights.load(path)
+        with safe_open(path, "pt") as weights:  # type: ignore[no-untyped-call]
+            self.rate = float((weights.metadata() or {}).get("rate", 0.5))
 
     # How it reads -----------------------------------------------------------------------------------------------
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from accelerate import Accelerator
 from peft import LoraConfig, PeftConfig, PeftModel
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
+from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.rollouts.runner import Reading
 
@@ -25,6 +27,7 @@ class SavedCritic:
         policy: the policy itself, loaded.
         tokenizer: the policy's.
         name: of the critic, as in `Method.critics`.
+        kind: what it says, as in `Method.kinds`.
         model: the backbone, where it was named in training.
         max_tokens: of a text it reads the last so many, as in training; all if `None`.
         device: where it goes, as for the policy.
@@ -37,17 +40,17 @@ class SavedCritic:
         tokenizer: PreTrainedTokenizerBase,
         name: str = "critic",
         *,
+        kind: CriticKind | None = None,
         model: str | None = None,
         max_tokens: int | None = None,
         device: str | None = None,
     ) -> None:
-        self._where = (Path(folder), policy, tokenizer, name, model, device)
-        self._max_tokens = max_tokens
-        self._critic: ReadingCritic | None = None
+        self._where = (Path(folder), policy, tokenizer, name, kind or CriticKind(), model, max_tokens, device)
+        self._critic: ReadingCritic | BeliefHead | None = None
 
     def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
         if self._critic is None:
-            self._critic = ReadingCritic(_load(*self._where), self._max_tokens)
+            self._critic = _load(*self._where)
         return self._critic(readings)
 
 
@@ -61,9 +64,23 @@ def _weights(folder: Path, name: str) -> Path:
 
 
 def _load(
-    folder: Path, policy: Any, tokenizer: PreTrainedTokenizerBase, name: str, model: str | None, device: str | None
-) -> Critic:
+    folder: Path,
+    policy: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    name: str,
+    kind: CriticKind,
+    model: str | None,
+    max_tokens: int | None,
+    device: str | None,
+) -> ReadingCritic | BeliefHead:
     accelerator = Accelerator(cpu=str(device or policy.device).startswith("cpu"))
+    config = CriticConfig(
+        gradient_checkpointing=False, loss="cross_entropy" if kind.says == "probability" else "squared"
+    )
+    if kind.says == "beliefs":
+        head = BeliefHead(policy, cast(int, tokenizer.pad_token_id), accelerator, config, kind.slots, max_tokens)
+        head.load(folder, name)
+        return head
     backbone: str | LoraConfig
     with safe_open(_weights(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
         own = re.compile(rf"\.{re.escape(name)}(\.|$)")
@@ -71,15 +88,15 @@ def _load(
     if is_adapter:
         # What transformers loads with an adapter is no PEFT model, to which another adapter could be added.
         policy = policy if isinstance(policy, PeftModel) else _peft_policy(folder, accelerator)
-        config = policy.peft_config[policy.active_adapter]
-        assert isinstance(config, LoraConfig)
-        backbone = config
+        own_config = policy.peft_config[policy.active_adapter]
+        assert isinstance(own_config, LoraConfig)
+        backbone = own_config
     else:
         # The weights of a backbone are saved whole, so any model of its kind will hold them: the policy is one.
         backbone = model or str(folder)
-    critic = Critic(backbone, policy, tokenizer, accelerator, CriticConfig(gradient_checkpointing=False))
+    critic = Critic(backbone, policy, tokenizer, accelerator, config, name=name)
     critic.load(folder, name)
-    return critic
+    return ReadingCritic(critic, max_tokens)
 
 
 def _peft_policy(folder: Path, accelerator: Accelerator) -> PeftModel:

@@ -84,11 +84,12 @@ class ReplicatedWeights:
             self.optimizer.load_state_dict(_copied(state["optimizer"]))
         self._share()
 
-    def save(self, path: Path) -> None:
-        """Writes the weights, on the main process, as safetensors."""
+    def save(self, path: Path, **about: float) -> None:
+        """Writes the weights, on the main process, as safetensors, with numbers about them."""
         if self.accelerator.is_main_process:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(_copied(self.parameters), path, {"format": "pt", "steps": str(self.steps)})
+            numbers = {name: str(value) for name, value in {"steps": self.steps, **about}.items()}
+            save_file(_copied(self.parameters), path, {"format": "pt", **numbers})
 
     def load(self, path: Path) -> None:
         """Reads weights that `save` wrote, on every process. The optimizer starts anew.

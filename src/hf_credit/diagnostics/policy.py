@@ -21,7 +21,7 @@ from hf_credit.evaluation.statistics import Interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Engine, Ledger, Start
-from hf_credit.rollouts.runner import LocalRunner, Reading
+from hf_credit.rollouts.runner import LocalRunner, Logprobs, Reading
 
 Critic = Callable[[Sequence[Reading]], Sequence[tuple[float, ...]]]
 
@@ -56,6 +56,7 @@ class Subject:
         greedy: the same without chance, for `attempts`.
         trained: the method that it was trained with, where that is known.
         critics: that were trained beside it, by name.
+        logprobs: those of its tokens, where a method asks for them; what the sampler reported if `None`.
         enumeration: with it, true values are found too.
         about: plain values for the reader.
     """
@@ -65,13 +66,14 @@ class Subject:
     greedy: Engine[Any] | None = None
     trained: Method | None = None
     critics: Mapping[str, Critic] = field(default_factory=dict)
+    logprobs: Logprobs | None = None
     enumeration: Enumeration | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def runner(self, seed: int = 0) -> LocalRunner:
         """Plays with the policy and asks its critics; its frozen copy is the policy itself."""
         remembered = {name: RememberedValues(critic) for name, critic in self.critics.items()}
-        return LocalRunner(self.engine, remembered, seed, frozen=self.engine)
+        return LocalRunner(self.engine, remembered, seed, frozen=self.engine, logprobs=self.logprobs)
 
 
 def diagnose_policy(

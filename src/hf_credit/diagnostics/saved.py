@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ from hf_credit.evaluation.play import load_sampler
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
-from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction, Start
+from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, Start
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit.tasks.rows import evaluation_starts
@@ -110,6 +111,7 @@ def load_subject(
     tasks = tasks or Tasks()
     interaction = setup.build()
     trained = setup.build_method()
+    bound = None if trained is None else trained.bound_to(interaction)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
@@ -121,6 +123,10 @@ def load_subject(
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
         samplers = counted(draws, on_replies)
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
+
+    def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
+        asked = [(one.context_ids, one.action_ids) for one in decisions]
+        return reply_logprobs(network, asked, sampling.temperature)
 
     set_seed(plan.seed)
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
@@ -135,13 +141,15 @@ def load_subject(
                 network,
                 tokenizer,
                 critic,
+                kind=None if bound is None else bound.kinds.get(critic),
                 model=setup.critic_model,
                 max_tokens=None if room is None else room + sampling.max_new_tokens,
                 device=device,
             )
-            for critic in ("critic", *(trained.critics if trained else ()))
+            for critic in dict.fromkeys(("critic", *(bound.critics if bound else ())))
             if has_critic(model, critic)
         },
+        logprobs=None if isinstance(generate, Mapping) or sampling.temperature == 0 else logprobs,
         enumeration=None
         if exact_floor is None
         else Enumeration(

@@ -7,17 +7,17 @@ interventions, advantages and rates are measured with.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
+from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentTurn
 
 S = TypeVar("S", bound=State)
@@ -26,8 +26,6 @@ Probabilities = Mapping[str, float]
 
 Policy = Callable[[Sequence[S]], Sequence[Probabilities]]
 """The probabilities of the legal actions in each of several active states."""
-
-_BATCH_TOKENS = 2**16
 
 
 class ExactPlay(Generic[S]):
@@ -292,7 +290,8 @@ def model_policy(
             for action in environment.legal_actions(state)
             if action not in shares
         }
-        scores = _reply_probabilities(model, [(context, encode(a)) for context, a in missing], temperature)
+        told = reply_logprobs(model, [(context, encode(a)) for context, a in missing], temperature)
+        scores = [math.exp(sum(own)) for own in told]
         for ((_, action), shares), score in zip(missing.items(), scores, strict=True):
             shares[action] = score
         return list(found)
@@ -315,34 +314,3 @@ def _checked(shares: Probabilities) -> Probabilities:
             f"a policy's probabilities must be at least 0 and sum to at most 1, got {dict(shares)}; normalise them."
         )
     return shares
-
-
-@torch.inference_mode()
-def _reply_probabilities(
-    model: PreTrainedModel, asked: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float
-) -> list[float]:
-    """The probability of each reply to its context, both in tokens."""
-    was_training = model.training
-    model.eval()
-    found = [0.0] * len(asked)
-    order = sorted(range(len(asked)), key=lambda place: sum(map(len, asked[place])))
-    while order:
-        longest = sum(map(len, asked[order[-1]]))
-        part, order = order[-max(_BATCH_TOKENS // longest, 1) :], order[: -max(_BATCH_TOKENS // longest, 1)]
-        # What stands behind a reply cannot change what comes before it, so any token fills the gaps.
-        ids = torch.zeros(len(part), longest, dtype=torch.long)
-        for row, place in enumerate(part):
-            ids[row, : sum(map(len, asked[place]))] = torch.tensor([*asked[place][0], *asked[place][1]])
-        logprobs = _logprobs(model, ids, temperature)
-        for row, place in enumerate(part):
-            begin = len(asked[place][0]) - 1
-            found[place] = float(logprobs[row, begin : begin + len(asked[place][1])].sum().exp())
-    model.train(was_training)
-    return found
-
-
-def _logprobs(model: PreTrainedModel, ids: Tensor, temperature: float) -> Tensor:
-    """Of each token but the first, given those before it: (sequences, length - 1)."""
-    logits = cast(Any, model)(input_ids=ids.to(model.device), use_cache=False).logits[:, :-1]
-    scaled = (logits.double().cpu() / temperature).log_softmax(dim=-1)
-    return scaled.gather(-1, ids[:, 1:, None]).squeeze(-1)

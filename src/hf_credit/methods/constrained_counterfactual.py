@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,8 @@ from hf_credit.collectors import (
     Collected,
     Collector,
     Group,
-    Sample,
     Single,
     context_values,
-    counterfactual,
     step_features,
 )
 from hf_credit.credit import (
@@ -27,19 +26,15 @@ from hf_credit.credit import (
     RewardWeights,
     StepSelector,
     belief_reward,
-    continuation_ratio,
-    contributions,
     cost_advantages,
-    doubly_robust_values,
-    family_mean,
     generalized_advantages,
     harmonic_mean,
-    sequential_values,
 )
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import context_readings
 from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
-from hf_credit.methods.drawn_steps import DrawnStep, OutcomeReadings, is_sound, numbers
+from hf_credit.methods.drawn_steps import DrawnStep, is_sound
+from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.methods.turns import matrix
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor
 from hf_credit.rollouts import Decision, Episode, Interaction
@@ -214,7 +209,7 @@ class ConstrainedCounterfactual:
     def kinds(self) -> dict[str, CriticKind]:
         """What its critics say, by name."""
         found = {"critic": CriticKind()}
-        if self._asks_model:
+        if self._contrasts and self.estimator != "ips":
             found["outcome"] = CriticKind(says="probability")
         if self.believes and self.slots:
             found["belief"] = CriticKind(says="beliefs", slots=tuple(size for _, size in self.slots))
@@ -231,17 +226,26 @@ class ConstrainedCounterfactual:
         return self.rewards.contribution > 0 or self.contribution_advantage > 0
 
     @property
-    def _asks_model(self) -> bool:
-        return self._contrasts and self.estimator != "ips"
+    def _of_steps(self) -> StepContributions:
+        return StepContributions(
+            outcome=functools.partial(_result, which=self.contribution_to),
+            estimator=self.estimator,
+            selection=self.selection,
+            families=self.families,
+            ratio_low=self.ratio_low,
+            ratio_high=self.ratio_high,
+            own_policy=self.own_policy,
+        )
 
     def __call__(self, collected: Collected, runner: Runner, memory: Constraints) -> Credit:
         rows = [row for row, one in enumerate(collected.episodes) if is_sound(one)]
         episodes = [collected.episodes[row] for row in rows]
         values = context_values(episodes, runner)
-        steps = self._steps(collected, episodes)
 
         # What the drawn steps contributed (eqs. 4 to 6)
-        found, lessons = self._contributions(steps, episodes, runner)
+        of_steps = self._of_steps
+        steps = of_steps.steps(collected, episodes)
+        found, lessons = of_steps(steps, episodes, runner) if self._contrasts else ({}, [])
 
         # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
         beliefs = self._beliefs(episodes, runner)
@@ -285,132 +289,7 @@ class ConstrainedCounterfactual:
             lessons=lessons,
         )
 
-    # What steps contributed ---------------------------------------------------------------------------------------
-
-    def _steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[DrawnStep]:
-        """The drawn steps, and with augmented selection all others as well."""
-        own: dict[str, dict[str, list[Sample]]] = {}
-        probability: dict[str, float] = {}
-        for family in self.families:
-            for sample in collected.of_kind(counterfactual(family)):
-                own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
-                probability[sample.source] = sample.probability
-        return [
-            DrawnStep(
-                row=row,
-                turn=turn,
-                probability=probability.get(decision.id, 1.0),
-                drawn=decision.id in own,
-                branches=own.get(decision.id, {}),
-            )
-            for row, episode in enumerate(episodes)
-            for turn, decision in enumerate(episode.decisions)
-            if decision.id in own or (self.selection == "augmented" and own)
-        ]
-
-    def _contributions(
-        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
-    ) -> tuple[dict[tuple[int, int], float], list[Lesson]]:
-        """The mean contribution of each step over its families, and what the outcome model learns."""
-        if not self._contrasts:
-            return {}, []
-        ratios, apart = self._ratios(steps, episodes, runner)
-        along = self.estimator == "sequential"
-        model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along) if self._asks_model else None
-        lessons = [] if model is None else [model.lesson(self._outcome)]
-        if not any(step.drawn for step in steps):
-            if model is not None and self.estimator == "process":
-                runner.gather([(0.0, 0)])
-            return {}, lessons
-        return self._estimated(steps, episodes, ratios, apart, model, runner), lessons
-
-    def _estimated(
-        self,
-        steps: Sequence[DrawnStep],
-        episodes: Sequence[Episode],
-        ratios: Tensor,
-        apart: Sequence[Sequence[float]],
-        model: OutcomeReadings | None,
-        runner: Runner,
-    ) -> dict[tuple[int, int], float]:
-        outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
-        probabilities = numbers([step.probability for step in steps])
-        drawn = torch.tensor([step.drawn for step in steps])
-        said = torch.zeros_like(outcomes) if model is None else model.of_steps
-        if self.estimator == "process":
-            told = runner.gather([(said[drawn].sum().item(), int(drawn.sum()))])
-            mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
-            centred = torch.where(drawn, said - mean, 0)
-            found = centred / probabilities if self.selection == "inverse" else centred
-            return {(step.row, step.turn): value for step, value in zip(steps, found.tolist(), strict=True)}
-        if self.estimator == "model":
-            worth = said
-        elif self.estimator == "sequential":
-            assert model is not None
-            worth = sequential_values(outcomes, *model.along(apart))
-        else:
-            worth = doubly_robust_values(outcomes, said, ratios)
-        guessed = None
-        if self.selection == "augmented":
-            guessed = torch.zeros_like(outcomes) if model is None else model.advantages
-        estimates = []
-        for family in self.families:
-            sound = [[one for one in step.branches.get(family, ()) if is_sound(one.episode)] for step in steps]
-            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in sound])
-            if self.estimator == "model":
-                assert model is not None
-                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in sound])
-            estimates.append(
-                contributions(
-                    worth,
-                    replaced,
-                    mask,
-                    probabilities,
-                    drawn,
-                    self.selection,
-                    guessed,
-                )
-            )
-        by_family = torch.stack(estimates, dim=1)
-        self._log_families(by_family, drawn, runner)
-        mean = family_mean(by_family, numbers(list(self.families.values())))
-        return {
-            (step.row, step.turn): value
-            for step, value in zip(steps, mean.tolist(), strict=True)
-            if not math.isnan(value)
-        }
-
-    def _ratios(
-        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
-    ) -> tuple[Tensor, list[list[float]]]:
-        """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
-
-        Both policies are read anew, by the same pass: what a sampler reports is of another computation.
-        """
-        later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
-        if self.own_policy:
-            return torch.ones(len(steps), dtype=torch.float64), [[1.0] * len(own) for own in later]
-        needed = {one.id: one for own in later for one in own}
-        target = dict(zip(needed, runner.logprobs(list(needed.values()), "frozen"), strict=True))
-        behaviour = dict(zip(needed, runner.logprobs(list(needed.values()), "current"), strict=True))
-        apart = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
-        under, mask = matrix([[value for one in own for value in target[one.id]] for own in later])
-        before, _ = matrix([[value for one in own for value in behaviour[one.id]] for own in later])
-        whole = continuation_ratio(under, before, mask, 0.0, math.inf)
-        clipped = whole.clamp(self.ratio_low, self.ratio_high)
-        told = sorted(value for own in runner.gather([whole.tolist()]) for value in own)
-        if told:
-            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in told)
-            runner.log("overlap/ratio_median", told[len(told) // 2])
-            runner.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
-            runner.log("overlap/ratio_clipped", cut / len(told))
-            runner.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
-        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in apart]
-        return clipped, bound
-
-    def _outcome(self, episode: Episode) -> float:
-        """Y."""
-        return _result(episode, self.contribution_to)
+    # What is remembered -----------------------------------------------------------------------------------------
 
     def _learned(
         self,
@@ -541,14 +420,6 @@ class ConstrainedCounterfactual:
             values = [value for one in told for value in one[name]]
             if values:
                 runner.log(name, sum(values) / len(values))
-
-    def _log_families(self, by_family: Tensor, drawn: Tensor, runner: Runner) -> None:
-        # Only of this process where there are several: it says what is going on, and no number depends on it.
-        for at, family in enumerate(self.families):
-            own = by_family[drawn, at]
-            own = own[~own.isnan()]
-            if len(own) and runner.process == 0:
-                runner.log(f"contribution/{family}", float(own.mean()))
 
 
 def constrained_counterfactual(

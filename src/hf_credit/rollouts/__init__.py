@@ -5,9 +5,10 @@ from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.cut_rules import RULES, make_rule
 from hf_credit.rollouts.engine import Engine, Start
+from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentTurn
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
-from hf_credit.rollouts.interaction import EnvironmentInteraction, EnvironmentTurn, Interaction, Request
+from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.interventions import Branch, Branches, branches
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,9 @@ from hf_credit.rollouts.ledger import Ledger
 
 Policy = Literal["current", "frozen"]
 """The policy that is trained, or the copy of it that a method keeps (`Method.refresh_frozen_every`)."""
+
+Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
+"""The log-probability of each token of each decision under a policy, in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +105,7 @@ class LocalRunner:
         critics: by name, what each says at the places of readings.
         seed: of all draws.
         frozen: plays with the frozen copy, where a method asks for it.
+        logprobs: those of a policy's tokens, in nats; where `None`, what the sampler reported.
 
     Attributes:
         ledger: what has been played so far.
@@ -115,6 +119,7 @@ class LocalRunner:
         critics: Mapping[str, Any] | None = None,
         seed: int = 0,
         frozen: Engine[Any] | None = None,
+        logprobs: Logprobs | None = None,
     ) -> None:
         self.engine = engine
         if engine is not None:
@@ -124,6 +129,7 @@ class LocalRunner:
         self.critics = dict(critics or {})
         self.seed = seed
         self.frozen = frozen
+        self._logprobs = logprobs
         self.update = 1
         self.process = 0
         self._played_in = 0
@@ -151,16 +157,19 @@ class LocalRunner:
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """Those that the sampler reported.
+        """The frozen copy has those of the policy where it is the policy itself.
 
         Raises:
-            ValueError: it reported none, or another policy is asked for.
+            ValueError: nobody knows them, or those of another policy are asked for.
         """
+        known = policy == "current" or (self.frozen is not None and self.frozen is self.engine)
+        if known and self._logprobs is not None:
+            return list(self._logprobs(decisions))
         found = [decision.logprobs for decision in decisions]
-        if policy != "current" or any(one is None for one in found):
+        if not known or any(one is None for one in found):
             raise ValueError(
                 f"log-probabilities without a trainer are those that the sampler reported, got none under {policy!r}; "
-                "sample with log-probabilities, or run the method in a trainer."
+                "pass logprobs=, sample with log-probabilities, or run the method in a trainer."
             )
         return [one for one in found if one is not None]
 

@@ -97,6 +97,11 @@ class CreditTrainer(RoleAdapterTrainer):
                 f"the method {self.method.name!r} compares policies by whole episodes, got importance_sampling_level="
                 f"{args.importance_sampling_level!r}; set it to 'sequence', or take 'grpo'."
             )
+        if self.method.refresh_frozen_every is not None and args.use_vllm:
+            raise ValueError(
+                f"the method {self.method.name!r} keeps a frozen copy of the policy, got use_vllm=True, which "
+                "holds one policy; leave use_vllm out."
+            )
         if self.method.paper and type(self) is CreditTrainer:
             self._paper = dict(self.method.paper)
         super().__init__(model, interaction, args, train_dataset, **kwargs)
@@ -114,11 +119,6 @@ class CreditTrainer(RoleAdapterTrainer):
                     f"the method {self.method.name!r} keeps a frozen copy of the policy, got "
                     f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "
                     "without it."
-                )
-            if self.vllm is not None:
-                raise ValueError(
-                    f"the method {self.method.name!r} keeps a frozen copy of the policy, got use_vllm=True, which "
-                    "holds one policy; leave use_vllm out."
                 )
             self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model))
             self.add_callback(_SaveFrozen(self.frozen))

@@ -1,0 +1,171 @@
+"""What steps contributed to the outcome, by what comes of the task without them (paper CVT-RL, eqs. 4 to 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Collected, Sample, counterfactual
+from hf_credit.credit import (
+    continuation_ratio,
+    contributions,
+    doubly_robust_values,
+    family_mean,
+    sequential_values,
+)
+from hf_credit.methods.base import Lesson
+from hf_credit.methods.drawn_steps import DrawnStep, OutcomeReadings, is_sound, numbers
+from hf_credit.methods.turns import matrix
+from hf_credit.rollouts import Episode
+from hf_credit.rollouts.runner import Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepContributions:
+    """The contribution of each drawn step, the mean over families of interventions.
+
+    Args:
+        outcome: Y of an episode, in [0, 1].
+        estimator, selection, families, ratio_low, ratio_high, own_policy: as in `ConstrainedCounterfactual`.
+    """
+
+    outcome: Callable[[Episode], float]
+    estimator: str
+    selection: str
+    families: Mapping[str, float]
+    ratio_low: float
+    ratio_high: float
+    own_policy: bool
+
+    def steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[DrawnStep]:
+        """The drawn steps, and with augmented selection all others as well."""
+        own: dict[str, dict[str, list[Sample]]] = {}
+        probability: dict[str, float] = {}
+        for family in self.families:
+            for sample in collected.of_kind(counterfactual(family)):
+                own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
+                probability[sample.source] = sample.probability
+        return [
+            DrawnStep(
+                row=row,
+                turn=turn,
+                probability=probability.get(decision.id, 1.0),
+                drawn=decision.id in own,
+                branches=own.get(decision.id, {}),
+            )
+            for row, episode in enumerate(episodes)
+            for turn, decision in enumerate(episode.decisions)
+            if decision.id in own or (self.selection == "augmented" and own)
+        ]
+
+    def __call__(
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
+    ) -> tuple[dict[tuple[int, int], float], list[Lesson]]:
+        """The mean contribution of each step over its families, and what the outcome model learns."""
+        ratios, apart = self._ratios(steps, episodes, runner)
+        along = self.estimator == "sequential"
+        model = None
+        if self.estimator != "ips":
+            model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along)
+        lessons = [] if model is None else [model.lesson(self.outcome)]
+        if not any(step.drawn for step in steps):
+            if model is not None and self.estimator == "process":
+                runner.gather([(0.0, 0)])
+            return {}, lessons
+        return self._estimated(steps, episodes, ratios, apart, model, runner), lessons
+
+    def _estimated(
+        self,
+        steps: Sequence[DrawnStep],
+        episodes: Sequence[Episode],
+        ratios: Tensor,
+        apart: Sequence[Sequence[float]],
+        model: OutcomeReadings | None,
+        runner: Runner,
+    ) -> dict[tuple[int, int], float]:
+        outcomes = numbers([self.outcome(episodes[step.row]) for step in steps])
+        probabilities = numbers([step.probability for step in steps])
+        drawn = torch.tensor([step.drawn for step in steps])
+        said = torch.zeros_like(outcomes) if model is None else model.of_steps
+        if self.estimator == "process":
+            told = runner.gather([(said[drawn].sum().item(), int(drawn.sum()))])
+            mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
+            centred = torch.where(drawn, said - mean, 0)
+            found = centred / probabilities if self.selection == "inverse" else centred
+            return {(step.row, step.turn): value for step, value in zip(steps, found.tolist(), strict=True)}
+        if self.estimator == "model":
+            worth = said
+        elif self.estimator == "sequential":
+            assert model is not None
+            worth = sequential_values(outcomes, *model.along(apart))
+        else:
+            worth = doubly_robust_values(outcomes, said, ratios)
+        guessed = None
+        if self.selection == "augmented":
+            guessed = torch.zeros_like(outcomes) if model is None else model.advantages
+        estimates = []
+        for family in self.families:
+            sound = [[one for one in step.branches.get(family, ()) if is_sound(one.episode)] for step in steps]
+            replaced, mask = matrix([[self.outcome(one.episode) for one in own] for own in sound])
+            if self.estimator == "model":
+                assert model is not None
+                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in sound])
+            estimates.append(
+                contributions(
+                    worth,
+                    replaced,
+                    mask,
+                    probabilities,
+                    drawn,
+                    self.selection,
+                    guessed,
+                )
+            )
+        by_family = torch.stack(estimates, dim=1)
+        self._log_families(by_family, drawn, runner)
+        mean = family_mean(by_family, numbers(list(self.families.values())))
+        return {
+            (step.row, step.turn): value
+            for step, value in zip(steps, mean.tolist(), strict=True)
+            if not math.isnan(value)
+        }
+
+    def _ratios(
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
+    ) -> tuple[Tensor, list[list[float]]]:
+        """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
+
+        Both policies are read anew, by the same pass: what a sampler reports is of another computation.
+        """
+        later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
+        if self.own_policy:
+            return torch.ones(len(steps), dtype=torch.float64), [[1.0] * len(own) for own in later]
+        needed = {one.id: one for own in later for one in own}
+        target = dict(zip(needed, runner.logprobs(list(needed.values()), "frozen"), strict=True))
+        behaviour = dict(zip(needed, runner.logprobs(list(needed.values()), "current"), strict=True))
+        apart = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
+        under, mask = matrix([[value for one in own for value in target[one.id]] for own in later])
+        before, _ = matrix([[value for one in own for value in behaviour[one.id]] for own in later])
+        whole = continuation_ratio(under, before, mask, 0.0, math.inf)
+        clipped = whole.clamp(self.ratio_low, self.ratio_high)
+        told = sorted(value for own in runner.gather([whole.tolist()]) for value in own)
+        if told:
+            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in told)
+            runner.log("overlap/ratio_median", told[len(told) // 2])
+            runner.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
+            runner.log("overlap/ratio_clipped", cut / len(told))
+            runner.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
+        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in apart]
+        return clipped, bound
+
+    def _log_families(self, by_family: Tensor, drawn: Tensor, runner: Runner) -> None:
+        # Only of this process where there are several: it says what is going on, and no number depends on it.
+        for at, family in enumerate(self.families):
+            own = by_family[drawn, at]
+            own = own[~own.isnan()]
+            if len(own) and runner.process == 0:
+                runner.log(f"contribution/{family}", float(own.mean()))

@@ -1,0 +1,246 @@
+"""One agent that plays an environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hf_credit import environments
+from hf_credit.environments import Environment, State
+from hf_credit.environments.reseeding import reseed
+from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
+from hf_credit.oracles import Oracle, default_oracle, require_fit
+from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.oracles.auditors import default_auditor, default_interventions
+from hf_credit.rollouts.episode import Ending
+from hf_credit.rollouts.interaction import Interaction, Request, advance_or_error, readable_state
+from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
+from hf_credit.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentTurn:
+    """The state of an `EnvironmentInteraction`.
+
+    Attributes:
+        world: the environment's state.
+        transcript: (role, content) of the messages so far.
+        turns: how many actions were taken.
+        reward: what the last action paid.
+    """
+
+    world: State
+    transcript: tuple[tuple[str, str], ...]
+    turns: int = 0
+    reward: float = 0.0
+
+
+class EnvironmentInteraction(Interaction[EnvironmentTurn]):
+    """One agent that plays an environment.
+
+    Args:
+        environment: the rules.
+        history: `"append"` keeps the whole conversation in view, so that the context grows turn by turn;
+            `"current"` shows the present observation only, for games whose state says it all.
+        instructions: whether a prompt opens with the environment's instructions. A policy warmed up on the game
+            knows them; any other needs them.
+        max_turns: the most actions of an episode; the environment's own limit if `None`.
+
+    Raises:
+        ValueError: `history` is unknown or does not suit the environment, or `max_turns` is less than 1.
+    """
+
+    roles: Collection[str] = ("agent",)
+    seeded = True
+    turn_types: tuple[type[EnvironmentTurn], ...] = (EnvironmentTurn,)
+    """Of its states, by whose names they are written."""
+
+    def __init__(
+        self,
+        environment: Environment[Any],
+        history: str = "append",
+        instructions: bool = True,
+        max_turns: int | None = None,
+    ) -> None:
+        if history not in ("append", "current"):
+            raise ValueError(f"history must be 'append' or 'current', got {history!r}; pick one.")
+        if max_turns is not None and max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, got {max_turns}; raise it or leave it out.")
+        if history == "current" and not environment.self_contained:
+            raise ValueError(
+                f"history must be 'append' where an observation leaves out what earlier ones said, got 'current' for "
+                f"{environment.name!r}; leave the default."
+            )
+        self.environment = environment
+        self.history = history
+        self.instructions = instructions
+        self.max_turns = environment.max_turns if max_turns is None else max_turns
+        self._own_limit = max_turns
+
+    @property
+    def name(self) -> str:
+        return self.environment.name
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+        return self.environment.tools
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        return self.environment.replayable
+
+    @property
+    def most_live(self) -> int | None:  # type: ignore[override]
+        return self.environment.most_live
+
+    @property
+    def max_replies(self) -> int:  # type: ignore[override]
+        return self.max_turns
+
+    def spec(self) -> dict[str, Any]:
+        if type(self) is not EnvironmentInteraction:
+            return super().spec()
+        name, options = environments.spec(self.environment)
+        shown = {"history": self.history, "instructions": self.instructions, "max_turns": self._own_limit}
+        return {"environment": name, "environment_options": options, **shown}
+
+    def facts(self) -> dict[str, Any]:
+        try:
+            return {**self.spec(), "max_turns": self.max_turns}
+        except ValueError:
+            own = type(self.environment)
+            shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
+            return {**super().facts(), "environment": f"{own.__module__}:{own.__qualname__}", **shown}
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        if columns is not None:
+            require_task_columns(columns, self.environment)
+
+    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
+        return tasks(self.environment, split, size, start, lazy=True)
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        return default_oracle(self.environment)
+
+    def default_auditor(self) -> Auditor[Any] | None:
+        return default_auditor(self.environment)
+
+    def default_interventions(self) -> Interventions[Any] | None:
+        return default_interventions(self.environment)
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        oracle = self.default_oracle() if oracle is None else oracle
+        if oracle is not None:
+            require_fit(oracle, self.environment)
+        return oracle
+
+    def action_of(self, state: EnvironmentTurn, reply: str) -> tuple[State, str]:
+        return state.world, self.environment.read_action(reply)
+
+    def write_action(self, action: str) -> str:
+        return self.environment.write_action(action)
+
+    def scripted_player(self, quality: float) -> Script | None:
+        oracle = self.default_oracle()
+        return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
+
+    def texts(self, episodes: int) -> Iterable[str]:
+        return random_texts(self.environment, episodes)
+
+    def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
+        complete, seed = complete_task(self.environment, {**task, "seed": seed})
+        world = self.environment.initial_state(complete, seed)
+        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
+
+    def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
+        if state.world.status != "active" or state.turns >= self.max_turns:
+            return ()
+        messages = [{"role": role, "content": content} for role, content in state.transcript]
+        return (Request(role="agent", messages=messages),)
+
+    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
+        (reply,) = replies
+        # The empty action is readable nowhere.
+        action = self.environment.read_action(reply)
+        transition = self.environment.step(state.world, action)
+        if self.history == "append":
+            answer = self.environment.answers_as(action)
+            transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
+        else:
+            transcript = (("user", self._prompt(transition.observation)),)
+        return EnvironmentTurn(
+            world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
+        )
+
+    def advance_many(
+        self, states: Sequence[EnvironmentTurn], replies: Sequence[Sequence[str]]
+    ) -> list[EnvironmentTurn | Exception]:
+        """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
+        threads = min(self.environment.slow_steps, len(states))
+        if threads <= 1:
+            return super().advance_many(states, replies)
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
+
+    def costs(self) -> Mapping[str, float]:
+        return self.environment.costs()
+
+    def outcome(self, state: EnvironmentTurn) -> float:
+        return self.environment.outcome(state.world)
+
+    def reward(self, state: EnvironmentTurn) -> float:
+        return state.reward
+
+    @property
+    def asks_for_answers(self) -> bool:
+        return type(self.environment).answer_prompt is not Environment.answer_prompt
+
+    def answer_prompt(self, state: EnvironmentTurn) -> str | None:
+        return self.environment.answer_prompt(state.world)
+
+    def hurried(self, state: EnvironmentTurn) -> EnvironmentTurn:
+        return dataclasses.replace(state, world=self.environment.hurried(state.world))
+
+    def ending(self, state: EnvironmentTurn) -> Ending:
+        match state.world.status:
+            case "finished":
+                return Ending.FINISHED
+            case "invalid":
+                return Ending.INVALID_ACTION
+            case _:
+                return Ending.TURN_LIMIT
+
+    def metrics(self, state: EnvironmentTurn) -> Mapping[str, float]:
+        return self.environment.metrics(state.world)
+
+    def with_world(self, state: EnvironmentTurn, world: State) -> EnvironmentTurn:
+        observation, (role, _) = self.environment.observe(world), state.transcript[-1]
+        follows = self.history == "append" and state.turns > 0
+        shown = (role, observation if follows else self._prompt(observation))
+        return dataclasses.replace(state, world=world, transcript=(*state.transcript[:-1], shown))
+
+    def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
+        return dataclasses.replace(state, world=reseed(state.world, seed))
+
+    def state_to_json(self, state: EnvironmentTurn) -> str:
+        values = {**vars(state), "type": type(state).__name__, "world": json.loads(state.world.to_json())}
+        return json.dumps(values, separators=(",", ":"))
+
+    def state_from_json(self, text: str) -> EnvironmentTurn:
+        with readable_state(self):
+            values = parse_json(text, broken_text=True)
+            (turn_type,) = [one for one in self.turn_types if one.__name__ == values.pop("type")]
+            values["world"] = self.environment.state_type.from_json(json.dumps(values["world"]))
+            values["transcript"] = tuple((role, content) for role, content in values["transcript"])
+            return turn_type(**values)
+
+    def _prompt(self, observation: str) -> str:
+        return f"{self.environment.instructions}\n\n{observation}" if self.instructions else observation
