@@ -47,12 +47,13 @@ browser: $(STAMP) ## find or install a browser for the tests of pages
 test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
 
-# What is removed again is built for GPUs, does not load beside torch for processors, and serves images and sound.
+# What other tests need is left out, since vLLM and gradio, say, do not fit together. What is removed again is built for
+# GPUs, does not load beside torch for processors, and serves images and sound.
 $(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.toml
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
-	@$(VLLM_PIP) install --editable ".[dev]" ./tests/vllm/version --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install --editable . ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -90,7 +91,7 @@ spaces: $(STAMP) ## write the Space of every environment and of the leaderboard 
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory role_memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory role_memory role_generation; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

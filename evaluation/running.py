@@ -7,12 +7,45 @@ import logging
 import multiprocessing
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 Work = Callable[..., None]
+
+
+def run_cells(
+    work: Path,
+    settings: Mapping[str, Any],
+    phases: Iterable[Sequence[tuple[Any, ...]]],
+    file_of: Callable[..., Path],
+    run_cell: Work,
+    experiment: Any,
+    workers: int,
+    arms: str = "",
+) -> None:
+    """Runs every cell that is not finished, one phase after the other. One that fails stops no other of its phase.
+
+    Args:
+        work: holds the settings and, in `cells`, a JSON file for each finished cell.
+        settings: what finished cells depend on beside what names them.
+        phases: the cells of each, as what names them; later ones need earlier ones.
+        file_of: `file_of(work, *cell)` is the file of a cell.
+        run_cell: `run_cell(experiment, *cell, work)` runs a cell and writes its file.
+        experiment: what to run.
+        workers: processes of one thread each.
+        arms: as in `require_same_settings`.
+
+    Raises:
+        ValueError: what is finished in `work` was run with other settings.
+        RuntimeError: a cell failed.
+    """
+    (work / "cells").mkdir(parents=True, exist_ok=True)
+    require_same_settings(settings, work / "settings.json", arms)
+    for cells in phases:
+        waiting = [cell for cell in cells if not file_of(work, *cell).is_file()]
+        in_parallel(run_cell, {" ".join(map(str, cell)): (experiment, *cell, work) for cell in waiting}, workers)
 
 
 def in_parallel(work: Work, cells: Mapping[str, Sequence[Any]], workers: int) -> None:
@@ -43,24 +76,28 @@ def in_parallel(work: Work, cells: Mapping[str, Sequence[Any]], workers: int) ->
 
 def write_whole(path: Path, cell: Mapping[str, Any]) -> None:
     """Writes a finished cell, whole or not at all."""
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(cell), encoding="utf-8")
-    unfinished.replace(path)
+    _write(path, json.dumps(cell))
 
 
-def require_same_settings(settings: Any, path: Path) -> None:
+def require_same_settings(settings: Any, path: Path, arms: str = "") -> None:
     """Keeps cells of different settings out of one table.
+
+    Args:
+        settings: of the cells to come.
+        path: those of the cells that are there.
+        arms: the key, wherever it occurs, of arms by name: of these there may be more than when the cells were run.
 
     Raises:
         ValueError: what lies there was made with others.
     """
     settings = json.loads(json.dumps(settings))
-    if not path.is_file():
-        path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    elif json.loads(path.read_text(encoding="utf-8")) != settings:
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if known is not None and not _extends(settings, known, arms):
         raise ValueError(
             f"all cells of a folder must have the same settings, got {str(path)!r} of others; choose another --work."
         )
+    if known != settings:
+        _write(path, json.dumps(settings, indent=1) + "\n")
 
 
 def prepare_process() -> None:
@@ -74,6 +111,19 @@ def prepare_process() -> None:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+
+
+def _extends(new: Any, old: Any, arms: str, names_arms: bool = False) -> bool:
+    if not (isinstance(new, dict) and isinstance(old, dict)):
+        return bool(new == old)
+    same_keys = old.keys() <= new.keys() if names_arms else old.keys() == new.keys()
+    return same_keys and all(_extends(new[key], old[key], arms, key == arms) for key in old)
+
+
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _finish(name: str, work: Work, arguments: Sequence[Any], future: Future[None] | None, failed: list[str]) -> None:

@@ -94,6 +94,12 @@ def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's account of memory in /proc")
+def test_role_generation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--replies=1", "--context=8", "--tokens=3", "--hidden-size=16", "--layers=1", "--rank=2", "--repeats=1")
+    rows = run("role_generation", capsys, tmp_path, *sizes)  # which checks that both ways say the same
+    assert [(row["agents"], row["replies"]) for row in rows] == [("2", "2"), ("3", "3")]
+
+
 def test_role_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--replies=8", "--hidden-size=64", "--layers=1", "--steps=1", "--agents=2", "--repeats=1")
     rows = run("role_memory", capsys, tmp_path, *sizes)

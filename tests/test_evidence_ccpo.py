@@ -36,7 +36,7 @@ def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
-    """Start and two arms of a small relay, start and CCPO of a small vote, one seed each, two updates."""
+    """Start and three arms of a small relay, start and two of a small vote, one seed each, two updates."""
     work = tmp_path_factory.mktemp("work")
     (work / "cells").mkdir()
     module, run = scripts["experiment"], scripts["run"]
@@ -51,10 +51,15 @@ def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFacto
     teams = dict(module.TEAMS)
     try:
         for name, (_, options, size) in small.items():
-            arms = {**teams[name].arms, module.SHARED: {"reward": "shared", "group_size": size}}
+            arms = {
+                **teams[name].arms,
+                module.SHARED: {"reward": "shared", "group_size": size},
+                "C3": {"method": "replay_loo", "options": {"budget": 4, "alternatives": [2, 2]}},
+                module.ONE_AGENT: {"alone": "first", "method": "grpo", "options": {"group_size": 6}},
+            }
             module.TEAMS[name] = dataclasses.replace(teams[name], options=options, arms=arms, updates=2)
-        wanted = [("relay", arm) for arm in (module.BASE, module.SHARED, module.CCPO)]
-        wanted += [("vote", arm) for arm in (module.BASE, module.CCPO)]
+        wanted = [("relay", arm) for arm in (module.BASE, module.SHARED, module.CCPO, "C3")]
+        wanted += [("vote", arm) for arm in (module.BASE, module.CCPO, "one agent, untrained", module.ONE_AGENT)]
         for team, arm in wanted:
             run.run_cell(experiment, team, arm, 0, work)
         found = scripts["table"].read_cells((work / "cells").glob("*.json"))
@@ -63,15 +68,63 @@ def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFacto
     return {"work": work, **{key: own[0] for key, own in found.items()}}
 
 
-def test_both_arms_of_the_relay_take_the_same_scores_and_start_alike(cells: dict[Any, Any]) -> None:
-    shared, ours = cells["relay", "shared"], cells["relay", "CCPO"]
-    # Two updates of two task rows: four whole episodes, or two and the solver alone in two.
-    assert shared["ledger"]["scoring_events"] == ours["ledger"]["scoring_events"] == 16
+def test_all_arms_of_the_relay_take_the_same_scores_and_start_alike(cells: dict[Any, Any]) -> None:
+    # Two updates of two task rows: four whole episodes, or two and the solver alone in two, or two messages, each
+    # with two answers.
     start = cells["relay", "start"]["exact"]
-    for arm in (shared, ours):
+    for name in ("shared", "CCPO", "C3"):
+        arm = cells["relay", name]
+        assert arm["ledger"]["scoring_events"] == 16
         (look,) = arm["on_the_way"]
         assert look["train"]["value"] == pytest.approx(start["train"]["value"], abs=1e-5)
         assert set(look["fidelity"]) <= {"thinker", "solver"}
+
+
+def test_one_agent_generates_what_the_team_does_and_is_measured_by_its_vote_too(cells: dict[Any, Any]) -> None:
+    before, after = (cells["vote", arm]["exact"] for arm in ("one agent, untrained", "one agent, GRPO"))
+    # Two updates of two task rows: two episodes of three who reply, or six replies of one.
+    tokens = {arm: cells["vote", arm]["ledger"]["prompt_tokens"] for arm in ("CCPO", "one agent, GRPO")}
+    assert tokens["CCPO"] == tokens["one agent, GRPO"]
+    (look,) = cells["vote", "one agent, GRPO"]["on_the_way"]
+    assert look["train"] == before["train"]
+    for exact in (before, after):
+        assert 0 <= exact["train"]["one_reply"] <= exact["train"]["any_reply"] <= 1
+
+
+def test_three_samples_of_one_agent_worked_by_hand(scripts: dict[str, ModuleType], cells: dict[Any, Any]) -> None:
+    from hf_credit.collaborations import make
+
+    # Right with 1/2, else "0" or nothing, 1/4 each, three times, ties shared out. Sets with two or three right: 1/2.
+    # One right (1/8 for each of three): beside two different others (1/2), among which nothing abstains, a tie of
+    # two, worth 1/2; beside two "0" (1/4) 0; beside nothing twice (1/4) 1. So 3/8 (1/4 + 1/4) = 3/16 more.
+    vote = make("sum_vote", size=4)
+    agent = scripts["run"].one_agent(vote, "first")
+    said = {"1": 0.5, "0": 0.25, "": 0.25}
+    found = scripts["run"].sampled(said, {"1": 1.0, "0": 0.0, "": 0.0}, vote.roles, "expected")
+    assert found == pytest.approx({"value": 0.6875, "one_reply": 0.5, "any_reply": 0.875})
+    team, alone = vote.start({"problem": "0 and 1", "answer": "1"}, 0), agent.start({"problem": "0 and 1"}, 0)
+    assert agent.pending(alone)[0].messages == vote.pending(team)[0].messages
+
+
+def test_new_arms_may_join_finished_ones_and_nothing_else_may_change(
+    scripts: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    require = scripts["running"].require_same_settings
+    held = {"floor": 0.1, "teams": {"relay": {"updates": 60, "arms": {"shared": {"reward": "shared"}}}}}
+    file = tmp_path / "settings.json"
+    require(held, file, arms="arms")
+    more = {"floor": 0.1, "teams": {"relay": {"updates": 60, "arms": {**held["teams"]["relay"]["arms"], "C3": {}}}}}
+    require(more, file, arms="arms")
+    assert json.loads(file.read_text()) == more
+    for other in (
+        held,  # an arm that has cells is gone
+        {**more, "floor": 0.2},
+        {**more, "teams": {"relay": {"updates": 60, "arms": {"shared": {"reward": "bonus"}, "C3": {}}}}},
+        {**more, "teams": {"relay": {"updates": 50, "arms": more["teams"]["relay"]["arms"]}}},
+        {**more, "new": 1},
+    ):
+        with pytest.raises(ValueError, match="must have the same settings"):
+            require(other, file, arms="arms")
 
 
 def test_the_value_of_the_start_is_that_of_the_library(cells: dict[Any, Any]) -> None:

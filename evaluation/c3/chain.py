@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import chain_results
 from chain_results import C3, CREDIT, CRITIC, MAGRPO, TRAINING, TREE, arms_of
-from running import in_parallel, require_same_settings, write_whole
+from running import run_cells, write_whole
 
 from hf_credit.collaborations.relay import relay, relay_chain_task, relay_numbers
 from hf_credit.credit import full_mean, leave_one_out
@@ -433,18 +433,17 @@ def run(chains: Chains, work: Path, workers: int, kinds: Sequence[str] = (CREDIT
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(chains.settings(), work / "settings.json")
-    for kind in kinds:
-        cells = [
+    phases = [
+        [
             (kind, speakers, noise, arm, seed)
             for seed in chains.seeds
             for speakers in chains.lengths
             for noise in chains.noises
             for arm in arms_of(speakers)
         ]
-        waiting = [cell for cell in cells if not cell_file(work, *cell).is_file()]
-        in_parallel(run_cell, {" ".join(map(str, cell)): (chains, *cell, work) for cell in waiting}, workers)
+        for kind in kinds
+    ]
+    run_cells(work, chains.settings(), phases, cell_file, run_cell, chains, workers)
 
 
 def try_rates(chains: Chains, work: Path, workers: int) -> None:

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
-from running import in_parallel, prepare_process, require_same_settings, write_whole
+from running import prepare_process, run_cells, write_whole
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
 from hf_credit.evaluation.runs import versions
@@ -55,12 +55,8 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(experiment.settings(), work / "settings.json")
-    for arms in ((BASE,), tuple(METHODS)):
-        cells = [(arm, seed) for seed in experiment.seeds for arm in arms]
-        waiting = [cell for cell in cells if not cell_file(work, *cell).is_file()]
-        in_parallel(run_cell, {f"{arm} seed {seed}": (experiment, arm, seed, work) for arm, seed in waiting}, workers)
+    phases = [[(arm, seed) for seed in experiment.seeds for arm in arms] for arms in ((BASE,), METHODS)]
+    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="methods")
 
 
 def cell_file(work: Path, arm: str, seed: int) -> Path:

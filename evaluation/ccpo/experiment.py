@@ -12,6 +12,7 @@ from hf_credit.policies.micro import MicroConfig
 BASE = "start"
 SHARED = "shared"
 CCPO = "CCPO"
+ONE_AGENT = "one agent, GRPO"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,9 @@ class Team:
         options: of the collaboration.
         lazy: the role that starts by saying a stock number.
         quality: of the scripted play that the start imitates.
-        arms: options of the method `counterfactual_grpo` by arm, in the order of the table.
+        arms: what is trained, by arm, in the order of the table: settings of `CounterfactualGRPOConfig`; with
+            `method` and its `options`, another method with the same adapters by turns; with `alone`, no team but the
+            one role, and one policy.
         updates: of each training.
     """
 
@@ -39,7 +42,8 @@ class Team:
 
 # Removing a voter costs arithmetic only, removing the thinker a second reply of the solver and a second score: so the
 # shared reward has 16 episodes of a task row where CCPO has 8, each with its solver alone. All arms of a team take the
-# same number of scores on the same tasks in the same order.
+# same number of scores on the same tasks in the same order. One agent alone takes more: it generates as many replies
+# as the team under the shared reward.
 _RELAY = {
     SHARED: {"reward": "shared", "group_size": 16},
     CCPO: {},
@@ -47,8 +51,21 @@ _RELAY = {
     "joint for the solver": {"solver_signal": "joint"},
     "mean of the solos": {"solo_pairing": "mean"},
     "bonus (V2)": {"reward": "bonus"},
+    "shared, all at once": {"reward": "shared", "group_size": 16, "role_schedule": "synchronous"},
+    "C3": {"method": "replay_loo", "options": {"budget": 16, "alternatives": [4, 4]}},
+    ONE_AGENT: {"alone": "solver", "method": "grpo", "options": {"group_size": 32}},
 }
-_VOTE = {SHARED: {"reward": "shared"}, CCPO: {}, "as they are": {"use_history": False}}
+# Voters hear nobody: all alternatives of C3 are at the prompt, where it is RLOO. Its own budget of scores knows one
+# for each episode, while a vote takes one for each answer.
+_VOTE = {
+    SHARED: {"reward": "shared"},
+    CCPO: {},
+    "as they are": {"use_history": False},
+    "shared, all at once": {"reward": "shared", "role_schedule": "synchronous"},
+    "C3, here RLOO": {"method": "rloo", "options": {"group_size": 8}},
+    "one agent, untrained": {"alone": "first"},
+    ONE_AGENT: {"alone": "first", "method": "grpo", "options": {"group_size": 24}},
+}
 TEAMS: Mapping[str, Team] = {
     "relay": Team(
         title="Think and solve: the hinted relay, a lazy thinker",

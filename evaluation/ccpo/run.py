@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, EXPERIMENT, TEAMS, Experiment, Team
-from running import in_parallel, prepare_process, require_same_settings, write_whole
+from running import prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -53,16 +53,9 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(experiment.settings(), work / "settings.json")
-    for trained in (False, True):
-        waiting = [
-            cell
-            for cell in experiment.cells()
-            if (cell[1] != BASE) == trained and not cell_file(work, *cell).is_file()
-        ]
-        named = {" ".join(map(str, cell)): (experiment, *cell, work) for cell in waiting}
-        in_parallel(run_cell, named, workers)
+    cells = experiment.cells()
+    starts, others = [one for one in cells if one[1] == BASE], [one for one in cells if one[1] != BASE]
+    run_cells(work, experiment.settings(), (starts, others), cell_file, run_cell, experiment, workers, arms="arms")
 
 
 def cell_file(work: Path, team: str, arm: str, seed: int) -> Path:
@@ -117,40 +110,62 @@ def build(experiment: Experiment, team: Team, seed: int, folder: Path) -> dict[s
 def train(experiment: Experiment, team: Team, arm: str, seed: int, start: Path, work: Path) -> dict[str, Any]:
     """Trains from the start; exact values on the way and at the end, credit beside the truth, the ledger."""
     from peft import LoraConfig
-    from transformers import PrinterCallback
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 
-    from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, collaborations
+    from hf_credit import (
+        CounterfactualGRPOConfig,
+        CounterfactualGRPOTrainer,
+        CreditConfig,
+        CreditTrainer,
+        collaborations,
+        methods,
+    )
+    from hf_credit.rollouts import Chat
 
-    interaction = collaborations.make(team.collaboration, **team.options)
-    settings = {**experiment.training, "group_size": experiment.group_size, **team.arms[arm]}
+    whole: Any = collaborations.make(team.collaboration, **team.options)
+    own = dict(team.arms[arm])
+    alone, method, options = own.pop("alone", None), own.pop("method", None), own.pop("options", {})
+    interaction = whole if alone is None else one_agent(whole, alone)
+    if alone and method is None:
+        model: Any = AutoModelForCausalLM.from_pretrained(start)
+        chat = Chat(AutoTokenizer.from_pretrained(start, padding_side="left"))
+        return {"exact": exact(experiment, team, interaction, chat, model)}
+    settings = {
+        "output_dir": str(work / "trained"),
+        "seed": seed,
+        "max_steps": team.updates,
+        "switch_every": 5,
+        "role_schedule": "alternating",
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "max_completion_length": REPLY_TOKENS,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": True,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+        **experiment.training,
+        **own,
+    }
     if settings["role_adapters"] is True:
         settings["role_adapters"] = list(interaction.roles)
-    args = CounterfactualGRPOConfig(
-        **{
-            "output_dir": str(work / "trained"),
-            "seed": seed,
-            "max_steps": team.updates,
-            "switch_every": 5,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": 0,
-            "max_completion_length": REPLY_TOKENS,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
-            "shuffle_dataset": False,
-            **settings,
-        }
-    )
+    if alone:
+        settings |= {"role_adapters": None, "role_schedule": "synchronous"}
     first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
-    rows = interaction.tasks("train", args.max_steps * args.instances_per_update, start=first)
-    adapter = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    rows = whole.tasks("train", team.updates * settings["instances_per_update"], start=first)
     looking = _looking(experiment, team)
-    trainer = CounterfactualGRPOTrainer(str(start), interaction, args, rows, peft_config=adapter, callbacks=[looking])
+    adapter = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    more = {"peft_config": adapter, "callbacks": [looking]}
+    if method is None:
+        args = CounterfactualGRPOConfig(**{"group_size": experiment.group_size, **settings})
+        trainer: Any = CounterfactualGRPOTrainer(str(start), interaction, args, rows, **more)
+    else:
+        made = methods.make(method, **options)
+        trainer = CreditTrainer(str(start), interaction, CreditConfig(**settings), rows, method=made, **more)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -165,6 +180,18 @@ def train(experiment: Experiment, team: Team, arm: str, seed: int, start: Path, 
             "completion_tokens": ledger.completion_tokens,
         },
     }
+
+
+def one_agent(team: Any, role: str) -> Any:
+    """A role of a team, alone with the problem that it is shown there."""
+    from hf_credit.collaborations import Collaboration, Event
+
+    class OneAgent(Collaboration):
+        def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:
+            return problem
+
+    (column,) = {event.column for event in team.graph.events if event.role == role}
+    return OneAgent({role: team.roles[role]}, [Event(role, role=role, column=column)], role, team.scorer)
 
 
 def _looking(experiment: Experiment, team: Team) -> Any:
@@ -189,7 +216,7 @@ def _looking(experiment: Experiment, team: Team) -> Any:
 
         def policies(self, trainer: Any) -> Any:
             model = trainer.accelerator.unwrap_model(trainer.model)
-            return lambda role: using(model, role)
+            return (lambda role: using(model, role)) if trainer.roles else model
 
     return Looking()
 
@@ -198,6 +225,7 @@ def exact(experiment: Experiment, team: Team, interaction: Any, chat: Any, model
     """What the team is worth, and what its lazy member is worth to it, by enumeration over all tasks of a split."""
     splits = {split: [interaction.start(row, 0) for row in _all_tasks(team, split)] for split in ("train", "held_out")}
     of_team = _of_votes if team.collaboration == "sum_vote" else _of_pairs
+    of_team = _of_one if len(interaction.roles) == 1 else of_team
     limits = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "floor": experiment.floor}
     return {split: of_team(team, interaction, chat, model, states, limits) for split, states in splits.items()}
 
@@ -225,6 +253,41 @@ def _of_votes(
         values.append(vote_values(answers, scores, team.options["ties"]))
         said.append((state.row["answer"], answers[team.lazy]))
     return _summary([one.value for one in values], [one.contribution(team.lazy) for one in values], said)
+
+
+def _of_one(
+    team: Team, interaction: Any, chat: Any, model: Any, states: Sequence[Any], limits: Mapping[str, Any]
+) -> dict[str, float]:
+    from hf_credit import collaborations
+    from hf_credit.collaborations.exact_values import exact_values
+
+    roles = collaborations.make(team.collaboration, **team.options).roles
+    found = [
+        sampled(own.probabilities, own.values, roles, team.options.get("ties", "expected"))
+        for own in exact_values(interaction, chat, model, states, **limits)
+    ]
+    return {name: round(fmean(one[name] for one in found), 6) for name in found[0]}
+
+
+def sampled(
+    probabilities: Mapping[str, float], values: Mapping[str, float], roles: Iterable[str], ties: str
+) -> dict[str, float]:
+    """One agent, as many times as a team has roles: the vote (maj@K), one reply (pass@1), any of them (pass@K).
+
+    Args:
+        probabilities, values: how likely each reply is, and what it is worth, 0 or 1.
+        roles: of the team.
+        ties: as in `hf_credit.collaborations.votes.vote_score`.
+    """
+    from hf_credit.collaborations.exact_coalitions import vote_values
+    from hf_credit.collaborations.sum_vote import number_key
+
+    answers: dict[str | None, float] = {}
+    for text, chance in probabilities.items():
+        answers[number_key(text)] = answers.get(number_key(text), 0.0) + chance
+    right = sum(chance * values[text] for text, chance in probabilities.items())
+    votes = vote_values(dict.fromkeys(roles, answers), values, ties)
+    return {"value": votes.value, "one_reply": right, "any_reply": 1 - (1 - right) ** len(votes.roles)}
 
 
 def _summary(

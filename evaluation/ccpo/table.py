@@ -33,10 +33,10 @@ COLUMNS: Mapping[str, Callable[[Cell], float | None]] = {
     "exact value, held out": lambda cell: cell["exact"]["held_out"]["value"],
     "exact value, training": lambda cell: cell["exact"]["train"]["value"],
     "area under it": lambda cell: _area(cell),
-    "lazy one's contribution": lambda cell: cell["exact"]["train"]["contribution"],
-    "right message": lambda cell: cell["exact"]["train"]["lazy_right"],
-    "stock message": lambda cell: cell["exact"]["train"]["stock"],
-    "I(S; M), bits": lambda cell: cell["exact"]["train"]["information"],
+    "lazy one's contribution": lambda cell: cell["exact"]["train"].get("contribution"),
+    "right message": lambda cell: cell["exact"]["train"].get("lazy_right"),
+    "stock message": lambda cell: cell["exact"]["train"].get("stock"),
+    "I(S; M), bits": lambda cell: cell["exact"]["train"].get("information"),
 }
 
 
@@ -81,6 +81,7 @@ def markdown(cells: Cells) -> str:
         ]
         parts += ["Beside the shared reward, over the same seeds; positive where the arm's number is the higher.", ""]
         parts += [_differences(cells, name), ""]
+        parts += _alone(cells, name)
         parts += ["Spearman's correlation of credit with exact advantages, mean over the updates looked at.", ""]
         parts += [_fidelity(cells, name), "", "What a training took.", "", _ledger(cells, name), ""]
     return "\n".join(parts)
@@ -151,6 +152,21 @@ def _team(cells: Cells, team: str) -> str:
     return table(["", "seeds", *COLUMNS], rows)
 
 
+def _alone(cells: Cells, team: str) -> list[str]:
+    """What one agent is worth that answers by itself, once or as often as the team has members."""
+    kinds = {"one reply": "one_reply", "a vote of as many as the team": "value", "any of them": "any_reply"}
+    rows = []
+    for arm in TEAMS[team].arms:
+        own = [cell["exact"] for _, cell in sorted(cells.get((team, arm), {}).items())]
+        if own and "one_reply" in own[0]["train"]:
+            found = [[one[split][kind] for one in own] for split in ("held_out", "train") for kind in kinds.values()]
+            rows.append([arm, str(len(own)), *map(_cell, found)])
+    if not rows:
+        return []
+    columns = [f"{kind}, {split}" for split in ("held out", "training") for kind in kinds]
+    return ["One agent alone, exactly; above, its value is the vote's.", "", table(["", "seeds", *columns], rows), ""]
+
+
 def _differences(cells: Cells, team: str) -> str:
     rows = []
     columns = [column for column in COLUMNS if "value" in column or column == "area under it"]
@@ -169,7 +185,7 @@ def _fidelity(cells: Cells, team: str) -> str:
     )
     rows = []
     for arm in TEAMS[team].arms:
-        own = cells.get((team, arm), {})
+        own = {seed: cell for seed, cell in cells.get((team, arm), {}).items() if "on_the_way" in cell}
         if own:
             rows.append([arm, str(len(own)), *(_cell(_rho(own, role)) for role in roles)])
     return table(["", "seeds", *roles], rows)
@@ -191,7 +207,7 @@ def _roles(cell: Cell) -> set[str]:
 def _ledger(cells: Cells, team: str) -> str:
     rows = []
     for arm in TEAMS[team].arms:
-        own = [cell["ledger"] for cell in cells.get((team, arm), {}).values()]
+        own = [cell["ledger"] for cell in cells.get((team, arm), {}).values() if "ledger" in cell]
         if own:
             names = ("scoring_events", "completion_tokens", "prompt_tokens")
             rows.append([arm, *(f"{fmean(one[name] for one in own):,.0f}" for name in names)])

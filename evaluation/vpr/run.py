@@ -23,7 +23,7 @@ import oracle_error
 import table
 from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
-from running import in_parallel, prepare_process, require_same_settings, write_whole
+from running import prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -61,14 +61,11 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(experiment.settings(), work / "settings.json")
-    bases = [(game, BASE, seed) for seed in experiment.seeds for game in experiment.games]
-    arms = [(game, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for game in experiment.games]
-    for cells in (bases, [cell for cell in arms if cell[1] in cell[0].arms]):
-        waiting = [cell for cell in cells if not cell_file(work, cell[0].name, *cell[1:]).is_file()]
-        held_out = experiment.held_out_episodes
-        in_parallel(run_cell, {_told(*cell): (*cell, held_out, work) for cell in waiting}, workers)
+    games = {game.name: game for game in experiment.games}
+    bases = [(name, BASE, seed) for seed in experiment.seeds for name in games]
+    arms = [(name, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for name in games]
+    phases = (bases, [cell for cell in arms if cell[1] in games[cell[0]].arms])
+    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers)
 
 
 def cell_file(work: Path, game: str, arm: str, seed: int) -> Path:
@@ -76,23 +73,24 @@ def cell_file(work: Path, game: str, arm: str, seed: int) -> Path:
     return work / "cells" / f"{game}-{arm}-{seed}.json"
 
 
-def run_cell(game: Game, arm: str, seed: int, held_out_episodes: int, work: Path) -> None:
+def run_cell(experiment: Experiment, name: str, arm: str, seed: int, work: Path) -> None:
     """Builds or trains one policy, evaluates it, and writes its cell, whole or not at all."""
     prepare_process()
-    folder = work / "policies" / f"{game.name}-{arm}-{seed}"
+    (game,) = (one for one in experiment.games if one.name == name)
+    folder = work / "policies" / f"{name}-{arm}-{seed}"
     begun = time.process_time()
     log = build(game, seed, folder) if arm == BASE else train(game, arm, seed, work, folder)
     trained = time.process_time()
     cell = {
-        "game": game.name,
+        "game": name,
         "arm": arm,
         "seed": seed,
         **log,
-        "scores": evaluate(game, seed, folder, held_out_episodes),
+        "scores": evaluate(game, seed, folder, experiment.held_out_episodes),
         "made_with": {"device": "processor, one thread", **versions()},
         "cpu_seconds": {"training": trained - begun, "evaluation": time.process_time() - trained},
     }
-    write_whole(cell_file(work, game.name, arm, seed), cell)
+    write_whole(cell_file(work, name, arm, seed), cell)
 
 
 def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
@@ -178,10 +176,6 @@ def evaluate(game: Game, seed: int, folder: Path, episodes: int) -> dict[str, li
     seeds = sorted(record.seed for record in results.records)
     values = {name: results.values(name) for name in (*game.columns, "oracle/valid", "endings/invalid_action")}
     return {name: [None if s not in v else round(v[s], 6) for s in seeds] for name, v in values.items()}
-
-
-def _told(game: Game, arm: str, seed: int) -> str:
-    return f"{game.name} {arm} seed {seed}"
 
 
 def _arms(experiment: Experiment) -> list[str]:

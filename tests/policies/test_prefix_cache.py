@@ -7,13 +7,14 @@ import random
 
 import pytest
 import torch
-from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from peft import LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from transformers import GenerationConfig
 
 from hf_credit import make
 from hf_credit.policies.generation import PrefixSampler, sampler
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.policies.prefix_cache import PrefixCache, reads_in_parts
+from hf_credit.policies.role_policies import using
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +212,57 @@ def test_a_model_reads_in_parts_if_every_layer_attends_to_the_whole_context(mode
     other = copy.deepcopy(model)
     other.config._attn_implementation = "flash_attention_2"
     assert not reads_in_parts(other)
+
+
+ROLES = ("reader", "writer", "critic")
+
+
+@pytest.fixture
+def team(model):
+    """The model with an adapter for each role, which makes of it what no other does."""
+    config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+    team = PeftModel(model, config, adapter_name=ROLES[0])
+    for number, role in enumerate(ROLES[1:]):
+        torch.manual_seed(number)
+        team.add_adapter(role, config)
+    return team.double().eval()
+
+
+def alone(team, tokenizer, roles, contexts, seeds):
+    """The reply to each context by itself, without memory, with the adapter of its role in use."""
+    replies = []
+    for role, context, seed in zip(roles, contexts, seeds, strict=True):
+        with using(team, role):
+            (reply,) = sampler(team, tokenizer, max_new_tokens=7).seeded([context], [seed])
+        replies.append(list(reply.ids))
+    return replies
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_roles_of_one_call_draw_what_each_draws_alone(team, tokenizer, read, seed):
+    draws = random.Random(seed)
+    generate = sampler(team, tokenizer, max_new_tokens=7)
+    shared = [tokens(draws, draws.randint(2, 9)) for _ in range(2)]
+    contexts = [list(draws.choice(shared)) for _ in range(8)]  # the same ones for different roles, and twice for one
+    for turn in range(4):
+        roles = [ROLES[0]] * 8 if turn == 2 else draws.choices(ROLES, k=8)
+        seeds = [draws.randrange(2**32) for _ in roles]
+        with using(team, roles[0]):
+            replies = [list(one.ids) for one in generate.mixed(contexts, roles, seeds)]
+        assert replies == alone(team, tokenizer, roles, contexts, seeds)
+        if turn == 1:  # the roles stay, so that each goes on from what it has read
+            contexts = go_on(draws, contexts, replies)
+            read.clear()
+            generate.mixed(contexts, roles, seeds)
+            assert max(read) <= 5 + 1
+        contexts = go_on(draws, contexts, replies)
+
+
+def test_mixed_rows_have_the_log_probabilities_of_their_own_adapter(team):
+    ids, names = torch.randint(6, 20, (6, 5)), [ROLES[number % 3] for number in range(6)]
+    with torch.no_grad():
+        mixed = team(input_ids=ids, adapter_names=names).logits.log_softmax(-1)
+        for row, name in enumerate(names):
+            with using(team, name):
+                torch.testing.assert_close(mixed[row], team(input_ids=ids[row : row + 1]).logits.log_softmax(-1)[0])
+    assert (mixed[0] - mixed[1]).abs().max() > 0.1

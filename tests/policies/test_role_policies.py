@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_credit.policies.role_policies import RoleSampler, role_folders, use_adapter, using
+from hf_credit.policies.role_policies import (
+    MixedRoles,
+    RoleSampler,
+    can_mix,
+    role_folders,
+    role_samplers,
+    use_adapter,
+    using,
+)
 from hf_credit.rollouts import Generation
+from hf_credit.rollouts.samplers import honours_seeds, sample
 
 ROLES = ["reasoner", "actor"]
 
@@ -93,3 +102,52 @@ def test_a_critic_is_nobodys_policy(tmp_path: Path) -> None:
     for name in ("actor", "critic"):
         (tmp_path / name / "adapter_config.json").write_text("{}")
     assert role_folders(tmp_path) == [tmp_path / "actor"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"use_dora": True},
+        {"bias": "lora_only"},
+        {"modules_to_save": ["norm"]},
+    ],
+    ids=["DoRA", "bias", "whole modules"],
+)
+def test_adapters_that_one_pass_cannot_mix_are_asked_one_after_the_other(
+    micro_policy: Path, config: dict[str, Any]
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(micro_policy)
+    tokenizer = AutoTokenizer.from_pretrained(micro_policy)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], **config)
+    model = PeftModel(base, lora, adapter_name="reasoner")
+    assert not can_mix(model)
+    assert isinstance(role_samplers(model, ["reasoner"], tokenizer)["reasoner"], RoleSampler)
+
+
+def test_plain_adapters_mix_until_one_is_merged(model: PeftModel) -> None:
+    assert can_mix(model)
+    model.merge_adapter(["actor"])
+    assert not can_mix(model)
+
+
+def test_roles_of_a_round_are_asked_in_one_call(model: PeftModel) -> None:
+    class Mixed:
+        asked: list[Any] = []  # noqa: RUF012
+
+        def mixed(self, contexts: Any, adapters: Any, seeds: Any) -> list[Generation]:
+            self.asked.append((model.active_adapter, [*contexts], [*adapters], seeds))
+            return [Generation(ids=(number,)) for number, _ in enumerate(contexts)]
+
+    roles = MixedRoles(Mixed(), model, ROLES)
+    assert honours_seeds(roles)
+    replies = sample(roles, ["actor", "reasoner"], [(1,), (2,)], [None, None])
+    assert [reply.ids for reply in replies] == [(0,), (1,)]
+    sample(roles, ["actor"], [(3,)], [7])
+    roles["reasoner"]([(4,)])
+    assert Mixed.asked == [
+        ("actor", [(1,), (2,)], ["actor", "reasoner"], None),
+        ("actor", [(3,)], ["actor"], [7]),
+        ("reasoner", [(4,)], ["reasoner"], None),
+    ]
+    with pytest.raises(ValueError, match="every role must have a sampler, got none for 'critic'"):
+        sample(roles, ["critic"], [(1,)], [None])

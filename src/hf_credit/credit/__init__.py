@@ -21,6 +21,7 @@ from hf_credit.credit.lagrangian import Multipliers, cost_advantages
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.moments import Moment, Moments
 from hf_credit.credit.multi_turn import multi_turn_advantages
+from hf_credit.credit.optimal_baseline import gradient_variance, optimal_baseline
 from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
@@ -60,6 +61,7 @@ __all__ = [
     "full_mean",
     "fused_scores",
     "generalized_advantages",
+    "gradient_variance",
     "group_advantages",
     "group_in_group_advantages",
     "group_scaled",
@@ -68,6 +70,7 @@ __all__ = [
     "inclusion_probabilities",
     "leave_one_out",
     "multi_turn_advantages",
+    "optimal_baseline",
     "pooled",
     "projected_logprobs",
     "sampling_ratio",

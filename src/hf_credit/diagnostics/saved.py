@@ -18,7 +18,7 @@ from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
-from hf_credit.policies.role_policies import RoleSampler
+from hf_credit.policies.role_policies import role_samplers
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, Start
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks import Sampling, TaskSpec
@@ -187,10 +187,7 @@ def _greedy(
     most = sampling.max_new_tokens
     if not isinstance(generate, Mapping):
         return sampler(network, tokenizer, max_new_tokens=most, temperature=0)
-    return {
-        role: RoleSampler(sampler(network, tokenizer, max_new_tokens=most, temperature=0), network, role)
-        for role in generate
-    }
+    return role_samplers(network, generate, tokenizer, max_new_tokens=most, temperature=0)
 
 
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:

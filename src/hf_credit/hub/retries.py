@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from importlib import import_module
+from typing import Any, TypeVar
 
-import httpx2
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -26,13 +26,16 @@ from hf_credit.redaction import redacted
 
 T = TypeVar("T")
 
+# What huggingface_hub asks through: httpx, and since its version 2 httpx2, which vLLM cannot be installed beside.
+httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
+
 ATTEMPTS = 20
 """Of a request, with about two minutes of waiting in all."""
 
 LONGEST_WAIT = 900
 """Seconds that a Hub may ask to wait; a client that is to wait longer stops."""
 
-TIMEOUT = httpx2.Timeout(300, connect=30)
+TIMEOUT = httpx.Timeout(300, connect=30)
 """Seconds for which an answer is waited for; huggingface_hub waits for ever."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -70,7 +73,7 @@ def retried(call: Callable[[], T], what: str) -> T:
 def limit_waiting() -> None:
     """Gives the client that huggingface_hub shares in this process `TIMEOUT`, unless it has one of its own."""
     session = get_session()
-    if session.timeout == httpx2.Timeout(None):
+    if session.timeout == httpx.Timeout(None):
         session.timeout = TIMEOUT
 
 
@@ -86,8 +89,8 @@ def is_passing(error: BaseException) -> bool:
             return False
         if isinstance(cause, HfHubHTTPError):
             return cause.response.status_code in _PASSING
-        if isinstance(cause, httpx2.TransportError):
-            return not isinstance(cause, httpx2.UnsupportedProtocol)
+        if isinstance(cause, httpx.TransportError):
+            return not isinstance(cause, httpx.UnsupportedProtocol)
         if "Consistency check failed" in str(cause):  # a download that ended early
             return True
     return False
@@ -143,7 +146,7 @@ def _reason(error: BaseException) -> str:
             )
         if isinstance(cause, HfHubHTTPError):
             return _answered(cause)
-        if isinstance(cause, httpx2.TransportError):
+        if isinstance(cause, httpx.TransportError):
             return f"the Hub must be reachable, got {type(cause).__name__} ({cause}); check address and connection."
     return f"{type(error).__name__}: {error}".splitlines()[0]
 

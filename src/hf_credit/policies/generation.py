@@ -74,6 +74,13 @@ class _StandAlone:
         with torch.inference_mode():
             return self._continuing.seeded(contexts, seeds)
 
+    def mixed(
+        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
+    ) -> Sequence[Generation]:
+        self._continuing.model.eval()
+        with torch.inference_mode():
+            return self._continuing.mixed(contexts, adapters, seeds)
+
 
 class PrefixSampler:
     """A `GenerateFn` over `model.generate` that does not read again what it read or wrote in the last call.
@@ -102,15 +109,35 @@ class PrefixSampler:
         """Replies each drawn with the random numbers that its seed names; `None` draws from torch's stream."""
         return self._replies(contexts, *seeded(self.config, seeds, self.model.device))
 
+    def mixed(
+        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
+    ) -> Sequence[Generation]:
+        """Replies, each by an adapter of its own, in one call.
+
+        Args:
+            contexts: at least one.
+            adapters: that of each context. Where all are the same, it must be the one in use, which is faster; where
+                they differ, the model must be one for which `hf_credit.policies.role_policies.can_mix` holds.
+            seeds: as in `seeded`; `None` names none.
+        """
+        settings = (self.config, LogitsProcessorList())
+        if seeds is not None:
+            settings = seeded(self.config, seeds, self.model.device)
+        return self._replies(contexts, *settings, adapters)
+
     def _replies(
-        self, contexts: Sequence[Sequence[int]], config: GenerationConfig, processors: LogitsProcessorList
+        self,
+        contexts: Sequence[Sequence[int]],
+        config: GenerationConfig,
+        processors: LogitsProcessorList,
+        adapters: Sequence[str] | None = None,
     ) -> list[Generation]:
         with evaluating(self.model):
-            inputs = self._memory.inputs(contexts)
+            inputs = self._memory.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
             width = inputs["input_ids"].shape[1]
             replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
-            self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values)
+            self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values, adapters)
         return [Generation(ids=reply) for reply in replies]
 
 

@@ -15,6 +15,8 @@ from transformers.cache_utils import DynamicLayer
 
 # Both attend by mask and position alone, so that a context may be read in parts.
 _ATTENTION = ("sdpa", "eager")
+_Key = tuple[str, tuple[int, ...]]
+"""An adapter, and tokens that were read with it."""
 
 
 def reads_in_parts(model: PreTrainedModel) -> bool:
@@ -38,12 +40,14 @@ class _Table:
 
     Attributes:
         tokens: of each row, the tokens whose keys and values are held.
+        adapters: of each row, the adapter that they were read with, where a call names one for each row.
         mask: of shape (rows, columns), which columns hold them, in their order.
         cache: keys and values by layer, of shape (rows, heads, columns, head width).
         weights: of the model that read them, and of its adapters which are in use.
     """
 
     tokens: list[tuple[int, ...]]
+    adapters: list[str]
     mask: Tensor
     cache: DynamicCache
     weights: tuple[Any, ...]
@@ -55,7 +59,7 @@ class PrefixCache:
     Remembers one call. A context that begins with a context and reply of that call goes on from their keys and
     values; the others are read first, equal ones once, so that one call generates all. Everything is read anew where a
     weight was written to or an adapter switched since, and with a model that does not read in parts (see
-    `reads_in_parts`).
+    `reads_in_parts`). Where calls name the adapter of each context, a context goes on from what its own adapter read.
 
     Args:
         model: a causal language model in evaluation mode.
@@ -76,40 +80,59 @@ class PrefixCache:
         )
         self._last: _Table | None = None
 
-    def inputs(self, contexts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    def inputs(self, contexts: Sequence[Sequence[int]], adapters: Sequence[str] | None = None) -> dict[str, Any]:
         """`input_ids` and `attention_mask` of shape (contexts, columns), padded on the left, and `past_key_values`
-        for the first columns where there are any."""
+        for the first columns where there are any.
+
+        Args:
+            contexts: of the call.
+            adapters: that of each context; where they differ, `adapter_names` is among the inputs. `None`: all are
+                read with the one in use.
+        """
         last, self._last = self._last, None
         inputs = self._padded(contexts)
+        mixed = adapters is not None and len(set(adapters)) > 1
+        if mixed:
+            inputs["adapter_names"] = list(adapters or ())
         if not self.reads_in_parts:
             return inputs
-        whole = [tuple(context) for context in contexts]
-        known = [] if last is None or last.weights != self._weights() else last.tokens
+        whole = [(name, tuple(one)) for name, one in zip(adapters or [""] * len(contexts), contexts, strict=True)]
+        known: list[_Key] = []
+        if last is not None and last.weights == self._weights(adapters is None):
+            known = list(zip(last.adapters, last.tokens, strict=True))
         rows = _continued(known, whole)
-        unread = [len(context) - len(known[row]) for context, row in zip(whole, rows, strict=True) if row is not None]
+        unread = [
+            len(context) - len(known[row][1]) for (_, context), row in zip(whole, rows, strict=True) if row is not None
+        ]
         if not unread:
             known, last = [], None
             if len(set(whole)) == len(whole):
                 return inputs
         # All rows go on from the same column, so that only the left is padded, as in a call without memory.
         at_once = max(unread, default=1)
-        new = {context for context, row in zip(whole, rows, strict=True) if row is None and len(context) > at_once}
-        fresh = {context: index for index, context in enumerate(sorted(new), start=len(known))}
+        new = {key for key, row in zip(whole, rows, strict=True) if row is None and len(key[1]) > at_once}
+        fresh = {key: index for index, key in enumerate(sorted(new), start=len(known))}
         if fresh:
-            read = self._read([context[:-at_once] for context in fresh])
+            names = [name for name, _ in fresh]
+            read = self._read([context[:-at_once] for _, context in fresh], names, mixed)
             last = read if last is None else _joined(last, read)
         if last is None:
             return inputs
-        found = [fresh.get(context) if row is None else row for context, row in zip(whole, rows, strict=True)]
+        found = [fresh.get(key) if row is None else row for key, row in zip(whole, rows, strict=True)]
         lengths = [
             0 if row is None else min(len(last.tokens[row]), len(context) - at_once)
-            for context, row in zip(whole, found, strict=True)
+            for (_, context), row in zip(whole, found, strict=True)
         ]
         _select(last, [row or 0 for row in found], lengths)
         return {**inputs, "past_key_values": last.cache}
 
     def keep(
-        self, contexts: Sequence[Sequence[int]], mask: Tensor, replies: Sequence[Sequence[int]], cache: Any
+        self,
+        contexts: Sequence[Sequence[int]],
+        mask: Tensor,
+        replies: Sequence[Sequence[int]],
+        cache: Any,
+        adapters: Sequence[str] | None = None,
     ) -> None:
         """Remembers a call.
 
@@ -118,6 +141,7 @@ class PrefixCache:
             mask: the `attention_mask` of its inputs.
             replies: what the model generated.
             cache: the `past_key_values` it left behind.
+            adapters: of the call.
         """
         if not self.reads_in_parts or not isinstance(cache, DynamicCache):
             return
@@ -125,18 +149,23 @@ class PrefixCache:
         read = cache.get_seq_length() - mask.shape[1]
         lengths = torch.tensor([len(reply) for reply in replies], device=mask.device)
         held = torch.cat([mask, torch.arange(read, device=mask.device) < lengths[:, None]], dim=1)
-        tokens = [(*context, *reply[:read]) for context, reply in zip(contexts, replies, strict=True)]
-        self._last = _Table(tokens=tokens, mask=held.bool(), cache=cache, weights=self._weights())
+        self._last = _Table(
+            tokens=[(*context, *reply[:read]) for context, reply in zip(contexts, replies, strict=True)],
+            adapters=[""] * len(contexts) if adapters is None else list(adapters),
+            mask=held.bool(),
+            cache=cache,
+            weights=self._weights(adapters is None),
+        )
 
-    def _weights(self) -> tuple[Any, ...]:
+    def _weights(self, with_adapters: bool) -> tuple[Any, ...]:
         """What changes whenever a weight is written to or replaced, and whenever another adapter is in use."""
         written = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters()]
         adapters = [
-            (module.disable_adapters, *module.active_adapters)
+            (module.disable_adapters, *(module.active_adapters if with_adapters else ()))
             for module in self.model.modules()
             if isinstance(module, BaseTunerLayer)
         ]
-        return (*written, *adapters)
+        return (*written, with_adapters, *adapters)
 
     def _padded(self, contexts: Sequence[Sequence[int]]) -> dict[str, Any]:
         width = max(map(len, contexts))
@@ -145,28 +174,29 @@ class PrefixCache:
         device = self.model.device
         return {"input_ids": torch.tensor(ids, device=device), "attention_mask": torch.tensor(mask, device=device)}
 
-    def _read(self, contexts: Sequence[Sequence[int]]) -> _Table:
+    def _read(self, contexts: Sequence[Sequence[int]], adapters: list[str], mixed: bool) -> _Table:
         inputs = self._padded(contexts)
-        output = cast(Any, self.model).generate(**inputs, generation_config=self._read_only)
+        named = {"adapter_names": adapters} if mixed else {}
+        output = cast(Any, self.model).generate(**inputs, **named, generation_config=self._read_only)
         return _Table(
             tokens=[tuple(context) for context in contexts],
+            adapters=adapters,
             mask=inputs["attention_mask"].bool(),
             cache=output.past_key_values,
             weights=(),
         )
 
 
-def _continued(known: Sequence[tuple[int, ...]], contexts: Sequence[tuple[int, ...]]) -> list[int | None]:
+def _continued(known: Sequence[_Key], contexts: Sequence[_Key]) -> list[int | None]:
     """For each context a row that it begins with and goes on from; `None` where there seems to be none."""
     order = sorted(range(len(known)), key=known.__getitem__)
     ordered = [known[row] for row in order]
     found: list[int | None] = []
-    for context in contexts:
+    for adapter, context in contexts:
         # In the order of a dictionary, what a word begins with stands before it, and mostly right before it.
-        place = bisect_right(ordered, context) - 1
-        goes_on = (
-            place >= 0 and len(ordered[place]) < len(context) and context[: len(ordered[place])] == ordered[place]
-        )
+        place = bisect_right(ordered, (adapter, context)) - 1
+        own, tokens = ordered[place] if place >= 0 else ("", ())
+        goes_on = place >= 0 and own == adapter and len(tokens) < len(context) and context[: len(tokens)] == tokens
         found.append(order[place] if goes_on else None)
     return found
 
@@ -201,7 +231,13 @@ def _joined(first: _Table, second: _Table) -> _Table:
         layer.keys = torch.cat([widen(layer.keys), widen(other.keys)])
         layer.values = torch.cat([widen(layer.values), widen(other.values)])
     mask = torch.cat([widen(table.mask[..., None])[..., 0] for table in (first, second)])
-    return _Table(tokens=first.tokens + second.tokens, mask=mask, cache=first.cache, weights=first.weights)
+    return _Table(
+        tokens=first.tokens + second.tokens,
+        adapters=first.adapters + second.adapters,
+        mask=mask,
+        cache=first.cache,
+        weights=first.weights,
+    )
 
 
 def _layers(cache: DynamicCache) -> list[Any]:

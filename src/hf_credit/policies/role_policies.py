@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from peft import PeftConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peft import LoraConfig, PeftConfig, PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
 _ADAPTER_CONFIG = "adapter_config.json"
+_MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is nobody's policy
 
 
@@ -68,6 +70,81 @@ class RoleSampler:
             return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
 
 
+class MixedGenerate(Protocol):
+    """Replies to contexts, each by an adapter of its own, as `PrefixSampler.mixed` gives them."""
+
+    def mixed(
+        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
+    ) -> Sequence[Generation]: ...
+
+
+class MixedRoles(Mapping[str, GenerateFn]):
+    """The `GenerateFn` of each role, and replies of several roles in one call of the model, `together`.
+
+    Args:
+        generate: samples from the model and remembers what each adapter read.
+        model: one for which `can_mix` holds.
+        roles: the names of the roles and of their adapters.
+    """
+
+    def __init__(self, generate: MixedGenerate, model: PeftModel, roles: Iterable[str]) -> None:
+        self.generate = generate
+        self.model = model
+        self._of_role = {role: _OneOf(self, role) for role in roles}
+
+    def __getitem__(self, role: str) -> GenerateFn:
+        return self._of_role[role]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of_role)
+
+    def __len__(self) -> int:
+        return len(self._of_role)
+
+    def together(
+        self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None] | None
+    ) -> Sequence[Generation]:
+        """The reply of each role to its context.
+
+        Args:
+            roles: who replies to each context.
+            contexts: at least one.
+            seeds: one for each context, `None` where it names no random numbers; or none at all.
+        """
+        with using(self.model, roles[0]):
+            return self.generate.mixed(contexts, roles, seeds)
+
+
+class _OneOf:
+    """One role of several."""
+
+    def __init__(self, roles: MixedRoles, role: str) -> None:
+        self.roles = roles
+        self.role = role
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        return self.roles.together([self.role] * len(contexts), contexts, None)
+
+    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
+        """Replies each drawn with the random numbers that its seed names."""
+        return self.roles.together([self.role] * len(contexts), contexts, seeds)
+
+
+def can_mix(model: PeftModel) -> bool:
+    """Whether one pass of a model may read rows with different adapters: all are plain LoRA, and none is merged.
+
+    PEFT refuses it for DoRA and other variants and for merged weights, and knows one adapter alone for biases, other
+    modules and tokens that are trained whole.
+    """
+    configs: list[Any] = list(model.peft_config.values())
+    for config in configs:
+        plain = isinstance(config, LoraConfig) and config.bias == "none"
+        if not plain or config.modules_to_save or config.trainable_token_indices:
+            return False
+    layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    return all(type(layer).__name__ in _MIXABLE and not layer.merged and not layer.lora_variant for layer in layers)
+
+
 def role_folders(folder: str | Path) -> list[Path]:
     """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
     return sorted(path.parent for path in Path(folder).glob(f"*/{_ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
@@ -79,7 +156,7 @@ def load_role_policies(
     device: str | None = None,
     trust_remote_code: bool = False,
     **sampling: Any,
-) -> tuple[PeftModel, dict[str, GenerateFn]]:
+) -> tuple[PeftModel, Mapping[str, GenerateFn]]:
     """The policies of a run with `role_adapters`, as its `save_model` or a checkpoint of it left them.
 
     Args:
@@ -113,8 +190,23 @@ def load_role_policies(
         policies.to(device)
     policies.eval()
     tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left", trust_remote_code=trust_remote_code)
-    replies: dict[str, GenerateFn] = {
-        path.name: RoleSampler(sampler(policies, tokenizer, **sampling), policies, path.name)  # type: ignore[arg-type]
-        for path in found
-    }
-    return policies, replies
+    return policies, role_samplers(policies, [path.name for path in found], tokenizer, **sampling)
+
+
+def role_samplers(
+    model: PeftModel, roles: Iterable[str], tokenizer: PreTrainedTokenizerBase, **sampling: Any
+) -> Mapping[str, GenerateFn]:
+    """The sampler of each role of a model that nobody is training, all in one call where `can_mix` holds.
+
+    Args:
+        model: has an adapter of each role.
+        roles: their names.
+        tokenizer, **sampling: as in `hf_credit.policies.generation.sampler`.
+    """
+
+    def new() -> Any:
+        return sampler(model, tokenizer, **sampling)  # type: ignore[arg-type]
+
+    return (
+        MixedRoles(new(), model, roles) if can_mix(model) else {one: RoleSampler(new(), model, one) for one in roles}
+    )

@@ -36,7 +36,8 @@ def sample(
     """The reply to each context, by the sampler of its role, which is asked once.
 
     Args:
-        generate: the sampler of all roles, or that of each, asked in the order of the mapping.
+        generate: the sampler of all roles, or that of each, asked in the order of the mapping. A mapping with a method
+            `together(roles, contexts, seeds)` is asked once for all of them.
         roles: who replies to each context.
         contexts: at least one.
         seeds: one for each context; `None` names no random numbers.
@@ -45,6 +46,10 @@ def sample(
         ValueError: a role has no sampler, or a sampler does not answer every context.
     """
     seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
+    together = getattr(generate, "together", None)
+    if together is not None and isinstance(generate, Mapping):
+        refuse_missing(generate, roles)
+        return list(together(roles, contexts, seeds if seeded else None))
     replies: dict[int, Generation] = {}
     for sampler, places in _shares(generate, roles):
         asked = [contexts[place] for place in places]

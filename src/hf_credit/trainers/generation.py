@@ -44,6 +44,13 @@ class ContinuingReplies:
         with self._open_sampler() as sampler:
             return sampler.seeded(contexts, seeds)
 
+    def mixed(
+        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
+    ) -> Sequence[Generation]:
+        """Replies, each by an adapter of its own, as in `PrefixSampler.mixed`."""
+        with self._open_sampler() as sampler:
+            return sampler.mixed(contexts, adapters, seeds)
+
     @contextmanager
     def _open_sampler(self) -> Iterator[PrefixSampler]:
         with self.open_policy() as model, torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,10 +17,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.role_policies import RoleSampler, use_adapter
+from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.trainers.generation import ContinuingReplies
 
 _TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_config`
 _TAKEN = {_TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}
@@ -197,23 +196,27 @@ class RoleAdapterTrainer(EpisodeTrainer):
                     ", which shards them as one policy; train on several GPUs without it."
                 )
             self.adapters = RoleAdapters(self.accelerator.unwrap_model(self.model), self.roles, self.args.seed)
-            # One for each role: keys and values that an adapter wrote are of no use to another.
-            self._memories = [self._continuing_replies() for _ in self.roles]
-            engine.generate = {
-                role: self._sampler(role, memory) for role, memory in zip(self.roles, self._memories, strict=True)
-            }
+            engine.generate = self._samplers()
         return engine
 
-    def _sampler(self, role: str, memory: ContinuingReplies | None) -> GenerateFn:
-        return RoleSampler(memory or self._generate_replies, self.adapters.model, role)
+    def _samplers(self) -> Mapping[str, GenerateFn]:
+        """The sampler of each role; all in one call where the policy itself generates and its adapters mix."""
+        model = self.adapters.model
+        memory = self._continuing_replies() if can_mix(model) else None
+        if memory is not None:
+            self._memories = [memory]
+            return MixedRoles(memory, model, self.roles)
+        # One for each role: keys and values that an adapter wrote are of no use to another.
+        memories = {role: self._continuing_replies() for role in self.roles}
+        self._memories = [one for one in memories.values() if one is not None]
+        return {role: RoleSampler(own or self._generate_replies, model, role) for role, own in memories.items()}
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(super().forgetting())
             for memory in self._memories if self.roles else ():
-                if memory is not None:
-                    stack.enter_context(memory.forgotten())
+                stack.enter_context(memory.forgotten())
             yield
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
