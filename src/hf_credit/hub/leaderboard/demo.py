@@ -30,7 +30,7 @@ BENCHMARK, RESULTS = "board/benchmark", "board/results"
 _SPEC: dict[str, Any] = {"collaboration": "relay", "collaboration_options": {"size": 6}}
 _SAMPLING = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
 _POLICIES = {"teacher right 95 in 100": 0.95, "teacher right 60 in 100": 0.6, "teacher at random": 0.0}
-_FEW = ("grpo", "magrpo", "mappo", "replay_loo", "tree_grpo")
+_FEW = ("grpo", "mappo", "replay_loo")
 _CREDIT: dict[str, tuple[str, dict[str, Any], float]] = {
     "relay credit": ("relay", {"size": 4}, 0.7),
     "vote credit": ("sum_vote", {"size": 6}, 0.7),
@@ -59,7 +59,7 @@ def run_demo(folder: Path, say: Callable[[str], None] = print, small: bool = Fal
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"a demonstration needs a new folder, got {str(folder)!r} with files; name another.")
     folder.mkdir(parents=True, exist_ok=True)
-    count, seeds, repeats = (32, 1, 4) if small else (96, 3, 16)
+    count, seeds, repeats, warm_up = (32, 1, 4, 4) if small else (96, 3, 16, 16)
     with serving(folder / "hub") as served:
         hub = Hub(endpoint=served.url, token=served.token(rights="admin"), cache_dir=folder / "cache")
         say(f"A Hub at {served.url}.")
@@ -68,7 +68,8 @@ def run_demo(folder: Path, say: Callable[[str], None] = print, small: bool = Fal
             own = _policy(folder / "policies" / task, task, options, quality, 0)
             spec = TaskSpec.load(own)
             assert spec is not None
-            boards.append((credit_task(name, spec, own, instances=4, repeats=repeats, floor=1e-3, warm_up=16), own))
+            settings = {"instances": 4, "repeats": repeats, "floor": 1e-3, "warm_up": warm_up}
+            boards.append((credit_task(name, spec, own, **settings), own))
         secret = SeasonSecret.new()
         secret.save(folder / SECRET_FILE)
         tasks = [SeasonTask(name="relay", spec=_SPEC, public=count, secret=count)]
@@ -132,20 +133,12 @@ def _policy(folder: Path, task: str, options: dict[str, Any], quality: float, se
     interaction = spec.build()
     player = interaction.scripted_player(quality)
     assert player is not None
-    episodes = 640 if spec.environment else 384
+    episodes = 384
     rows = [*interaction.tasks("train", episodes)]
     if spec.collaboration:
         rows = [*rows[: episodes // 2], *interaction.tasks("held_out", episodes // 2)]
     starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)]
-    config = MicroConfig(
-        hidden_size=32,
-        layers=1,
-        heads=2,
-        episodes=episodes,
-        epochs=8 if spec.environment else 5,
-        batch_rows=16,
-        seed=seed,
-    )
+    config = MicroConfig(hidden_size=32, layers=1, heads=2, episodes=episodes, epochs=5, batch_rows=16, seed=seed)
     init_scripted_policy(interaction, player, starts, folder, config)
     spec.complete().save(folder)
     return folder
