@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -325,6 +327,25 @@ def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: Wor
     (claimed,) = submission.claimed
     assert claimed[0] == pytest.approx(submission.score)
     assert opened != request.num
+
+
+def test_a_job_has_the_secret_in_a_variable(
+    world: World, hub: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hf_credit.cli import main
+
+    verify = ["leaderboard", "verify", BENCHMARK, "--endpoint", hub.url]
+    monkeypatch.delenv("HF_CREDIT_SEASON_SECRET", raising=False)
+    monkeypatch.setenv("HF_TOKEN", str(world.hub.token))
+    with pytest.raises(SystemExit):
+        main(verify)
+    assert "set HF_CREDIT_SEASON_SECRET" in capsys.readouterr().err
+    entry, episodes = world.entry("good")
+    number = world.send(packed(entry, episodes[1:]))
+    monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(world.board.secret)))
+    with contextlib.suppress(SystemExit):
+        main(verify)
+    assert f"pull request {number}, entry None: refused" in capsys.readouterr().out
 
 
 def test_a_visitor_who_signed_in_sends_in_their_own_name(world: World, hub: Served, tmp_path: Path) -> None:

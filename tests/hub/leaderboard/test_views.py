@@ -226,6 +226,7 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     folder = root / "hub_assets" / "leaderboard"
     front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
+    assert (front["hf_oauth"], front["hf_oauth_scopes"]) == (True, ["write-discussions"])
     assert runpy.run_path(str(folder / "app.py"))["from_environment"] is page.from_environment
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
