@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.leaderboard import drawings, views
@@ -252,7 +253,7 @@ class _Page:
             found = compare_rows(a, b)
         except ValueError as error:
             return _quiet(str(error)), _value(header, []), None
-        link = html.escape(f"?board={a.entry.board}&a={a.id}&b={b.id}", quote=True)
+        link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
         told = f'Same secret tasks, paired. <a href="{link}">Link to this comparison</a>'
         plot = drawings.difference_plot(found, a.entry.name, b.entry.name)
         return f'<p class="quiet">{told}</p>', _value(header, views.comparison_table(found)), plot
