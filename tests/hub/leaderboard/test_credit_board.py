@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,7 +104,13 @@ def test_a_method_is_measured_again_and_a_better_claim_is_refused(tmp_path: Path
         episodes_sha256="0" * 64,
     )
 
-    def play(request: object, readable: object, limits: object) -> dict[str, object]:
+    # The cache of the Hub holds links, whose files a confined process may not read.
+    for path in [*policy.iterdir()]:
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+
+    def play(request: object, readable: Sequence[Path], limits: object) -> dict[str, object]:
+        assert not any(path.is_symlink() for folder in readable for path in folder.rglob("*"))
         return credit_board.answer(request, pinned)  # type: ignore[arg-type]
 
     record = verify_credit("1" * 32, entry, episodes, season, secret, tmp_path, play=play)
