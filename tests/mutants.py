@@ -47,8 +47,65 @@ _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 _TEST_CVT = "tests/methods/test_constrained_counterfactual.py::"
 
 _SERVER, _TEST_SERVER = "src/hf_credit/hub/server/", "tests/hub/server/"
+_BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
 MUTANTS = [
+    Mutant(
+        "any salt keeps the promise of a season",
+        _BOARD + "seasons.py",
+        "if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:",
+        "if not promised:",
+        [_TEST_BOARD + "test_seasons.py::test_the_secret_is_written_once_for_its_owner_and_belongs_to_its_season"],
+    ),
+    Mutant(
+        "a record of another key is read",
+        _BOARD + "records.py",
+        'if not signed_by(season.public_key, values, outer["signature"]):',
+        "if not values:",
+        [_TEST_BOARD + "test_entries.py::test_a_record_is_read_where_the_season_signed_it_and_nowhere_else"],
+    ),
+    Mutant(
+        "secret tasks are among those of training",
+        _BOARD + "seasons.py",
+        'if split_of(seed)[0] == "held_out":',
+        "if seed:",
+        [_TEST_BOARD + "test_seasons.py::test_secret_seeds_follow_the_formula_and_stay_apart_from_all_splits"],
+    ),
+    Mutant(
+        "entries are ranked on tasks that are not paired",
+        _BOARD + "ranking.py",
+        "permutation_test(a, b, resamples=resamples)",
+        "permutation_test(a, b[::-1], resamples=resamples)",
+        [_TEST_BOARD + "test_ranking.py::test_a_small_gap_shows_where_tasks_differ_much_more_than_entries_do"],
+    ),
+    Mutant(
+        "each pair of a board is tested as if it were the only one",
+        _BOARD + "ranking.py",
+        "holm(p_values) if pairs else ()",
+        "p_values",
+        [_TEST_BOARD + "test_ranking.py::test_holms_correction_counts_all_pairs_of_the_board"],
+    ),
+    Mutant(
+        "the best task may be told twice",
+        _BOARD + "replay.py",
+        "if repeated is not None:",
+        "if repeated is None and own is None:",
+        [_TEST_BOARD + "test_verification.py::test_every_public_task_must_be_played_once_and_no_other"],
+    ),
+    Mutant(
+        "a copy has a rank of its own",
+        _BOARD + "records.py",
+        "return self.badge == VERIFIED and self.copy_of is None",
+        "return self.badge == VERIFIED",
+        [_TEST_BOARD + "test_views.py::test_the_numbers_of_the_board_are_those_of_the_outcomes"],
+    ),
+    Mutant(
+        "a critic is taught on the rows that it is measured on",
+        _BOARD + "pinned_policy.py",
+        'self.rows([task_seed("train", update',
+        'self.rows([task_seed("held_out", update',
+        [_TEST_BOARD + "test_credit_board.py::test_rows_of_the_warm_up_are_none_that_are_measured"],
+    ),
     Mutant(
         "roles that wait for their turn are moved by the optimizer's moments",
         "src/hf_credit/trainers/role_adapters.py",

@@ -16,6 +16,8 @@ from hf_credit.cli.submit import EndpointOption
 if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.results import Results
 
+SECRET_VARIABLE = "HF_CREDIT_SEASON_SECRET"
+
 leaderboard = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -24,6 +26,10 @@ leaderboard = typer.Typer(
 
 BenchmarkArgument = Annotated[str, typer.Argument(help="The dataset of the season, as owner/name.")]
 SecretOption = Annotated[Path, typer.Option(help="The file with the salt and the key; publish it nowhere.")]
+SecretToReadOption = Annotated[
+    Path | None,
+    typer.Option(help=f"The file with the salt and the key; what {SECRET_VARIABLE} holds if left out, as in a Job."),
+]
 
 
 @leaderboard.command(short_help="Open a season, or close it.")
@@ -59,7 +65,7 @@ def season(
     hub = Hub(endpoint=endpoint)
     if close:
         known, _, _ = hub.season(benchmark)
-        over = close_season(hub, benchmark, SeasonSecret.load(secret, known))
+        over = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
         typer.echo(f"The season {over.name!r} is over; its salt is published.")
         return
     if not (results and name):
@@ -70,7 +76,7 @@ def season(
         spec = TaskSpec.load(folder) if equals else None
         if spec is None:
             raise ValueError(f"a board of credit is NAME=FOLDER of a policy with its task, got {pair!r}; name both.")
-        board = credit_board(called, spec.name, dict(spec.options), Path(folder), instances=8, repeats=32)
+        board = credit_board(called, spec, Path(folder), instances=8, repeats=32)
         credit.append((board, Path(folder)))
     made = SeasonSecret.new()
     made.save(secret)
@@ -81,12 +87,15 @@ def season(
 @leaderboard.command(short_help="Verify what is submitted.")
 def verify(
     benchmark: BenchmarkArgument,
-    secret: SecretOption,
+    secret: SecretToReadOption = None,
     watch: Annotated[bool, typer.Option(help="Go on, looking again and again.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks.", min=1)] = 60,
     device: Annotated[str, typer.Option(help="To play on, such as cuda:0.")] = "cpu",
     parameters: Annotated[int, typer.Option(help="Most parameters of a checkpoint.")] = 2 * 10**9,
     seconds: Annotated[float, typer.Option(help="Longest verification of an entry.")] = 3600,
+    model_results: Annotated[
+        bool, typer.Option("--model-results", help="Propose what was found to the models, as .eval_results.")
+    ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
     """Handles every open pull request: merged with a signed record, or closed with a reason.
@@ -105,10 +114,13 @@ def verify(
 
     hub = Hub(endpoint=endpoint)
     known, _, _ = hub.season(benchmark)
-    own = SeasonSecret.load(secret, known)
+    if secret is None and SECRET_VARIABLE not in os.environ:
+        raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
+    content = os.environ[SECRET_VARIABLE].encode("utf-8") if secret is None else secret.read_bytes()
+    own = SeasonSecret.read(content, known)
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
-        for verdict in Verifier(hub, benchmark, own, limits=limits).run():
+        for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
             what = f"pull request {verdict.number}" if verdict.number else "merged before"
             outcome = "listed" if verdict.listed else "refused"
             typer.echo(f"{what}, entry {verdict.entry}: {outcome}. {verdict.reason}")

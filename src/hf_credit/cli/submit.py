@@ -36,6 +36,9 @@ def submit(
     base: Annotated[str | None, typer.Option(help="The base model of adapters, as owner/name[@revision].")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Of each training run; as it noted if left out.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the two files here, too.")] = None,
+    model_results: Annotated[
+        bool, typer.Option("--model-results", help="Propose the result to each checkpoint, too, as .eval_results.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option(help="Play and write, but open no pull request.")] = False,
     device: DeviceOption = None,
     endpoint: EndpointOption = None,
@@ -54,6 +57,7 @@ def submit(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
+    from hf_credit.hub.leaderboard.model_results import propose
     from hf_credit.hub.leaderboard.submission import Hub, make_credit_submission, make_submission, publish_run
 
     *runs, board = targets
@@ -106,4 +110,8 @@ def submit(
     typer.echo(f"Entry {submission.id}: mean outcome {submission.score:.4f} on the public tasks of {board!r}.")
     if not dry_run:
         season, _, _ = hub.season(benchmark)
-        typer.echo(f"Opened {submission.send(hub, season.results).pull_request}")
+        opened = str(submission.send(hub, season.results).pull_request)
+        typer.echo(f"Opened {opened}")
+        if model_results:
+            for request in propose(hub, submission.entry, submission.claimed, opened):
+                typer.echo(f"Opened {request}")

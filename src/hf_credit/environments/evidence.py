@@ -212,7 +212,9 @@ class Evidence(Environment[EvidenceState]):
         )
 
     def ways(self, state: EvidenceState, action: str) -> tuple[tuple[float, EvidenceState], ...]:
-        """What a legal action may lead to: probabilities, which sum to 1, and states."""
+        """What an action may lead to: probabilities, which sum to 1, and states."""
+        if action not in legal_actions(state):
+            return ((1.0, replace(state, status="invalid")),)
         done, failed = _done(state, action), _failed(state, action)
         return ((1.0, done),) if failed is None else ((1 - state.flaky, done), (state.flaky, failed))
 

@@ -202,6 +202,22 @@ class TicTacToe(Environment[TicTacToeState]):
             info=info,
         )
 
+    def ways(self, state: TicTacToeState, action: str) -> tuple[tuple[float, TicTacToeState], ...]:
+        """What an action may lead to, whatever the seed: probabilities, which sum to 1, and states."""
+        if action not in self.legal_actions(state):
+            return ((1.0, replace(state, status="invalid")),)
+        place = numbers(action, "place", 2)
+        assert place is not None
+        board = GAME.play(state.board, _cell(place))
+        if GAME.returns(board) is not None:
+            return ((1.0, replace(state, board=board, status="finished")),)
+        found: dict[TicTacToeState, float] = {}
+        for cell, share in self._opponent_shares(board, state.opponent).items():
+            after = GAME.play(board, cell)
+            over = GAME.returns(after) is not None
+            found[replace(state, board=after, status="finished" if over else "active")] = share
+        return tuple((share, after) for after, share in found.items())
+
     def outcome(self, state: TicTacToeState) -> float:
         """1.0 for a win, 0.0 for a draw or an unfinished game, -1.0 for a loss or an invalid action."""
         if state.status == "invalid":
@@ -228,16 +244,26 @@ class TicTacToe(Environment[TicTacToeState]):
         draw = stream(state.seed, self.name, "opponent", state.board)
         if state.opponent == "random":
             return draw.choice(GAME.moves(state.board))
-        number = draw.randrange(_SEARCHES)
-        return draw.choice(
-            _searched_moves(
-                state.board,
-                self.opponent_simulations,
-                self.opponent_exploration,
-                self.opponent_rollouts,
-                self.opponent_solve,
-                number,
-            )
+        return draw.choice(self._searched(state.board, draw.randrange(_SEARCHES)))
+
+    def _opponent_shares(self, board: str, opponent: str) -> dict[int, float]:
+        """How likely the opponent takes each cell, over all seeds."""
+        searches = range(_SEARCHES) if opponent == "mcts" else range(1)
+        shares: dict[int, float] = {}
+        for number in searches:
+            moves = self._searched(board, number) if opponent == "mcts" else GAME.moves(board)
+            for cell in moves:
+                shares[cell] = shares.get(cell, 0.0) + 1 / (len(moves) * len(searches))
+        return shares
+
+    def _searched(self, board: str, number: int) -> tuple[int, ...]:
+        return _searched_moves(
+            board,
+            self.opponent_simulations,
+            self.opponent_exploration,
+            self.opponent_rollouts,
+            self.opponent_solve,
+            number,
         )
 
 

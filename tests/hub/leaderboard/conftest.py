@@ -182,7 +182,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any
         ids[name] = written(folder, packed(entry, []))
         table = np.clip(draws.normal(mean, 0.1, (1, 16)), -1, 1)
         outcomes[name] = table
-        scores = {"bias": 0.1, "variance": 0.02, "tokens": 800.0, "decisions": 30.0, "scale": 1.0}
+        scores = {"bias": 0.1, "variance": 0.02, "tokens": 800.0, "warm_up": 640.0, "decisions": 30.0, "scale": 1.0}
         recorded(folder, ids[name], season, secret, "relay credit", table, scores=scores)
     return Listed(season=season, folder=folder, ids=ids, outcomes=outcomes)
 

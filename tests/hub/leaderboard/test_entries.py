@@ -16,7 +16,9 @@ from pyarrow import parquet
 from hf_credit.hub.leaderboard import parquet_reader
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, same_claim
 from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json
+from hf_credit.hub.leaderboard.records import Record
 from hf_credit.hub.leaderboard.replies import PlayedEpisode, read_replies, write_replies
+from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret
 
 
 def played(seed: int, replies: tuple[str, ...] = ("1", "2"), **changed: Any) -> PlayedEpisode:
@@ -180,3 +182,22 @@ def test_a_claim_is_the_same_under_another_name_and_not_of_another_method(entry_
     assert same_claim(entry) != same_claim(dataclasses.replace(entry, episodes_sha256="1" * 64))
     credit = dataclasses.replace(entry, kind="credit", checkpoints=())
     assert same_claim(credit) != same_claim(dataclasses.replace(credit, method={"name": "grpo", "options": {}}))
+
+
+def test_a_record_is_read_where_the_season_signed_it_and_nowhere_else() -> None:
+    secret = SeasonSecret.new()
+    season = Season(
+        name="spring",
+        benchmark="me/benchmark",
+        results="me/results",
+        tasks=(),
+        salt_sha256=secret.salt_sha256,
+        public_key=secret.public_key,
+    )
+    record = Record(entry="1" * 32, season="spring", board="relay", badge="verified", secret=((1.0, 0.0),))
+    signed = record.signed(secret)
+    assert Record.read(signed, season) == record
+    for forged in (record.signed(SeasonSecret.new()), signed.replace(b"0.0", b"1.0"), signed.replace(b'"1', b'"2', 1)):
+        assert forged != signed
+        with pytest.raises(ValueError, match="signed with the key"):
+            Record.read(forged, season)

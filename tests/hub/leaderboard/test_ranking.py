@@ -34,6 +34,12 @@ def test_holms_correction_counts_all_pairs_of_the_board() -> None:
     assert {one.rank for one in rank({"a": a, "b": b, "c": [[0.5] * 6]})} == {"1-3"}
 
 
+def test_a_small_gap_shows_where_tasks_differ_much_more_than_entries_do() -> None:
+    hard_to_easy = np.linspace(0, 0.9, 12)
+    found = rank({"a": [hard_to_easy + 0.02], "b": [hard_to_easy]})
+    assert [(one.entry, one.rank) for one in found] == [("a", "1"), ("b", "2")]
+
+
 def test_seeds_are_averaged_before_tasks_are_paired() -> None:
     found = {one.entry: one for one in rank({"two": [[1.0] * 20, [0.0] * 20], "half": [[0.5] * 20]})}
     assert found["two"].ties == ("half",)

@@ -89,11 +89,11 @@ def test_the_secret_is_written_once_for_its_owner_and_belongs_to_its_season(tmp_
     secret = SeasonSecret.new()
     path = secret.save(tmp_path / "secret.json")
     assert path.stat().st_mode & 0o077 == 0
-    assert SeasonSecret.load(path, season_of(secret)) == secret
+    assert SeasonSecret.read(path.read_bytes(), season_of(secret)) == secret
     with pytest.raises(FileExistsError):
         secret.save(path)
     with pytest.raises(ValueError, match="SHA-256 of a season's salt"):
-        SeasonSecret.load(path, season_of(SeasonSecret.new()))
+        SeasonSecret.read(path.read_bytes(), season_of(SeasonSecret.new()))
 
 
 @pytest.mark.parametrize(

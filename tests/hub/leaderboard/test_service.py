@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import yaml
+from huggingface_hub import CommitOperationAdd, parse_eval_result_entries
+from pyarrow import parquet
 
 from hf_credit.hub.leaderboard import rerun
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
+from hf_credit.hub.leaderboard.form import Form
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES
+from hf_credit.hub.leaderboard.model_results import propose
 from hf_credit.hub.leaderboard.opening import close_season
+from hf_credit.hub.leaderboard.parquet_reader import schema
 from hf_credit.hub.leaderboard.records import VERIFIED
+from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.results import read_results
-from hf_credit.hub.leaderboard.seasons import SEASON_FILE
+from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit.hub.leaderboard.service import Verdict, Verifier
 from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
 from hf_credit.hub.server import Served
+from hf_credit.policies.scripted import walk
 
 from .conftest import BENCHMARK, RESULTS, Board, commit_of
 
@@ -52,17 +63,10 @@ class World:
     def sent(self, entry: Entry, episodes: list[Any]) -> Verdict:
         return self.verifier().handle(self.send(packed(entry, episodes)))
 
-    def raw(self, text: bytes, replies: bytes, name: str | None = None) -> Verdict:
-        """The verdict on two files as they are."""
-        return self.verifier().handle(self.opened(text, replies, name))
-
     def opened(self, text: bytes, replies: bytes, name: str | None = None) -> int:
         """The number of a pull request with two files as they are."""
         name = name or entry_id(text, replies)
-        made = self.verifier().api
-        from huggingface_hub import CommitOperationAdd
-
-        info = made.create_commit(
+        info = self.verifier().api.create_commit(
             RESULTS,
             [CommitOperationAdd(entry_path(name), text), CommitOperationAdd(episodes_path(name), replies)],
             commit_message="Enter",
@@ -133,7 +137,11 @@ def test_a_copied_checkpoint_is_linked_to_the_first(world: World) -> None:
 
 
 def refused(world: World, entry: Entry, episodes: list[Any], reason: str) -> None:
-    number = world.send(packed(entry, episodes))
+    closed(world, world.send(packed(entry, episodes)), reason)
+
+
+def closed(world: World, number: int, reason: str) -> None:
+    """A pull request is closed, lists nothing, and says why."""
     verdict = world.verifier().handle(number)
     assert not verdict.listed
     assert reason in verdict.reason
@@ -149,10 +157,28 @@ def test_edited_outcomes_are_refused(world: World) -> None:
     refused(world, entry, episodes, "its outcome as 1.0")
 
 
-def test_a_good_players_replies_under_a_poor_policys_name_are_refused(world: World) -> None:
+def test_an_oracles_replies_under_a_policys_name_are_refused(world: World) -> None:
     entry, _ = world.entry("poor")
-    _, episodes = world.entry("good")
-    refused(world, entry, episodes, "must survive being played again")
+    interaction = entry.task(world.board.season).build()
+    player = interaction.scripted_player(1.0)
+    assert player is not None
+    told = []
+    for start in starts_of(interaction, world.board.season.board("relay").public_seeds()):
+        steps, final = walk(interaction, player, start)
+        replies = tuple(reply for _, _, own in steps for reply in own)
+        told.append(
+            PlayedEpisode(
+                checkpoint=0,
+                seed=start.seed,
+                ending=str(interaction.ending(final)),
+                outcome=float(interaction.outcome(final)),
+                events=tuple(request.event for _, requests, _ in steps for request in requests),
+                replies=replies,
+                tokens=(2,) * len(replies),
+            )
+        )
+    assert {one.outcome for one in told} == {1.0}
+    refused(world, entry, told, "must survive being played again, got 1.000 claimed")
 
 
 def test_tasks_of_training_are_refused(world: World) -> None:
@@ -191,8 +217,7 @@ def test_a_file_beside_the_entry_is_refused(world: World) -> None:
     submission = packed(*world.entry("other"))
     files = {**submission.files, "records/x.json": b"{}"}
     made = world.hub.publish(files, RESULTS, "dataset", pr=True)
-    verdict = world.verifier().handle(int(str(made.pull_request).rpartition("/")[2]))
-    assert "change nothing else" in verdict.reason
+    closed(world, int(str(made.pull_request).rpartition("/")[2]), "change nothing else")
 
 
 @pytest.mark.parametrize(
@@ -208,24 +233,134 @@ def test_a_file_beside_the_entry_is_refused(world: World) -> None:
 def test_bombs_in_an_entry_are_refused(world: World, text: bytes, reason: str) -> None:
     replies = packed(*world.entry("other")).files
     parquet = next(bytes(content) for name, content in replies.items() if name.startswith("episodes"))  # type: ignore[arg-type]
-    verdict = world.raw(text, parquet)
-    assert not verdict.listed
-    assert reason in verdict.reason
+    closed(world, world.opened(text, parquet), reason)
 
 
 def test_bombs_in_the_replies_are_refused(world: World) -> None:
-    entry, _ = world.entry("other")
-    for replies, reason in ((b"PAR1nothingPAR1", "parquet"), (b"", "parquet")):
+    entry, episodes = world.entry("other")
+    for replies, reason in (
+        (b"PAR1nothingPAR1", "parquet"),
+        (b"", "parquet"),
+        (unpacks_to_gigabytes(len(episodes)), "within limits, got one that took more memory or time"),
+    ):
         text = dataclasses.replace(entry, episodes_sha256=hashlib.sha256(replies).hexdigest()).to_json()
-        verdict = world.raw(text, replies)
-        assert not verdict.listed
-        assert reason in verdict.reason
+        closed(world, world.opened(text, replies), reason)
+
+
+def unpacks_to_gigabytes(rows: int) -> bytes:
+    """A small file of so many episodes, whose replies are one text of a megabyte over and over, written once: what
+    the file says of its size is the truth about its pages, and not about what is read out of them."""
+    each = 256
+    every = rows * each
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * every, pa.int32()), pa.array(["x" * 2**20]))
+    offsets = pa.array(range(0, every + 1, each), pa.int32())
+    texts = {name: pa.ListArray.from_arrays(offsets, text) for name in ("events", "replies")}
+    columns = {
+        "checkpoint": pa.array([0] * rows, pa.int32()),
+        "seed": pa.array(range(rows), pa.int64()),
+        "ending": pa.array(["finished"] * rows),
+        "outcome": pa.array([1.0] * rows),
+        **texts,
+        "tokens": pa.ListArray.from_arrays(offsets, pa.array([1] * every, pa.int32())),
+        "error": pa.array([None] * rows, pa.string()),
+    }
+    wanted = schema()
+    fields = [
+        pa.field(one.name, columns[one.name].type, nullable=one.nullable) if one.name in texts else one
+        for one in wanted
+    ]
+    made = pa.Table.from_arrays([columns[one.name] for one in wanted], schema=pa.schema(fields))
+    out = pa.BufferOutputStream()
+    # The schema of Arrow is left out, or the column would be read as the dictionary that it was written of.
+    parquet.write_table(made, out, store_schema=False, use_compliant_nested_type=False, compression="zstd")
+    content = out.getvalue().to_pybytes()
+    assert len(content) < 2**18
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.safetensors", (2**40).to_bytes(8, "little") + b"{}", "header"),
+        ("model.safetensors", b"\x02", "header"),
+        ("config.json", b"[" * 5000 + b"]" * 5000, "nested"),
+        ("config.json", b'{"auto_map": {"AutoModel": "code.Model"}}', "run no code"),
+        ("tokenizer.json", b" " * (2**26 + 1), "at most 67108864 bytes"),
+    ],
+)
+def test_bombs_in_a_checkpoint_are_refused(world: World, name: str, content: bytes, reason: str) -> None:
+    entry, episodes = world.entry("other")
+    repo = f"them/{hashlib.sha256(name.encode() + content).hexdigest()[:12]}"
+    api = world.verifier().api
+    api.create_repo(repo)
+    folder = world.board.policies[commit_of("other")]
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".json", ".safetensors")}
+    operations = [CommitOperationAdd(path, own) for path, own in {**files, name: content}.items()]
+    commit = str(api.create_commit(repo, operations, commit_message="Add").oid)
+    bad = dataclasses.replace(entry, checkpoints=(Checkpoint(repo=repo, commit=commit, seed=0),))
+    refused(world, bad, episodes, reason)
 
 
 def test_an_entry_under_another_digest_is_refused(world: World) -> None:
-    files = list(packed(*world.entry("other")).files.values())
-    verdict = world.raw(bytes(files[0]), bytes(files[1]), name="f" * 32)  # type: ignore[arg-type]
-    assert "called by the digest" in verdict.reason
+    files = [bytes(content) for content in packed(*world.entry("other")).files.values()]  # type: ignore[arg-type]
+    closed(world, world.opened(files[0], files[1], name="f" * 32), "called by the digest")
+
+
+def test_what_was_found_is_proposed_to_the_model_in_the_hubs_own_form(world: World) -> None:
+    entry, episodes = world.entry("poor", name="told to its model")
+    submission = packed(entry, episodes)
+    verdict = world.verifier(model_results=True).handle(world.send(submission))
+    assert verdict.listed
+    record = world.verifier().results().row(submission.id).record
+    api = world.verifier().api
+    (request,) = api.get_repo_discussions("me/poor", discussion_type="pull_request")
+    path = "board-benchmark-relay"
+    text = api.hf_hub_download("me/poor", f".eval_results/{path}.yaml", revision=request.git_reference)
+    (told,) = parse_eval_result_entries(yaml.safe_load(Path(text).read_text()))
+    assert record is not None
+    assert told.value == pytest.approx(sum(record.secret[0]) / 48)
+    assert (told.dataset_id, told.task_id, told.dataset_revision) == (BENCHMARK, "relay", world.benchmark)
+    assert told.verify_token is None
+    assert "48 secret tasks, verified" in str(told.notes)
+    # The submitter's own claim has the same form.
+    (opened,) = propose(world.hub, entry, submission.claimed, "http://127.0.0.1/claim")
+    (claimed,) = submission.claimed
+    assert claimed[0] == pytest.approx(submission.score)
+    assert opened != request.num
+
+
+def test_a_job_has_the_secret_in_a_variable(
+    world: World, hub: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hf_credit.cli import main
+
+    verify = ["leaderboard", "verify", BENCHMARK, "--endpoint", hub.url]
+    monkeypatch.delenv("HF_CREDIT_SEASON_SECRET", raising=False)
+    monkeypatch.setenv("HF_TOKEN", str(world.hub.token))
+    with pytest.raises(SystemExit):
+        main(verify)
+    assert "set HF_CREDIT_SEASON_SECRET" in capsys.readouterr().err
+    entry, episodes = world.entry("good")
+    number = world.send(packed(entry, episodes[1:]))
+    monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(world.board.secret)))
+    with contextlib.suppress(SystemExit):
+        main(verify)
+    assert f"pull request {number}, entry None: refused" in capsys.readouterr().out
+
+
+def test_a_visitor_who_signed_in_sends_in_their_own_name(world: World, hub: Served, tmp_path: Path) -> None:
+    submission = packed(*world.entry("good", name="by form"))
+    paths = [tmp_path / name.replace("/", "-") for name in submission.files]
+    for path, content in zip(paths, submission.files.values(), strict=True):
+        path.write_bytes(bytes(content))  # type: ignore[arg-type]
+    visitors = Hub(endpoint=hub.url)
+    own = hub.token(name="visitor", rights="write")
+    told = Form(None, visitors=visitors).send(paths[0], paths[1], world.board.season, own)
+    found = world.discussion(int(told.partition("/discussions/")[2].split()[0]))
+    assert (found.author, found.title) == ("visitor", f"Enter {submission.id[:8]}")
+    assert "in your name" in told
+    assert "Sign in to send them" in Form(None, visitors=visitors).send(paths[0], paths[1], world.board.season)
+    world.verifier().api.change_discussion_status(RESULTS, found.num, "closed", repo_type="dataset")
 
 
 def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: World) -> None:

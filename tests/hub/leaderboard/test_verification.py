@@ -11,7 +11,8 @@ import pytest
 
 from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, ConfinedError, Limits, run_confined
 from hf_credit.hub.leaderboard.records import REPLAYED, Record, copied_from
-from hf_credit.hub.leaderboard.replay import replay_episode
+from hf_credit.hub.leaderboard.replay import replay_episode, require_seeds
+from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SeasonSecret, starts_of
 from hf_credit.hub.leaderboard.verification import Refusal, verify_entry
 from hf_credit.hub.leaderboard.weights import check_folder, parameters, tensor_digest
@@ -50,6 +51,21 @@ def test_what_does_not_come_of_its_replies_is_refused(listed: Listed) -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             replayed(listed, **changed)
+
+
+def test_every_public_task_must_be_played_once_and_no_other(listed: Listed) -> None:
+    row = read_results(listed.folder, listed.season).row(listed.ids["claimed"])
+    played = scripted_sudoku(listed.season)
+    require_seeds(row.entry, listed.season, played)
+    for forged, reason in (
+        ([*played, played[0]], "more than once"),
+        (played[1:], "and 0 others; play them too"),
+        ([dataclasses.replace(played[0], seed=7), *played[1:]], "a task of training"),
+        ([dataclasses.replace(played[0], seed=2**32 + 1), *played[1:]], "no task of this board"),
+        ([*played, dataclasses.replace(played[0], checkpoint=1)], "one of number 1"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            require_seeds(row.entry, listed.season, forged)
 
 
 def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Board) -> None:

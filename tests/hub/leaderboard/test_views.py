@@ -58,6 +58,31 @@ def test_ranks_are_those_of_tests_made_by_hand(results: Results, listed: Listed)
         assert one.worst == len(names) - sum(winner == name for winner, _ in better)
 
 
+def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Listed) -> None:
+    rows = {row[1]: row for row in views.board_table(results, "sudoku")}
+    outcomes = {name: np.asarray(listed.outcomes[name]) for name in ("steady", "quick", "slow")}
+    # Of one seed tasks are drawn alone, as scipy does.
+    tasks = stats.bootstrap((outcomes["quick"][0],), np.mean, method="percentile", rng=1).confidence_interval
+    assert [float(one) for one in rows["quick"][3].strip("[]").split(",")] == pytest.approx([*tasks], abs=0.03)
+    # Of three, seeds and tasks, written out.
+    draws = np.random.default_rng(1)
+    table = outcomes["steady"]
+    means = [table[draws.integers(3, size=3)][:, draws.integers(40, size=40)].mean() for _ in range(4000)]
+    expected = np.quantile(means, [0.025, 0.975])
+    assert [float(one) for one in rows["steady"][3].strip("[]").split(",")] == pytest.approx([*expected], abs=0.02)
+    found = compare_rows(*(results.row(listed.ids[name]) for name in ("quick", "slow")))
+    differences = outcomes["quick"].mean(axis=0) - outcomes["slow"].mean(axis=0)
+    tested = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=9_999, rng=1)
+    assert found.p_value == pytest.approx(tested.pvalue, abs=0.03)
+    paired = stats.bootstrap((differences,), np.mean, method="percentile", rng=1).confidence_interval
+    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(paired), abs=0.03)
+    credit = views.credit_table(results, "relay credit")[0]
+    repeats = stats.bootstrap(
+        (np.asarray(listed.outcomes["replay_loo"])[0],), np.mean, method="percentile", rng=1
+    ).confidence_interval
+    assert [float(one) for one in credit[3].strip("[]").split(",")] == pytest.approx([*repeats], abs=0.02)
+
+
 def test_filters_keep_what_fits(results: Results) -> None:
     assert {row[1] for row in views.board_table(results, "sudoku", search="STEADY")} == {"steady"}
     assert "claimed" not in {row[1] for row in views.board_table(results, "sudoku", badge="verified")}
@@ -94,7 +119,7 @@ def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
     first, second = views.credit_table(results, "relay credit")
     assert (first[1], second[1]) == ("replay_loo", "grpo")
     assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
-    assert first[4:7] == [0.1, 0.02, 800.0]
+    assert first[4:8] == [0.1, 0.02, 800.0, 640.0]
 
 
 def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
@@ -201,6 +226,7 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     folder = root / "hub_assets" / "leaderboard"
     front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
+    assert (front["hf_oauth"], front["hf_oauth_scopes"]) == (True, ["write-discussions"])
     assert runpy.run_path(str(folder / "app.py"))["from_environment"] is page.from_environment
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):

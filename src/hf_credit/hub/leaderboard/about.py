@@ -22,7 +22,8 @@ Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests 
 tasks; what other training runs would do is in the interval, and only where there are several seeds.</p>
 <p>On a board of <b>credit</b> an estimator is scored by how its credit ranks decisions beside their exact advantages,
 which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after the one factor
-that brings its credit nearest to them), and by the tokens it took.</p>
+that brings its credit nearest to them), and by the tokens it took. Critics are taught first, on rows of training; what
+that took is a column of its own.</p>
 <p>Copies of listed weights are linked to the first and have no rank. Seeds of secret tasks come from a salt, of which
 the season promises the SHA-256 now and shows the rest when it is over. Records are signed.</p>
 """

@@ -16,27 +16,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from accelerate import Accelerator
 
 from hf_credit import methods
-from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_values
-from hf_credit.collaborations.exact_values import exact_values
-from hf_credit.collaborations.text import normalise
-from hf_credit.collaborations.voting import Voting
+from hf_credit.critics.belief_head import BeliefHead
+from hf_credit.critics.critic import Critic, CriticConfig
+from hf_credit.critics.kinds import CriticKind
+from hf_credit.critics.readings import ReadingCritic
 from hf_credit.diagnostics.fidelity import credit_fidelity
 from hf_credit.diagnostics.training_credit import credited_decisions
 from hf_credit.environments.randomness import derive
-from hf_credit.evaluation.play import load_policy
+from hf_credit.hub.leaderboard.pinned_policy import BoardRunner, PinnedPolicy
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
-from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
+from hf_credit.hub.leaderboard.seasons import CreditTask
 from hf_credit.methods import Method
-from hf_credit.policies.generation import room_for_context, sampler
-from hf_credit.rollouts import Chat, Decision, Ending, Engine
-from hf_credit.rollouts.runner import LocalRunner
+from hf_credit.rollouts import Decision, Ending
 from hf_credit.tasks.spec import code_in
 
-Values = Mapping[tuple[str, str], float]
-"""What each reply of each event is worth in a state beyond the policy's mean."""
+CRITICS = CriticConfig(
+    learning_rate=3e-3,
+    clip=None,
+    passes=4,
+    mini_batch_rows=64,
+    micro_batch_rows=64,
+    gradient_checkpointing=False,
+)
+"""How critics learn on a board: its policies are micro ones, for which the defaults are far too slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,7 @@ class CreditScores:
             that mean adds.
         variance: the mean over decisions of the variance of their credit from repeat to repeat.
         tokens: that a repeat took, prompts included.
+        warm_up: tokens that the warm-up took, before anything was measured; 0 where there was none.
         decisions: that were credited, a repeat.
         scale: the factor.
     """
@@ -61,6 +67,7 @@ class CreditScores:
     bias: float
     variance: float
     tokens: float
+    warm_up: float
     decisions: float
     scale: float
 
@@ -80,108 +87,94 @@ def board_method(entry_method: Mapping[str, Any]) -> Method:
     return methods.make(name, **options)
 
 
-def measure(
-    method: Method,
-    task: CreditTask,
-    policy: Path,
-    seeds: Sequence[int],
-    device: str = "cpu",
-    known: dict[Any, Values] | None = None,
-) -> tuple[CreditScores, list[PlayedEpisode]]:
-    """Plays `task.repeats` updates of `task.instances` rows and scores the credit of their decisions.
+def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple[CreditScores, list[PlayedEpisode]]:
+    """Plays `repeats` updates of a board's rows and scores the credit of their decisions.
+
+    A method with critics or a memory first goes through `warm_up` updates of rows of training, as in training but with
+    the policy as it stays. From there on nothing learns, and every repeat begins with the same.
 
     Args:
         method: whose credit.
-        task: the board.
-        policy: the folder of its policy.
-        seeds: of the rows, the first `task.instances` of them, and all together of the random numbers of replies.
-        device: of the policy.
-        known: the exact advantages found so far, which it adds to: for several methods on one board.
+        pinned: the board, and what is already known of it: one serves several methods.
+        seeds: of the rows, the first `instances` of them, and all together of the random numbers of replies.
 
     Returns:
         The scores, and a record of each repeat: its decisions, with its fidelity as the outcome.
 
     Raises:
-        ValueError: the method cannot be run here: it does not fit the task, or needs a critic or an oracle.
+        ValueError: the method cannot be run here: it does not fit the task, say.
     """
-    spec = task.task()
-    interaction = spec.build()
-    drawn = spec.sampling
-    network, tokenizer = load_policy(str(policy), device)
-    chat = Chat(tokenizer, spec.chat_template_kwargs)
-    generate = sampler(
-        network,
-        tokenizer,
-        max_new_tokens=drawn.max_new_tokens,
-        temperature=drawn.temperature,
-        top_p=drawn.top_p,
-        top_k=drawn.top_k,
-    )
-    engine = Engine(interaction, chat, generate, max_context_tokens=room_for_context(network, drawn.max_new_tokens))
-    bound = method.bound_to(interaction)
-    rows = [{**start.task, "seed": start.seed} for start in starts_of(interaction, seeds[: task.instances])]
-    known = {} if known is None else known
+    task = pinned.task
+    bound = method.bound_to(pinned.interaction)
+    critics, memory, spent = _warmed_up(bound, pinned, derive(0, "warm-up", *seeds))
     found: list[list[tuple[Decision, float, float]]] = []
     tokens = []
     for repeat in range(task.repeats):
         seed = derive(0, "credit board", *seeds, repeat)
         torch.manual_seed(seed)  # some collectors draw from torch's own stream
-        runner = LocalRunner(engine, seed=seed)
-        collected = bound.collector(rows, runner, bound.memory)
-        credited = credited_decisions(collected, bound.estimator(collected, runner, bound.memory))
-        states = {one.decision.state for one in credited} - known.keys()
-        for state in states:
-            known[state] = state_advantages(interaction, chat, network, state, task)
-        pairs = []
-        for one in credited:
-            worth = known[one.decision.state].get((one.decision.event, one.decision.action_text))
-            if worth is not None and not math.isnan(one.credit):
-                pairs.append((one.decision, one.credit, worth))
-        found.append(pairs)
+        runner = BoardRunner(pinned, critics, seed)
+        collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), runner, memory)
+        credited = credited_decisions(collected, bound.estimator(collected, runner, memory))
+        worths = [pinned.advantage(one.decision) for one in credited]
+        found.append(
+            [
+                (one.decision, one.credit, worth)
+                for one, worth in zip(credited, worths, strict=True)
+                if worth is not None and not math.isnan(one.credit)
+            ]
+        )
         tokens.append(float(runner.ledger.tokens))
     fidelity = [_fidelity([(credit, worth) for _, credit, worth in own]) for own in found]
-    bias, variance, scale = bias_and_variance(
-        [{(one.state, one.event, one.action_text): (c, a) for one, c, a in own} for own in found]
-    )
+    bias, variance, scale = bias_and_variance([_by_decision(pinned, own) for own in found])
     scores = CreditScores(
         fidelity=tuple(fidelity),
         bias=bias,
         variance=variance,
         tokens=fmean(tokens),
+        warm_up=spent,
         decisions=fmean(map(len, found)),
         scale=scale,
     )
     return scores, [_played(repeat, own, fidelity[repeat]) for repeat, own in enumerate(found)]
 
 
-def state_advantages(
-    interaction: Any, chat: Chat, network: PreTrainedModel, state: Any, task: CreditTask
-) -> dict[tuple[str, str], float]:
-    """Q(h, a) - V(h) of every reply that a state waits for, by enumeration.
+def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str, Any], Any, float]:
+    """The critics and the memory of a method after the warm-up, and the tokens that this took."""
+    torch.manual_seed(seed)
+    critics = {name: _critic(bound.kinds.get(name, CriticKind()), name, pinned) for name in bound.critics}
+    runner = BoardRunner(pinned, critics, seed)
+    memory = bound.memory
+    for update in range(pinned.task.warm_up if critics or memory is not None else 0):
+        runner.update = update + 1
+        collected = bound.collector(pinned.training_rows(update), runner, memory)
+        credit = bound.estimator(collected, runner, memory)
+        memory = credit.memory
+        for lesson in credit.lessons:
+            critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
+    return critics, memory, float(runner.ledger.tokens)
 
-    Where several vote at once, V is the team's value and Q that with one voter's answer fixed.
 
-    Raises:
-        ValueError: the task cannot be enumerated.
-    """
-    drawn = task.task().sampling
-    limits: dict[str, Any] = {
-        "max_new_tokens": drawn.max_new_tokens,
-        "temperature": drawn.temperature,
-        "floor": task.floor,
-    }
-    if isinstance(interaction, Voting):
-        answers, scores = answer_probabilities(interaction, chat, network, state, **limits)
-        value = vote_values(answers, scores).value
-        return {
-            (request.event, reply): vote_values({**answers, request.role: {reply: 1.0}}, scores).value - value
-            for request in interaction.pending(state)
-            for reply in answers[request.role]
-            if reply is not None and interaction.answer(normalise(reply)) == reply
-        }
-    (values,) = exact_values(interaction, chat, network, [state], **limits)
-    (request,) = interaction.pending(state)
-    return {(request.event, text): values.advantage(text) for text in values.values}
+def _critic(kind: CriticKind, name: str, pinned: PinnedPolicy) -> ReadingCritic | BeliefHead:
+    accelerator = Accelerator(cpu=pinned.device == "cpu")
+    if kind.says == "beliefs":
+        pad = pinned.tokenizer.pad_token_id
+        return BeliefHead(pinned.network, pad, accelerator, CRITICS, kind.slots, pinned.room)
+    config = dataclasses.replace(CRITICS, loss="cross_entropy") if kind.says == "probability" else CRITICS
+    critic = Critic(str(pinned.folder), pinned.network, pinned.tokenizer, accelerator, config, name=name)
+    return ReadingCritic(critic, pinned.room)
+
+
+def _by_decision(
+    pinned: PinnedPolicy, decisions: Sequence[tuple[Decision, float, float]]
+) -> dict[Any, tuple[float, float]]:
+    """The mean credit of each decision of a repeat, however often it was made there, and what it was worth."""
+    credits: dict[Any, list[float]] = {}
+    worths: dict[Any, float] = {}
+    for decision, credit, worth in decisions:
+        key = pinned.key(decision)
+        credits.setdefault(key, []).append(credit)
+        worths[key] = worth
+    return {key: (fmean(own), worths[key]) for key, own in credits.items()}
 
 
 def bias_and_variance(
@@ -222,22 +215,19 @@ def bias_and_variance(
     return math.sqrt(max(0.0, fmean(errors))), fmean(spreads), scale
 
 
-def answer(request: Mapping[str, Any], known: dict[Any, Values] | None = None) -> dict[str, Any]:
+def answer(request: Mapping[str, Any], pinned: PinnedPolicy | None = None) -> dict[str, Any]:
     """What the verifier's confined process does for an entry of credit.
 
     Args:
         request: `method`, `task`, `policy`, `device` and `seeds`, lists by name.
-        known: as in `measure`.
+        pinned: the board, where it is at hand.
 
     Returns:
         `scores` and `episodes`, by the same names.
     """
     method = board_method(request["method"])
-    task = CreditTask(**request["task"])
-    found = {
-        name: measure(method, task, Path(request["policy"]), seeds, request["device"], known)
-        for name, seeds in request["seeds"].items()
-    }
+    pinned = pinned or PinnedPolicy(CreditTask(**request["task"]), Path(request["policy"]), request["device"])
+    found = {name: measure(method, pinned, seeds) for name, seeds in request["seeds"].items()}
     return {
         "scores": {name: dataclasses.asdict(scores) for name, (scores, _) in found.items()},
         "episodes": {name: [dataclasses.asdict(one) for one in played] for name, (_, played) in found.items()},

@@ -42,7 +42,7 @@ def rank_plot(results: Results, board: str, what: str = "mean on the secret task
     named = [results.row(one.entry).entry.name for one in ranked]
     texts = [f"{plot_text(name, 24)}  [{one.rank}]" for name, one in zip(named, ranked, strict=True)]
     axis.set_yticks(range(len(ranked)), texts, fontsize=8)
-    axis.invert_yaxis()
+    axis.set_ylim(len(ranked) - 0.5, -0.5)  # the best on top, with room beside the first and the last
     axis.set_xlabel(f"{what}, 95 % interval; ranks in brackets")
     return figure
 

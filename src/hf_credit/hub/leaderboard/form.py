@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -45,16 +46,24 @@ def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[E
 
 
 class Form:
-    """Sends entries that were checked, so many an hour at most.
+    """Sends entries that were checked: as the visitor who signed in, or as the page, so many an hour at most.
 
     Args:
-        hub: with the page's own token; `None` where the page has none and only checks.
-        most: pull requests an hour.
+        hub: with the page's own token; `None` where the page has none, and sends for those alone who sign in.
+        most: pull requests an hour as the page.
         clock: seconds that only ever grow.
+        visitors: the Hub whose accounts visitors can sign in to; `None` where they cannot.
     """
 
-    def __init__(self, hub: Hub | None, most: int = 6, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        hub: Hub | None,
+        most: int = 6,
+        clock: Callable[[], float] = time.monotonic,
+        visitors: Hub | None = None,
+    ) -> None:
         self._hub = hub
+        self._visitors = visitors
         self._most = most
         self._clock = clock
         self._sent: list[float] = []
@@ -63,10 +72,20 @@ class Form:
     @property
     def sends(self) -> bool:
         """Whether it can open pull requests at all."""
-        return self._hub is not None
+        return self._hub is not None or self.signs_in
 
-    def send(self, entry_file: Path, replies_file: Path, season: Season) -> str:
-        """Checks the files and opens a pull request, marked as of nobody who proved who they are.
+    @property
+    def signs_in(self) -> bool:
+        """Whether visitors can sign in."""
+        return self._visitors is not None
+
+    def send(self, entry_file: Path, replies_file: Path, season: Season, token: str | None = None) -> str:
+        """Checks the files and opens a pull request: the visitor's own, or one marked as of nobody who proved who
+        they are.
+
+        Args:
+            entry_file, replies_file, season: as for `check_files`.
+            token: of a visitor who signed in.
 
         Returns:
             What to tell the visitor.
@@ -76,19 +95,27 @@ class Form:
             OSError: the Hub refused.
         """
         entry, name = check_files(entry_file, replies_file, season)
+        files: dict[str, Path | bytes] = {
+            entry_path(name): entry_file.read_bytes(),
+            episodes_path(name): replies_file.read_bytes(),
+        }
+        if self._visitors is not None and token is not None:
+            theirs = dataclasses.replace(self._visitors, token=token)
+            own = theirs.publish(files, season.results, "dataset", pr=True, message=f"Enter {name[:8]}")
+            return f"Opened {own.pull_request} in your name."
         if self._hub is None:
-            return f"The files are right: {entry.name!r}, {name}. Send them with hf-credit submit."
+            how = (
+                "Sign in to send them, or use hf-credit submit."
+                if self.signs_in
+                else "Send them with hf-credit submit."
+            )
+            return f"The files are right: {entry.name!r}, {name}. {how}"
         with self._lock:
             now = self._clock()
             self._sent = [one for one in self._sent if now - one < 3600]
             if len(self._sent) >= self._most:
                 raise ValueError(f"this form opens at most {self._most} pull requests an hour; use hf-credit submit.")
             self._sent.append(now)
-        made = self._hub.publish(
-            {entry_path(name): entry_file.read_bytes(), episodes_path(name): replies_file.read_bytes()},
-            season.results,
-            "dataset",
-            pr=True,
-            message=f"Enter {name[:8]} ({UNPROVED})",
-        )
+        message = f"Enter {name[:8]} ({UNPROVED})"
+        made = self._hub.publish(files, season.results, "dataset", pr=True, message=message)
         return f"Opened {made.pull_request} ({UNPROVED})."

@@ -17,6 +17,7 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 EVAL_FILE = "eval.yaml"
 
 _ENUMERABLE = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
+_ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # room for the longest action, and its end
 
 
 def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, ...]:
@@ -46,18 +47,30 @@ def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, .
     )
 
 
-def credit_board(name: str, task: str, options: dict[str, Any], policy: Path, **settings: Any) -> CreditTask:
+def credit_board(name: str, spec: TaskSpec, policy: Path, **settings: Any) -> CreditTask:
     """A board of credit on the decisions of a policy.
 
     Args:
         name: of the board, which is also how its policy is called in the benchmark.
-        task, options: a collaboration whose replies can be enumerated.
+        spec: a collaboration whose replies can be enumerated; or an environment with `history="current"`, whose rules
+            draw nothing at random or say in `ways` what may come of an action. Its sampling is set to what can be
+            enumerated.
         policy: the folder of its policy.
-        **settings: `instances`, `repeats` and `floor`, as in `CreditTask`.
+        **settings: `instances`, `repeats`, `floor` and `warm_up`, as in `CreditTask`.
+
+    Raises:
+        ValueError: the environment is shown otherwise.
     """
+    if spec.environment and spec.history != "current":
+        raise ValueError(
+            f"decisions are enumerated where a state has one context, got history={spec.history!r} for "
+            f"{spec.environment!r}; make the policy with --history current."
+        )
+    sampling = _ACTIONS if spec.environment else _ENUMERABLE
+    own = dataclasses.replace(spec, sampling=sampling, method=None, critic_model=None).complete().to_dict()
     return CreditTask(
         name=name,
-        spec=_spec(task, options, _ENUMERABLE),
+        spec={field: value for field, value in own.items() if value not in (None, {})},
         policy=f"policies/{name.replace(' ', '-')}",
         policy_digest=tensor_digest(policy),
         **settings,
@@ -161,7 +174,7 @@ def eval_yaml(season: Season) -> str:
     return yaml.safe_dump(values, sort_keys=False)
 
 
-def _spec(task: str, options: dict[str, Any], sampling: Sampling | None = None) -> dict[str, Any]:
+def _spec(task: str, options: dict[str, Any]) -> dict[str, Any]:
     """A task with every option written out, so that a later change of defaults changes no season."""
-    own = TaskSpec.of_name(task, options, sampling=sampling or Sampling()).complete().to_dict()
+    own = TaskSpec.of_name(task, options).complete().to_dict()
     return {name: value for name, value in own.items() if value not in (None, {})}

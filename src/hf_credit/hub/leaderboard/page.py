@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.leaderboard import drawings, views
@@ -48,6 +49,8 @@ iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-colo
 def from_environment() -> Any:
     """The page of a Space: `HF_CREDIT_BENCHMARK` names the dataset of the season, `HF_CREDIT_BOT_TOKEN` may send.
 
+    Where the Space has Hub sign-in (`hf_oauth: true`, which sets `OAUTH_CLIENT_ID`), visitors send in their own name.
+
     Raises:
         ValueError: no benchmark is named.
     """
@@ -57,7 +60,8 @@ def from_environment() -> Any:
             "the page needs HF_CREDIT_BENCHMARK=owner/name, got none; set it among the Space's variables."
         )
     token = os.environ.get("HF_CREDIT_BOT_TOKEN")
-    return build(Source.of_hub(Hub(), benchmark), Form(Hub(token=token) if token else None))
+    visitors = Hub() if os.environ.get("OAUTH_CLIENT_ID") else None
+    return build(Source.of_hub(Hub(), benchmark), Form(Hub(token=token) if token else None, visitors=visitors))
 
 
 def build(source: Source, form: Form | None = None) -> Any:
@@ -107,6 +111,8 @@ def build(source: Source, form: Form | None = None) -> Any:
                 with gr.Row():
                     entry_file = gr.File(label="entries/….json", type="filepath", elem_id="entry-file")
                     replies_file = gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file")
+                if page.form.signs_in:
+                    gr.LoginButton(size="md", elem_id="sign-in")
                 send = gr.Button("Check" if not page.form.sends else "Check and send", variant="primary")
                 sent = gr.HTML(elem_id="sent")
             with gr.Tab("About", id="About"):
@@ -129,7 +135,12 @@ def build(source: Source, form: Form | None = None) -> Any:
         for after in (begun, chosen.change):
             (after.then if after is begun else after)(page.entry, chosen, [entry_told, provenance, sample], **quiet)
         show.click(page.episodes, chosen, sample, api_visibility="private")
-        send.click(page.send, [entry_file, replies_file], sent, api_visibility="private")
+        send.click(
+            page.send_as if page.form.signs_in else page.send,
+            [entry_file, replies_file],
+            sent,
+            api_visibility="private",
+        )
         timer.tick(page.reload, None, trouble, **quiet).then(page.board, board_in, board_out, **quiet).then(
             page.credit, credit_in, credit_out, **quiet
         )
@@ -242,7 +253,7 @@ class _Page:
             found = compare_rows(a, b)
         except ValueError as error:
             return _quiet(str(error)), _value(header, []), None
-        link = html.escape(f"?board={a.entry.board}&a={a.id}&b={b.id}", quote=True)
+        link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
         told = f'Same secret tasks, paired. <a href="{link}">Link to this comparison</a>'
         plot = drawings.difference_plot(found, a.entry.name, b.entry.name)
         return f'<p class="quiet">{told}</p>', _value(header, views.comparison_table(found)), plot
@@ -279,12 +290,16 @@ class _Page:
             told += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
         return _quiet(told) + "".join(views.episode_frame(episode, title) for title, episode in found)
 
-    def send(self, entry_file: str | None, replies_file: str | None) -> str:
+    def send_as(self, entry_file: str | None, replies_file: str | None, visitor: gr.OAuthToken | None) -> str:
+        """As `send`, in the name of a visitor who signed in."""
+        return self.send(entry_file, replies_file, None if visitor is None else visitor.token)
+
+    def send(self, entry_file: str | None, replies_file: str | None, token: str | None = None) -> str:
         results = self.source.last().results
         try:
             if results is None or not entry_file or not replies_file:
                 raise ValueError("both files of an entry are needed, got one or none; choose them.")
-            told = self.form.send(Path(entry_file), Path(replies_file), results.season)
+            told = self.form.send(Path(entry_file), Path(replies_file), results.season, token)
         except (ValueError, OSError) as error:
             return _trouble(str(error))
         return f'<p class="told">{html.escape(told)}</p>'

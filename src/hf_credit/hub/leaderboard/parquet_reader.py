@@ -18,6 +18,8 @@ SECONDS = 60
 REFUSED = 3
 """The exit code beside a sentence on stderr."""
 
+BEYOND = 4
+
 _MEMORY_BYTES = 2 * 2**30
 
 
@@ -102,12 +104,15 @@ def _limit() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Reads; what is wrong with the file ends in one sentence on stderr and the exit code `REFUSED`."""
+    """Reads; what is wrong with the file ends in a sentence on stderr and the exit code `REFUSED`, and one that takes
+    more memory than there may be in `BEYOND`."""
     path, out, rows = arguments
     import pyarrow as pa
 
     try:
         read(path, out, int(rows))
+    except MemoryError:  # Arrow's own is one, too
+        return BEYOND
     except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         if isinstance(error, pa.ArrowException) or not isinstance(error, ValueError):

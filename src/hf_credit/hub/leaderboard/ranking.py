@@ -15,6 +15,7 @@ ALPHA = 0.05
 """The chance of any false order anywhere on a board, at most."""
 
 _RESAMPLES = 10_000
+_AT_ONCE = 1_000
 
 Outcomes = Sequence[Sequence[float]]
 """Of each checkpoint, its outcome on each secret task: [checkpoints][tasks], tasks in one order for all entries."""
@@ -121,11 +122,14 @@ def score_interval(
         raise ValueError(f"a score needs a checkpoint and two tasks, got outcomes of shape {table.shape}; play more.")
     draws = np.random.default_rng(seed)
     rows, columns = table.shape
-    found = np.empty(resamples)
-    for place in range(resamples):
-        kept = np.bincount(draws.integers(rows, size=rows), minlength=rows) / rows
-        tasks = np.bincount(draws.integers(columns, size=columns), minlength=columns) / columns
-        found[place] = kept @ table @ tasks
+    parts = []
+    for first in range(0, resamples, _AT_ONCE):
+        count = min(_AT_ONCE, resamples - first)
+        # How often each is drawn, which is all that a mean needs.
+        kept = draws.multinomial(rows, [1 / rows] * rows, size=count) / rows
+        tasks = draws.multinomial(columns, [1 / columns] * columns, size=count) / columns
+        parts.append(((kept @ table) * tasks).sum(axis=1))
+    found = np.concatenate(parts)
     low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(mean=float(table.mean()), low=float(low), high=float(high), confidence=confidence, n=columns)
 

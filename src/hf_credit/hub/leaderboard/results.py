@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference, permutation_test
+from hf_credit.evaluation.statistics import Interval, paired_difference, permutation_test
 from hf_credit.hub.leaderboard.entries import Entry, entry_id, episodes_path
 from hf_credit.hub.leaderboard.inputs import DIGEST, MOST_BYTES
-from hf_credit.hub.leaderboard.ranking import Ranked, rank
+from hf_credit.hub.leaderboard.ranking import Ranked, rank, score_interval
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES, PlayedEpisode, read_replies
 from hf_credit.hub.leaderboard.seasons import Season
@@ -189,11 +189,11 @@ def compare_rows(a: Row, b: Row) -> Comparison:
 
 
 def scores_interval(row: Row) -> Interval | None:
-    """The mean of a verified entry of credit over its repeats; `None` where it is not verified."""
+    """The mean of a verified entry of credit over its repeats, with the interval that its rank is shown with; `None`
+    where it is not verified."""
     if row.record is None or not row.record.secret:
         return None
-    values = [fmean(column) for column in zip(*row.record.secret, strict=True)]
-    return mean_interval(values) if len(values) > 1 else None
+    return score_interval(row.record.secret)
 
 
 def rankings_table(results: Results) -> list[dict[str, Any]]:

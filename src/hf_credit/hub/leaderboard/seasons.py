@@ -81,12 +81,13 @@ class CreditTask:
 
     Attributes:
         name: of the board.
-        spec: a collaboration whose replies can be enumerated, with its sampling.
+        spec: a collaboration whose replies can be enumerated, or an environment with `history="current"`.
         policy: the folder of the policy in the benchmark.
         policy_digest: of its tensors.
         instances: task rows an update.
         repeats: how many updates, each with random numbers of its own: bias and variance are over these.
         floor: replies less probable than this are left out of the enumeration.
+        warm_up: updates of rows of training that teach a method's critics, or fill its memory, before it is measured.
     """
 
     name: str
@@ -96,9 +97,11 @@ class CreditTask:
     instances: int = 8
     repeats: int = 8
     floor: float = 1e-4
+    warm_up: int = 32
 
     def __post_init__(self) -> None:
         display_name(self.name, "a board's name")
+        whole(self.warm_up, "warm_up of a credit board", 0, _MOST_TASKS)
         whole(self.instances, "instances of a credit board", 2, _MOST_TASKS)
         if not re.fullmatch(r"policies/[A-Za-z0-9_-]{1,64}", self.policy):
             raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {self.policy[:80]!r}.")
@@ -265,21 +268,17 @@ class SeasonSecret:
         return path
 
     @classmethod
-    def load(cls, path: str | Path, season: Season) -> SeasonSecret:
-        """The secret of a season.
+    def read(cls, content: bytes, season: Season) -> SeasonSecret:
+        """The secret of a season, as `save` wrote it.
 
         Raises:
-            ValueError: the file is of another season, or something else.
-            OSError: it cannot be read.
+            ValueError: it is another season's, or something else.
         """
-        content = Path(path).read_bytes()
         values = mapping(strict_json(content, "a season's secret"), "a season's secret", _names(cls))
         secret = cls(**values)
         require_salt(secret.salt, season.salt_sha256)
         if secret.public_key != season.public_key:
-            raise ValueError(
-                f"the key must be that of the season {season.name!r}, got another one; take its own file."
-            )
+            raise ValueError(f"the key must be that of the season {season.name!r}, got another; take its own file.")
         return secret
 
 

@@ -26,6 +26,7 @@ from hf_credit.hub.leaderboard.entries import (
     same_claim,
 )
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES
+from hf_credit.hub.leaderboard.model_results import propose, verified_results
 from hf_credit.hub.leaderboard.records import Record, record_path
 from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES, PlayedEpisode, read_replies
 from hf_credit.hub.leaderboard.results import (
@@ -48,6 +49,7 @@ from hf_credit.hub.leaderboard.verification import (
 )
 from hf_credit.hub.retries import HubError, retried
 
+_RANK = "Rank"
 _PATTERNS = ("entries/*.json", "records/*.json")
 
 
@@ -77,6 +79,7 @@ class Verifier:
         secret: of the season.
         limits, play: as for `hf_credit.hub.leaderboard.verification.verify_entry`.
         templates: digests of chat templates that are known.
+        model_results: whether what was found is proposed to the models of an entry, in the Hub's own form.
 
     Raises:
         ValueError: there is no season, or the secret is another one's.
@@ -92,6 +95,7 @@ class Verifier:
         play: Play = confined_play,
         credit_play: Play = confined_credit,
         templates: frozenset[str] = frozenset(),
+        model_results: bool = False,
     ) -> None:
         self.hub = hub
         self.season, self.folder, self.commit = hub.season(benchmark)
@@ -102,12 +106,16 @@ class Verifier:
         self.play = play
         self.credit_play = credit_play
         self.templates = templates
+        self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
 
     def run(self) -> list[Verdict]:
-        """Handles every entry without a record and every open pull request, the oldest first."""
+        """Handles every entry without a record and every open pull request, the oldest first, and then ranks."""
         found = [self.finish(row.id) for row in self.results().rows if row.record is None]
-        return found + [self.handle(number) for number in self.open_requests()]
+        found += [self.handle(number) for number in self.open_requests()]
+        if self._last_change() != _RANK and self.results().rows:  # a verifier that was killed may not have come to it
+            self.publish_rankings()
+        return found
 
     def open_requests(self) -> list[int]:
         """The numbers of the open pull requests, ascending."""
@@ -143,6 +151,9 @@ class Verifier:
         if changed := _changed(before, after) - {entry_path(name), episodes_path(name)}:
             raise HubError(f"{repo} must gain an entry alone, got {sorted(changed)[0]!r} changed too; undo the merge.")
         self._publish(record)
+        if self.model_results and record.ranked and entry.checkpoints:
+            source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
+            propose(self.hub, entry, verified_results(record), source)
         return Verdict(number=number, entry=name, listed=True, reason=said)
 
     def finish(self, name: str) -> Verdict:
@@ -204,13 +215,12 @@ class Verifier:
     def publish_rankings(self) -> Path:
         """Derives the rankings from what is listed, publishes them, and says where they were written."""
         path = write_rankings(self.results(), Path(tempfile.mkdtemp()) / RANKINGS_FILE)
-        self.hub.publish({RANKINGS_FILE: path}, self.season.results, "dataset", message="Rank")
+        self.hub.publish({RANKINGS_FILE: path}, self.season.results, "dataset", message=_RANK)
         return path
 
     def _publish(self, record: Record) -> None:
         signed = {record_path(record.entry): record.signed(self.secret)}
         self.hub.publish(dict(signed), self.season.results, "dataset", message=f"Record {record.entry}")
-        self.publish_rankings()
 
     def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
         # What a stranger wrote is in it, and a comment is Markdown.
@@ -276,6 +286,12 @@ class Verifier:
             f"reading {self.season.results}",
         )
         return str(info.sha)
+
+    def _last_change(self) -> str:
+        """The title of the last commit of the results."""
+        repo = self.season.results
+        found = retried(lambda: self.api.list_repo_commits(repo, repo_type="dataset")[0], f"reading {repo}")
+        return str(found.title)
 
     def _commits(self, repo: str, revision: str | None = None) -> list[str]:
         """The commits of a dataset, the newest first."""

@@ -18,6 +18,7 @@ from hf_credit.evaluation.runs import read_run, versions
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard import credit_board
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
+from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
 from hf_credit.hub.leaderboard.replies import PlayedEpisode, write_replies
 from hf_credit.hub.leaderboard.rerun import play_checkpoint
 from hf_credit.hub.leaderboard.seasons import Season
@@ -97,12 +98,14 @@ class Submission:
         files: by their names in the results.
         id: of the entry.
         score: the mean outcome that it claims.
+        claimed: that of each checkpoint, and a note.
     """
 
     entry: Entry
     files: dict[str, Path | bytes]
     id: str
     score: float
+    claimed: tuple[tuple[float, str], ...] = ()
 
     def send(self, hub: Hub, results: str) -> Published:
         """Opens the pull request.
@@ -222,14 +225,14 @@ def make_credit_submission(
     *,
     name: str | None = None,
     command: str = "",
-    known: dict[Any, credit_board.Values] | None = None,
+    pinned: PinnedPolicy | None = None,
 ) -> Submission:
     """Measures a method of the library on a board of credit.
 
     Args:
         hub, benchmark, board, name, command: as in `make_submission`.
         method, options: as for `hf_credit.methods.make`.
-        known: as for `hf_credit.hub.leaderboard.credit_board.measure`.
+        pinned: the board, where it is at hand: what was enumerated for one method serves the next.
 
     Raises:
         ValueError: there is no such board or method, or it cannot be run there.
@@ -238,7 +241,8 @@ def make_credit_submission(
     task = season.credit_board(board)
     chosen = {"name": method, "options": options}
     made = credit_board.board_method(chosen)
-    _, episodes = credit_board.measure(made, task, folder / task.policy, task.public_seeds(), known=known)
+    pinned = pinned or PinnedPolicy(task, folder / task.policy)
+    _, episodes = credit_board.measure(made, pinned, task.public_seeds())
     draft = Entry(
         kind="credit",
         benchmark=f"{benchmark}@{commit}",
@@ -267,7 +271,17 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
     text = entry.to_json()
     own = entry_id(text, content)
     score = sum(one.outcome for one in episodes) / max(1, len(episodes))
-    return Submission(entry=entry, files={entry_path(own): text, episodes_path(own): content}, id=own, score=score)
+    files: dict[str, Path | bytes] = {entry_path(own): text, episodes_path(own): content}
+    return Submission(entry=entry, files=files, id=own, score=score, claimed=claimed_results(entry, episodes))
+
+
+def claimed_results(entry: Entry, episodes: Sequence[PlayedEpisode]) -> tuple[tuple[float, str], ...]:
+    """The mean outcome of each checkpoint on the public tasks, and what it is."""
+    found = []
+    for place in range(len(entry.checkpoints)):
+        own = [one.outcome for one in episodes if one.checkpoint == place]
+        found.append((sum(own) / max(1, len(own)), f"mean outcome on {len(own)} public tasks, as its submitter says"))
+    return tuple(found)
 
 
 def _pinned(api: Any, name: str) -> tuple[str, str]:

@@ -205,14 +205,16 @@ def verify_credit(
         request = {
             "method": dict(entry.method),
             "task": dataclasses.asdict(task),
-            "policy": str(policy),
             "device": limits.device,
             "seeds": {
                 "public": task.public_seeds(),
                 "secret": secret_seeds(secret.salt, task.name, task.instances),
             },
         }
-        found = play(request, [policy], limits)
+        with tempfile.TemporaryDirectory(prefix="hf-credit-policy-") as folder:
+            # The cache holds links to files that lie elsewhere, where the process may not read.
+            plain = Path(shutil.copytree(policy, Path(folder) / "policy"))
+            found = play({**request, "policy": str(plain)}, [plain], limits)
     except (ValueError, OSError) as error:
         raise Refusal(_one_line(error)) from None
     public = compare(episodes, [_episode(one) for one in found["episodes"]["public"]])

@@ -48,12 +48,13 @@ CREDIT_COLUMNS = (
     ("bias", "number"),
     ("variance", "number"),
     ("tokens an update", "number"),
+    ("tokens of warm-up", "number"),
     ("decisions", "number"),
     ("badge", "str"),
     ("entry", "str"),
 )
 BOARD_WIDTHS = ("155px", "210px", "80px", "150px", "135px", "135px", "185px", "175px", "185px", "120px", "100px")
-CREDIT_WIDTHS = ("155px", "230px", "95px", "150px", "90px", "95px", "165px", "105px", "120px", "100px")
+CREDIT_WIDTHS = ("155px", "230px", "95px", "150px", "90px", "95px", "165px", "175px", "105px", "120px", "100px")
 _SHORT = 8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
@@ -117,6 +118,7 @@ def credit_table(results: Results, board: str, search: str = "") -> list[list[An
                     _rounded(scores.get("bias")),
                     _rounded(scores.get("variance")),
                     _rounded(scores.get("tokens"), 0),
+                    _rounded(scores.get("warm_up"), 0),
                     _rounded(scores.get("decisions"), 1),
                     row.badge,
                     row.id[:_SHORT],
