@@ -5,6 +5,9 @@ colorFrom: blue
 colorTo: green
 sdk: gradio
 app_file: app.py
+hf_oauth: true
+hf_oauth_scopes:
+- write-discussions
 pinned: false
 license: apache-2.0
 tags:
@@ -19,6 +22,6 @@ Which decision deserves the credit? Entries are methods, each with a checkpoint 
 every submitted reply again, plays the checkpoints on secret tasks and signs what it found; ranks are ranges from paired
 tests.
 
-Set the Space's variable `HF_CREDIT_BENCHMARK` to the dataset of a season, as `owner/name`. With the secret
-`HF_CREDIT_BOT_TOKEN`, a token that may open pull requests and no more, the form of the page sends entries, six an hour
-at most, marked as of nobody who proved who they are; without it, the form checks files only.
+Set the Space's variable `HF_CREDIT_BENCHMARK` to the dataset of a season, as `owner/name`. Visitors who sign in send
+entries in their own name. With the secret `HF_CREDIT_BOT_TOKEN`, a token that may open pull requests and no more, the
+form of the page sends those of the others too, six an hour at most, marked as of nobody who proved who they are.

@@ -1,1 +1,2 @@
+gradio[oauth]
 hf-credit[hub,spaces,statistics,viz]
