@@ -79,7 +79,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
             DecisionSummary(
                 role=decision.role,
                 event=decision.event,
-                advantage=next(iter(_known([credit])), None),
+                advantage=None if credit is None else _one_number(credit),
                 length=len(decision.action_ids),
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
             )
@@ -228,7 +228,11 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
 
 def _known(advantages: Iterable[DecisionCredit]) -> list[float]:
     """One number for each decision that has credit."""
-    return [mean([*one]) if isinstance(one, Sequence) else one for one in advantages if one is not None]
+    return [_one_number(one) for one in advantages if one is not None]
+
+
+def _one_number(credit: float | Sequence[float]) -> float:
+    return mean(credit) if isinstance(credit, Sequence) else credit
 
 
 class LossMetrics:
