@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import platform
+import re
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +22,7 @@ import torch
 T = TypeVar("T")
 
 PACKAGES = ("torch", "transformers", "trl", "open_spiel", "python-constraint2", "math-verify")
+_STATUS = Path("/proc/self/status")
 
 
 def cpu_seconds() -> float:
@@ -83,6 +88,37 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def in_a_process(script: str, case: str | int, options: argparse.Namespace) -> dict[str, Any]:
+    """What a benchmark prints in its last line, as JSON, of one case in a process of its own with one thread.
+
+    Args:
+        script: the benchmark, which is run with `--only` and the case.
+        case: which of those that it compares.
+        options: what the benchmark was run with.
+    """
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options).items() if name != "output"]
+    finished = subprocess.run(
+        [sys.executable, script, f"--only={case}", *given],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
+    return found
+
+
+def memory(field: str) -> int:
+    """A size that the kernel knows of this process, in bytes: resident now (VmRSS) or at most so far (VmHWM)."""
+    if not _STATUS.exists():
+        raise SystemExit(
+            f"The kernel's account of memory is read from {_STATUS}, which is missing; run this on Linux."
+        )
+    found = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text(encoding="utf-8"))
+    assert found is not None
+    return 1024 * int(found.group(1))
 
 
 def arguments(description: str, **defaults: int) -> argparse.ArgumentParser:

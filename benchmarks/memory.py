@@ -13,17 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, one_thread, report, take_turns
+from common import arguments, in_a_process, memory, one_thread, report, take_turns
 from datasets import Dataset
 from players import settings
 from trl import GRPOConfig, GRPOTrainer
@@ -36,7 +31,6 @@ from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 TRAINERS = ("TRL GRPO", "hf-credit")
 ACTION, OBSERVATION = 12, 48
 """Tokens of each, about those of the games."""
-_STATUS = Path("/proc/self/status")
 
 
 def recorded_episodes(count: int, turns: int, vocabulary: int) -> list[Episode]:
@@ -129,43 +123,20 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
         return forward(model, input_ids, attention_mask, *args, **kwargs)
 
     trainer._get_per_token_logps_and_entropies = watch
-    before = _memory("VmRSS")
+    before = memory("VmRSS")
     trainer.train()
     return {
-        "peak": _memory("VmHWM") - before,
+        "peak": memory("VmHWM") - before,
         "tokens": sum(tokens for _, tokens in seen),
         "padded": sum(rows * columns for (rows, columns), _ in seen),
         "parameters": model.num_parameters(),
     }
 
 
-def _memory(field: str) -> int:
-    """A size that the kernel knows of this process, in bytes: resident now (VmRSS) or at most so far (VmHWM)."""
-    found = re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text(encoding="utf-8"))
-    assert found is not None
-    return 1024 * int(found.group(1))
-
-
-def in_a_process(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """`measure` in a new process."""
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options).items() if name != "output"]
-    finished = subprocess.run(
-        [sys.executable, __file__, f"--only={trainer_name}", *given],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    measured: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1])
-    return measured
-
-
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if not _STATUS.exists():
-        raise SystemExit(
-            f"The kernel's account of memory is read from {_STATUS}, which is missing; run this on Linux."
-        )
-    results = take_turns({name: lambda name=name: in_a_process(name, options) for name in TRAINERS}, options.repeats)
+    results = take_turns(
+        {name: lambda name=name: in_a_process(__file__, name, options) for name in TRAINERS}, options.repeats
+    )
     reference = median(one["peak"] for one in results[TRAINERS[0]])
     table = []
     for name, measured in results.items():

@@ -27,9 +27,9 @@ from common import arguments, cpu_seconds, report
 
 from hf_credit import make
 from hf_credit.environments.minesweeper import FLAG, HIDDEN, Minesweeper
-from hf_credit.environments.search import search
 from hf_credit.environments.sudoku_grid import BOXES, Cells, solve
 from hf_credit.environments.tic_tac_toe import GAME
+from hf_credit.environments.tree_search import search
 from hf_credit.oracles import Oracle, default_oracle
 
 MINESWEEPER = ((5, 5, 1.0), (9, 10, 20.0))

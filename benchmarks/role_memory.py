@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, one_thread, report, take_turns
-from memory import _memory as memory
+from common import arguments, in_a_process, memory, one_thread, report, take_turns
 from peft import LoraConfig, get_peft_model
 from players import settings
 from transformers import AutoModelForCausalLM, Qwen2Config
@@ -86,23 +82,11 @@ def measure(agents: int, options: argparse.Namespace) -> dict[str, float]:
     return {"peak": memory("VmHWM") - before, "adapter": trained / agents, "parameters": model.num_parameters()}
 
 
-def in_a_process(agents: int, options: argparse.Namespace) -> dict[str, float]:
-    """`measure` in a new process."""
-    given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(options).items() if name != "output"]
-    finished = subprocess.run(
-        [sys.executable, __file__, f"--only={agents}", *given],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    found: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
-    return found
-
-
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     teams = range(1, options.agents + 1)
-    measured = take_turns({str(one): lambda one=one: in_a_process(one, options) for one in teams}, options.repeats)
+    measured = take_turns(
+        {str(one): lambda one=one: in_a_process(__file__, one, options) for one in teams}, options.repeats
+    )
     peaks = {name: median(one["peak"] for one in own) for name, own in measured.items()}
     small, (frozen, trained) = measured["1"][0], seven_billion(options.rank)
     table = []

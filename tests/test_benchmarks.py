@@ -56,7 +56,12 @@ def test_rollouts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--blanks=2", "--games=4", "--epochs=2", "--plays=2", "--rows-at-once=4", "--steps=1")
     rows = run("processes", capsys, tmp_path, *sizes)
-    assert [row["processes"] for row in rows] == ["1", "2"]
+    assert [row["run"] for row in rows] == [
+        "1 process",
+        "2 processes",
+        "1/2 of the rows, alone",
+        "1/2 of the rows each, unconnected",
+    ]
     assert rows[0]["idle"] == "0.0%"
     assert all(float(row["step, s"]) > 0 for row in rows)
 

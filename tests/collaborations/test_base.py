@@ -134,7 +134,9 @@ PROSE = {"writer": "w", "reviewer": "r"}
 
 def review(times=2, **options):
     loop = Loop("review", "write", times, until=lambda text: text.startswith("good"))
-    return Collaboration(PROSE, options.pop("events", REVIEW), "review", exact, [loop], scored="write", **options)
+    return Collaboration(
+        PROSE, options.pop("events", REVIEW), "review", exact, [loop], scored_event="write", **options
+    )
 
 
 def test_a_loop_ends_when_its_condition_holds():
@@ -358,7 +360,9 @@ def test_a_role_that_nobody_hears_is_refused():
 
 
 def test_an_unknown_scored_event_is_refused():
-    assert refusal(lambda: pair(scored="write")).startswith("the scored event must be one of plan, solve, got 'write'")
+    assert refusal(lambda: pair(scored_event="write")).startswith(
+        "the scored event must be one of plan, solve, got 'write'"
+    )
 
 
 @pytest.mark.parametrize("row", [{"question": "q"}, {"problem": None}, {"problem": ["p"]}, {}])

@@ -63,7 +63,7 @@ def studio():
         roles={"writer": "Write.", "reviewer": "Review."},
         events=[Event("write", "writer", sees=("write", "review")), Event("review", "reviewer", after="write")],
         final="review",
-        scored="write",
+        scored_event="write",
         loops=[Loop("review", "write", times=3, until=lambda text: text == "good")],
         scorer=lambda task, text: len(text) / 10,
     )

@@ -195,7 +195,7 @@ def test_every_option_is_said_those_too_that_follow_from_others() -> None:
 def test_two_that_differ_say_so() -> None:
     games = [EnvironmentInteraction(make("sudoku", size=4, blanks=blanks)).facts() for blanks in (4, 5)]
     teams = [by_hand().facts(), by_hand(final="answer", loops=()).facts(), by_hand(scorer=max).facts()]
-    unnamed = [by_hand(scorer=lambda task, text: 1.0, scored=event).facts() for event in ("plan", "answer")]
+    unnamed = [by_hand(scorer=lambda task, text: 1.0, scored_event=event).facts() for event in ("plan", "answer")]
     told = [json.dumps(facts) for facts in (*games, *teams, *unnamed)]
     assert len(set(told)) == len(told)
 

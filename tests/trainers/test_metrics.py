@@ -236,3 +236,12 @@ def test_what_the_loss_says_is_averaged_over_tokens():
     said.add({"entropy": 1.25, "clip_ratio/low_min": math.nan, "clip_ratio/high_max": math.nan}, 40)
     assert said.taken() == {"entropy": 1.25, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.5}
     assert said.taken() == {}
+
+
+def test_what_the_loss_says_on_several_processes_is_averaged_over_the_tokens_of_all():
+    said, here, there = LossMetrics(), LossMetrics(), LossMetrics()
+    here.add({"entropy": 1.0, "clip_ratio/low_min": 0.5, "clip_ratio/high_max": 0.5}, 30)
+    there.add({"entropy": 3.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.75}, 10)
+    there.add({"kl": 2.0}, 10)
+    said.join([here, there])
+    assert said.taken() == {"entropy": 1.5, "kl": 2.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.75}

@@ -79,7 +79,7 @@ class Collaboration(Interaction[CollaborationState]):
             scorer needs, such as the gold answer; roles are shown the columns that events name and nothing else.
         loops: ways back.
         sanitise: changes each output before anybody sees it, the scorer included; `None` changes nothing.
-        scored: the event whose last output is scored; the final one if `None`, the last of several.
+        scored_event: whose last output is scored; the final one if `None`, the last of several.
 
     A role can be left out (`without`) if it is not the one whose output is scored and there are no loops: what it said
     is gone, and those who heard it, directly or from others, speak anew.
@@ -100,18 +100,18 @@ class Collaboration(Interaction[CollaborationState]):
         scorer: Scorer | str,
         loops: Sequence[Loop] = (),
         sanitise: Callable[[str], str] | None = None,
-        scored: str | None = None,
+        scored_event: str | None = None,
     ) -> None:
         self.graph = Graph(events, final, loops)
         self.roles: Mapping[str, str] = {role: normalise(prompt) for role, prompt in roles.items()}
         self.scorer = resolve_scorer(scorer)
         self._scores_transcript = reads_transcript(self.scorer)
         self.sanitise = sanitise
-        self.scored = self.graph.finals[-1] if scored is None else scored
+        self.scored_event = self.graph.finals[-1] if scored_event is None else scored_event
         self._refuse_roles()
-        if self.scored not in {event.name for event in events}:
+        if self.scored_event not in {event.name for event in events}:
             raise ValueError(
-                f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored!r}; "
+                f"the scored event must be one of {', '.join(event.name for event in events)}, got {scored_event!r}; "
                 "correct the name."
             )
 
@@ -119,7 +119,7 @@ class Collaboration(Interaction[CollaborationState]):
     def removable(self) -> tuple[str, ...]:  # type: ignore[override]
         if self.graph.loops:
             return ()
-        kept = {event.role for event in self.graph.events if event.name == self.scored}
+        kept = {event.role for event in self.graph.events if event.name == self.scored_event}
         return tuple(role for role in self.roles if role not in kept)
 
     @property
@@ -164,7 +164,7 @@ class Collaboration(Interaction[CollaborationState]):
                 "scorer": named(self.scorer),
                 "loops": loops,
                 "sanitise": None if self.sanitise is None else named(self.sanitise),
-                "scored": self.scored,
+                "scored_event": self.scored_event,
             }
         )
         return protocol
@@ -225,7 +225,7 @@ class Collaboration(Interaction[CollaborationState]):
         """
         if not {*self.graph.finals} <= {*state.done}:
             return 0.0
-        text = next(output for name, output in reversed(state.transcript) if name == self.scored)
+        text = next(output for name, output in reversed(state.transcript) if name == self.scored_event)
         said = {"transcript": state.transcript} if self._scores_transcript else {}
         return check_score(self.scorer(state.row, text, **said), self.scorer)
 

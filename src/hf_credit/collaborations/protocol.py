@@ -19,7 +19,7 @@ def graph(
     scorer: Scorer | str,
     loops: Sequence[Mapping[str, Any]] = (),
     sanitise: Callable[[str], str] | str | None = None,
-    scored: str | None = None,
+    scored_event: str | None = None,
 ) -> Collaboration:
     """The collaboration of these roles and events. In a recipe:
 
@@ -34,7 +34,7 @@ def graph(
           scorer: my_package.scoring:beauty
 
     Args:
-        roles, final, scorer, scored: as for `Collaboration`.
+        roles, final, scorer, scored_event: as for `Collaboration`.
         events: the fields of each `Event`.
         loops: the fields of each `Loop`, with `until` as the `"package.module:function"` of one.
         sanitise: as for `Collaboration`, or the `"package.module:function"` of one.
@@ -49,7 +49,7 @@ def graph(
         scorer=scorer,
         loops=[_of(Loop, {**values, "until": _function(values.get("until"))}) for values in loops],
         sanitise=_function(sanitise),
-        scored=scored,
+        scored_event=scored_event,
     )
 
 

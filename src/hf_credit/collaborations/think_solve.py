@@ -60,7 +60,7 @@ class ThinkSolve(Collaboration):
 
     def _output(self, event: Event, reply: str) -> str:
         output = super()._output(event, reply)
-        strips = self.strip_box and event.name != self.scored
+        strips = self.strip_box and event.name != self.scored_event
         return normalise(without_final_box(output)) if strips else output
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import re
-
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,3}")
 
 OPEN, CLOSE = "<action>", "</action>"
 
@@ -20,15 +19,14 @@ def last_action(reply: str) -> str | None:
     Case does not count and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
     """
     tagged = spelled_action(reply)
-    return None if tagged is None else " ".join(tagged.translate(_FOLD).split())
+    return None if tagged is None else " ".join(_folded(tagged).split())
 
 
 def spelled_action(reply: str) -> str | None:
     """The same as it is spelled, for actions in which case or white space matter; without space at its ends."""
     if OPEN[0] not in reply:
         return None
-    # ASCII letters only are folded: `lower()` can change the length of other text and so shift the positions.
-    folded = reply.translate(_FOLD)
+    folded = _folded(reply)
     start = folded.rfind(OPEN, 0, max(folded.rfind(CLOSE), 0))
     return reply[start + len(OPEN) : folded.find(CLOSE, start)].strip() if start >= 0 else None
 
@@ -36,7 +34,7 @@ def spelled_action(reply: str) -> str | None:
 def plain_action(text: str) -> str:
     """A plain action from either form: a reply with an action tag, or the bare action itself."""
     tagged = last_action(text)
-    return tagged if tagged is not None else " ".join(text.translate(_FOLD).split())
+    return tagged if tagged is not None else " ".join(_folded(text).split())
 
 
 def numbers(action: str, verb: str, count: int) -> tuple[int, ...] | None:
@@ -44,12 +42,18 @@ def numbers(action: str, verb: str, count: int) -> tuple[int, ...] | None:
 
     A number is at most four ASCII digits without leading zeros, so that an action has one spelling only.
     """
-    words = action.split(" ")
-    if len(words) != count + 1 or words[0] != verb:
-        return None
-    if not all(_NUMBER.fullmatch(word) for word in words[1:]):
-        return None
-    return tuple(int(word) for word in words[1:])
+    read = _form(verb, count).fullmatch(action)
+    return None if read is None else tuple(map(int, read.groups()))
+
+
+@functools.cache
+def _form(verb: str, count: int) -> re.Pattern[str]:
+    return re.compile(re.escape(verb) + " (0|[1-9][0-9]{0,3})" * count)
+
+
+def _folded(text: str) -> str:
+    """ASCII letters in lower case: `lower()` can change the length of other text and so shift the positions."""
+    return text.lower() if text.isascii() else text.translate(_FOLD)
 
 
 _FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

@@ -161,9 +161,10 @@ class Sudoku(Environment[SudokuState]):
             contents = _contents(state)
             named = [f"{name}{content}" for name, content in zip(_names(size), contents, strict=True)]
             return "\n".join(" ".join(named[start : start + size]) for start in range(0, size * size, size))
-        header = "   " + " ".join(f"C{column}" for column in range(1, size + 1))
-        rows = (state.cells[start : start + size] for start in range(0, size * size, size))
-        return "\n".join([header, *(f"R{number} {' '.join(row)}" for number, row in enumerate(rows, start=1))])
+        lines = [_header(size)]
+        for row in range(size):
+            lines.append(f"R{row + 1} {' '.join(state.cells[row * size : (row + 1) * size])}")
+        return "\n".join(lines)
 
     def legal_actions(self, state: SudokuState) -> tuple[str, ...]:
         if state.status != "active":
@@ -197,10 +198,11 @@ class Sudoku(Environment[SudokuState]):
         return {"success": self.outcome(state), "completion": right / blanks}
 
     def _after(self, state: SudokuState, fill: tuple[int, ...] | None) -> SudokuState:
-        if fill is None or not all(1 <= number <= state.size for number in fill):
+        size = state.size
+        if fill is None or min(fill) < 1 or max(fill) > size:
             return replace(state, status="invalid")
         row, column, digit = fill
-        cell = (row - 1) * state.size + column - 1
+        cell = (row - 1) * size + column - 1
         if state.cells[cell] != ".":
             return replace(state, status="invalid")
         cells = f"{state.cells[:cell]}{digit}{state.cells[cell + 1 :]}"
@@ -215,6 +217,11 @@ def fill_actions(size: int, notation: Notation = "grid") -> tuple[tuple[str, ...
         return tuple(tuple(f"{name}={digit}" for digit in digits) for name in _names(size))
     cells = ((cell // size + 1, cell % size + 1) for cell in range(size * size))
     return tuple(tuple(f"fill {row} {column} {digit}" for digit in digits) for row, column in cells)
+
+
+@functools.cache
+def _header(size: int) -> str:
+    return "   " + " ".join(f"C{column}" for column in range(1, size + 1))
 
 
 def _names(size: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.environments.search import best_moves, check_options, search
+from hf_credit.environments.tree_search import best_moves, check_options, search
 
 EMPTY_BOARD = "." * 9
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -35,9 +35,9 @@ class TicTacToeState(State):
 
 
 class TicTacToeGame:
-    """The rules alone, as a `hf_credit.environments.search.Game` over boards; player 0 is `X`, a move is a cell 0-8.
+    """The rules alone, as a `hf_credit.environments.tree_search.Game` over boards.
 
-    There are 5478 boards, so every rule is looked up once.
+    Player 0 is `X`, a move is a cell 0-8. There are 5478 boards, so every rule is looked up once.
     """
 
     @staticmethod

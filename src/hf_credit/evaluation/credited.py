@@ -200,7 +200,12 @@ def credited_episodes(
         update: which one it is.
         instances: the first trained episode of each of so many task rows; every trained episode if `None`.
     """
-    scored = [sample for sample in collected.samples if sample.episode.scored]
+    chosen = list(collected.trained)
+    if instances is not None:
+        first = {sample.instance: sample for sample in reversed(chosen)}
+        chosen = [first[place] for place in sorted(first)[:instances]]
+    shown = {sample.instance for sample in chosen}
+    scored = [sample for sample in collected.samples if sample.instance in shown and sample.episode.scored]
     compared = alternatives([one.episode for one in scored], instances=[one.instance for one in scored])
     given = {
         decision.id: one
@@ -214,10 +219,6 @@ def credited_episodes(
             reply=one.decision.action_text, outcomes=one.outcomes, credit=_one_number(given.get(one.decision.id))
         )
     bucket = {one.decision.id: one.bucket for one in compared}
-    chosen = list(collected.trained)
-    if instances is not None:
-        first = {sample.instance: sample for sample in reversed(chosen)}
-        chosen = [first[place] for place in sorted(first)[:instances]]
     found = []
     for sample in chosen:
         decisions = sample.episode.decisions

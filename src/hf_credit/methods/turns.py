@@ -44,12 +44,10 @@ def scores(episode: Episode, source: str) -> list[float | None]:
 def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     """Ragged rows as a (rollouts, turns) matrix of 64 bits, and where it holds a value; `None` is none."""
     width = max([len(row) for row in rows] + [1])
-    values = torch.zeros(len(rows), width, dtype=torch.float64)
-    there = torch.zeros(len(rows), width, dtype=torch.bool)
-    for place, row in enumerate(rows):
-        there[place, : len(row)] = torch.tensor([value is not None for value in row], dtype=torch.bool)
-        values[place, : len(row)] = torch.tensor([value or 0.0 for value in row], dtype=torch.float64)
-    return values, there
+    padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
+    values = torch.tensor([value or 0.0 for value in padded], dtype=torch.float64)
+    there = torch.tensor([value is not None for value in padded], dtype=torch.bool)
+    return values.view(len(rows), width), there.view(len(rows), width)
 
 
 def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> list[list[DecisionCredit]]:

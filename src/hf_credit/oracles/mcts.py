@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.search import best_moves, check_options, search
 from hf_credit.environments.tic_tac_toe import GAME, TicTacToe, TicTacToeState, action_of
+from hf_credit.environments.tree_search import best_moves, check_options, search
 from hf_credit.oracles.base import ValidSetOracle
 
 
 class MCTSOracle(ValidSetOracle[TicTacToeState]):
     """Monte Carlo tree search: `A*(s) = {a : V(s, a) = max_b V(s, b)}` (paper VPR, section 2.2).
 
-    `V` is the value estimate of `hf_credit.environments.search.search` for the agent against perfect play. It does
-    not depend on how the opponent of the episode plays, so it is a function of the board alone; every board's search
-    has its own random stream, drawn from `seed`, and its result is cached.
+    `V` is the value estimate of `hf_credit.environments.tree_search.search` for the agent against perfect play. It
+    does not depend on how the opponent of the episode plays, so it is a function of the board alone; every board's
+    search has its own random stream, drawn from `seed`, and its result is cached.
 
     Sampled means are hardly ever equal, so without `solve` the valid set is mostly one move. With `solve` and enough
     simulations (10,000 prove every board) it is exactly the set of minimax-optimal moves, which is what the paper's

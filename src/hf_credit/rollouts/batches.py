@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -34,20 +35,21 @@ def pad_rows(
     """
     prompts = [row.prompt_ids for row in rows]
     completions = [row.completion_ids for row in rows]
+    before, there = _there(prompts, multiple_of).flip(1), _there(completions, multiple_of)
     batch = {
-        "prompt_ids": _pad(prompts, pad_token_id, torch.long, multiple_of, left=True),
-        "prompt_mask": _pad([[1] * len(ids) for ids in prompts], 0, torch.long, multiple_of, left=True),
-        "completion_ids": _pad(completions, pad_token_id, torch.long, multiple_of),
-        "completion_mask": _pad([[1] * len(ids) for ids in completions], 0, torch.long, multiple_of),
-        "tool_mask": _pad([row.loss_mask for row in rows], 0, torch.long, multiple_of),
-        "advantages": _pad([row.advantages for row in rows], 0.0, torch.float, multiple_of),
+        "prompt_ids": _laid(prompts, before, pad_token_id, torch.long),
+        "prompt_mask": before.long(),
+        "completion_ids": _laid(completions, there, pad_token_id, torch.long),
+        "completion_mask": there.long(),
+        "tool_mask": _laid([row.loss_mask for row in rows], there, 0, torch.long),
+        "advantages": _laid([row.advantages for row in rows], there, 0.0, torch.float),
     }
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     if len(logprobs) == len(rows):
-        batch["sampling_per_token_logps"] = _pad(logprobs, 0.0, torch.float, multiple_of)
-    marked = [row.marks for row in rows]
-    if any(marks is not None for marks in marked):
-        batch["marks"] = _pad([marks or () for marks in marked], 0, torch.long, multiple_of, as_wide_as=completions)
+        batch["sampling_per_token_logps"] = _laid(logprobs, there, 0.0, torch.float)
+    if any(row.marks is not None for row in rows):
+        marks = [[0] * len(row.completion_ids) if row.marks is None else row.marks for row in rows]
+        batch["marks"] = _laid(marks, there, 0, torch.long)
     if roles:
         batch["role"] = torch.tensor([roles.index(row.role or roles[0]) for row in rows])
     return batch
@@ -95,11 +97,15 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
         widest = max(range(len(parts)), key=lambda index: len(parts[index]))
         half = len(parts[widest]) // 2
         parts[widest : widest + 1] = [parts[widest][:half], parts[widest][half:]]
-    device = batch["prompt_ids"].device
-    return [
-        _trim({k: v[part] if v.ndim else v for k, v in batch.items()})
-        for part in (torch.tensor(rows, device=device) for rows in parts)
-    ]
+    order = torch.tensor([row for part in parts for row in part], device=batch["prompt_ids"].device)
+    whole = {name: value[order] if value.ndim else value for name, value in batch.items()}
+    prompts, completions = (whole[name].sum(dim=1).tolist() for name in ("prompt_mask", "completion_mask"))
+    found, start = [], 0
+    for part in parts:
+        rows = slice(start, start + len(part))
+        found.append(_cut_out(whole, rows, max(prompts[rows]), max(completions[rows])))
+        start += len(part)
+    return found
 
 
 def map_micro_batches(
@@ -165,37 +171,37 @@ def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
         ids: of shape (rows, prompt tokens), padded on the left.
         mask: of the same shape, 1 on every token that is there.
     """
-    marked = torch.nn.functional.pad(ids.masked_fill(mask == 0, -1), (1, 0))  # no prompt at all is a prompt, too
-    _, numbers = marked.unique(dim=0, return_inverse=True)
-    return numbers.tolist()
+    numbers: dict[tuple[int, ...], int] = {}
+    lengths = mask.sum(dim=1).tolist()
+    prompts = (tuple(row[len(row) - length :]) for row, length in zip(ids.tolist(), lengths, strict=True))
+    return [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
 
 
-def _trim(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Drops the columns that are padding in every row."""
-    prompt = int(batch["prompt_mask"].sum(dim=1).amax())
-    completion = int(batch["completion_mask"].sum(dim=1).amax())
+def _cut_out(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:
+    """Some rows of a batch, with so many columns of the prompts and of the completions."""
     width = batch["completion_ids"].shape[1]
 
     def cut(name: str, value: Tensor) -> Tensor:
+        if not value.ndim:
+            return value
         if name in _PROMPT_KEYS:
-            return value[:, value.shape[1] - prompt :]
+            return value[rows, value.shape[1] - prompt :]
         # A sequence-level ratio has one column for the row and none to drop.
-        return value[:, :completion] if value.ndim >= 2 and value.shape[1] == width else value
+        return value[rows, :completion] if value.ndim >= 2 and value.shape[1] == width else value[rows]
 
     return {name: cut(name, value) for name, value in batch.items()}
 
 
-def _pad(
-    sequences: Sequence[Sequence[float]],
-    fill: float,
-    dtype: torch.dtype,
-    multiple_of: int | None,
-    left: bool = False,
-    as_wide_as: Sequence[Sequence[float]] | None = None,
-) -> Tensor:
-    columns = max(map(len, sequences if as_wide_as is None else as_wide_as))
-    if multiple_of is not None:
-        columns = -(-columns // multiple_of) * multiple_of
-    gaps = [[fill] * (columns - len(sequence)) for sequence in sequences]
-    padded = [[*gap, *sequence] if left else [*sequence, *gap] for sequence, gap in zip(sequences, gaps, strict=True)]
-    return torch.tensor(padded, dtype=dtype)
+def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Tensor:
+    """Where the entries of sequences are, one a row, from the left; of shape (sequences, columns)."""
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    step = multiple_of or 1
+    columns = -(-int(lengths.max()) // step) * step
+    return torch.arange(columns) < lengths[:, None]
+
+
+def _laid(sequences: Sequence[Sequence[float]], there: Tensor, fill: float, dtype: torch.dtype) -> Tensor:
+    """The entries of sequences where they are, and `fill` elsewhere."""
+    laid = torch.full(there.shape, fill, dtype=dtype)
+    laid[there] = torch.tensor([*itertools.chain.from_iterable(sequences)], dtype=dtype)
+    return laid

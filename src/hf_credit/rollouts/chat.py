@@ -127,12 +127,11 @@ class Chat:
         found: list[tuple[tuple[int, ...] | None, int]] = []  # what is continued, and the place of the conversation
         for messages, thread in asked:
             added = _continuation(messages, thread)
-            shown, hidden = self._special.hide(messages if added is None else added)
-            conversation = shown if added is None else [*_ANY_REPLY, *shown]
-            key = tuple(tuple(message.items()) for message in conversation) if hidden is None else len(conversations)
-            place = places.setdefault(key, len(conversations))
+            told = messages if added is None else added
+            place = places.setdefault((added is None, _key(told)), len(conversations))
             if place == len(conversations):
-                conversations.append(conversation)
+                shown, hidden = self._special.hide(told)
+                conversations.append(shown if added is None else [*_ANY_REPLY, *shown])
                 taken_out.append(hidden)
             found.append((None if thread is None or added is None else thread.ids, place))
         if not conversations:
@@ -149,8 +148,11 @@ class Chat:
         return [ids[place] if prefix is None else _join(prefix, ids[place]) for prefix, place in found]
 
     def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each reply, without special tokens."""
-        return self.tokenizer.batch_decode([list(ids) for ids in replies], skip_special_tokens=True)
+        """The text of each reply, without special tokens; equal ones are decoded once."""
+        distinct = list(dict.fromkeys(map(tuple, replies)))
+        texts = self.tokenizer.batch_decode([list(ids) for ids in distinct], skip_special_tokens=True)
+        text_of = dict(zip(distinct, texts, strict=True))
+        return [text_of[tuple(ids)] for ids in replies]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, none of which is special."""
@@ -184,6 +186,10 @@ class Chat:
                 f"{self.tokenizer.name_or_path!r} that does not; set another tokenizer.chat_template."
             )
         return rest
+
+
+def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
+    return tuple(tuple(message.items()) for message in messages)
 
 
 def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
+import functools
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,7 +73,7 @@ class Decision:
     verdict: Verdict | None = None
     audit: Audit | None = None
     trained: bool = True
-    id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+    id: str = field(default_factory=functools.partial(secrets.token_hex, 16), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)

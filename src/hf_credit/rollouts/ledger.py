@@ -41,15 +41,14 @@ class Ledger:
             episodes: all that were played at once.
             counterfactual: whether they are there for comparison with a step.
         """
-        total = cls()
-        for episode in episodes:
-            own = episode.own_decisions
-            total += cls(
-                scoring_events=episode.scored,
-                prompt_tokens=sum(len(decision.context_ids) for decision in own),
-                completion_tokens=sum(len(decision.action_ids) for decision in own),
-                decisions=Counter(decision.role for decision in own),
-            )
+        every = list(episodes)
+        own = [decision for episode in every for decision in episode.own_decisions]
+        total = cls(
+            scoring_events=sum(episode.scored for episode in every),
+            prompt_tokens=sum(len(decision.context_ids) for decision in own),
+            completion_tokens=sum(len(decision.action_ids) for decision in own),
+            decisions=dict(Counter(decision.role for decision in own)),
+        )
         return replace(total, counterfactual_tokens=total.tokens) if counterfactual else total
 
     def __add__(self, other: Ledger) -> Ledger:

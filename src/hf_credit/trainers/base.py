@@ -60,7 +60,7 @@ from hf_credit.trainers.metrics import (
     without_cut_replies,
 )
 from hf_credit.trainers.printing import BriefPrinter, BriefProgress
-from hf_credit.trainers.ranks import SynchronizedSampler
+from hf_credit.trainers.ranks import Alone, SynchronizedSampler
 from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
@@ -249,29 +249,29 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         """TRL's loss of a slice, a few rows at a time; the loss is a sum over tokens, so the gradient is the same."""
         training = torch.is_grad_enabled()
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
-        parts = micro_batches(inputs, size, len(self.roles) or 1)
-        tokens = torch.stack([part["tool_mask"].sum() for part in parts])
-        everywhere = self.accelerator.reduce(tokens, "sum").tolist()
-        *first, (last, tokens_of_last) = zip(parts, everywhere, strict=True)
+        *first, last = micro_batches(inputs, size, len(self.roles) or 1)
+        said = LossMetrics()
         earlier = torch.zeros((), device=self.accelerator.device)
-        for part, tokens_of_part in first:
+        for part in first:
             self.use_policy_of(part)
             with accumulating(model, self.accelerator):
-                loss = self._loss_of_part(model, part, tokens_of_part)
+                loss = self._loss_of_part(model, part, said)
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
         self.use_policy_of(last)
-        return self._loss_of_part(model, last, tokens_of_last) + earlier
+        whole = self._loss_of_part(model, last, said) + earlier
+        self._loss_metrics["train" if self.model.training else "eval"].join(self.ranks.gather([said]))
+        return whole
 
-    def _loss_of_part(self, model: Any, part: dict[str, Tensor], tokens: float) -> Tensor:
+    def _loss_of_part(self, model: Any, part: dict[str, Tensor], said: LossMetrics) -> Tensor:
         """TRL's loss of a forward pass, with what TRL takes the mean of over that pass weighed by its tokens.
 
         Args:
             model: as the accelerator prepared it.
             part: the rows of the pass.
-            tokens: in its loss, over all processes.
+            said: gets what the loss says of the pass on this process.
         """
         mode = "train" if self.model.training else "eval"
         projected = self.region is not None and mode == "train"
@@ -279,9 +279,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         coefficient = 0.0 if gated else self.entropy_coef  # TRL may move it below
         logged, self._metrics[mode] = self._metrics[mode], defaultdict(list)
         self._projected = part if projected else None
+        tokens = part["tool_mask"].sum().item()
+        accelerator = self.accelerator
+        if not self.use_adaptive_entropy:  # which is steered by all processes
+            self.accelerator = cast(Any, Alone(accelerator))
         try:
             loss = super().compute_loss(model, part)
         finally:
+            self.accelerator = accelerator
             found, self._metrics[mode] = self._metrics[mode], logged
             self._projected = None
         if self._penalty is not None:
@@ -298,11 +303,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             here = part["tool_mask"].sum().clamp(min=1) * steps
             entropy = (self._entropies * part["tool_mask"]).sum()
             loss = loss + coefficient * entropy * (1 / here - self.accelerator.num_processes / summed)
-            found["policy_loss"] = [value * summed.item() / max(tokens, 1) for value in found["policy_loss"]]
+            own = summed.item() / self.accelerator.num_processes
+            found["policy_loss"] = [value * own / max(tokens, 1) for value in found["policy_loss"]]
             if "entropy_coef" in found:
                 logged["entropy_coef"] += found.pop("entropy_coef")
         self._entropies = None
-        self._loss_metrics[mode].add({name: value for name, (value,) in found.items()}, tokens)
+        said.add({name: value for name, (value,) in found.items()}, tokens)
         return loss
 
     def _continuing_replies(self) -> ContinuingReplies | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
             DecisionSummary(
                 role=decision.role,
                 event=decision.event,
-                advantage=next(iter(_known([credit])), None),
+                advantage=None if credit is None else _one_number(credit),
                 length=len(decision.action_ids),
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
             )
@@ -228,7 +228,11 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
 
 def _known(advantages: Iterable[DecisionCredit]) -> list[float]:
     """One number for each decision that has credit."""
-    return [mean([*one]) if isinstance(one, Sequence) else one for one in advantages if one is not None]
+    return [_one_number(one) for one in advantages if one is not None]
+
+
+def _one_number(credit: float | Sequence[float]) -> float:
+    return mean(credit) if isinstance(credit, Sequence) else credit
 
 
 class LossMetrics:
@@ -247,18 +251,26 @@ class LossMetrics:
         """Adds one pass.
 
         Args:
-            values: by name, of all processes.
-            tokens: in the loss of that pass, over all processes.
+            values: by name.
+            tokens: in the loss of that pass.
         """
         for name, value in values.items():
             if not tokens or math.isnan(value):
                 continue
             if name.endswith(("_min", "_max")):
-                end = min if name.endswith("_min") else max
-                self._ends[name] = end(value, self._ends.get(name, value))
+                self._ends[name] = _end_of(name)(value, self._ends.get(name, value))
             else:
                 self._sums[name] += value * tokens
                 self._tokens[name] += tokens
+
+    def join(self, others: Iterable[LossMetrics]) -> None:
+        """Adds the passes of others, which may be other processes."""
+        for other in others:
+            for name, total in other._sums.items():
+                self._sums[name] += total
+                self._tokens[name] += other._tokens[name]
+            for name, value in other._ends.items():
+                self._ends[name] = _end_of(name)(value, self._ends.get(name, value))
 
     def taken(self) -> dict[str, float]:
         """Means, least and largest values since the last call, by name; a name that nothing was said of is missing."""
@@ -266,6 +278,10 @@ class LossMetrics:
         for held in (self._sums, self._tokens, self._ends):
             held.clear()
         return found
+
+
+def _end_of(name: str) -> Callable[[float, float], float]:
+    return min if name.endswith("_min") else max
 
 
 def mean(values: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
     score = passed / total
 
 (paper C3, Appendix E, "Execution Sandbox"). The code and its tests run in two confined processes, since tests in the
-interpreter of hostile code prove nothing: the judge holds the tests and calls the solution through stand-ins, the
+interpreter of hostile code prove nothing: the tester holds the tests and calls the solution through stand-ins, the
 solver holds the code and sees arguments only. `hf_credit.verifiers.isolation` says what the machine guarantees.
 """
 
@@ -127,7 +127,7 @@ def run_tests(
     - The code reaches no network, no file but the standard library, no other process and no secret of this program,
       and never runs as root. `hf_credit.verifiers.isolation` says what each level adds; without one it is refused.
     - The code never sees the tests, an expected value or the way to the result. It sees what a test passes to it.
-    - An outcome is the judge's. An object of the solution equals no plain data, whatever it says of itself.
+    - An outcome is the tester's. An object of the solution equals no plain data, whatever it says of itself.
     - What can change is one thing on both sides: identity, and changes in place, are as in one interpreter.
     - Nothing of a run is left after it: no process, file, flag or lock.
 

@@ -83,8 +83,8 @@ UNCONTROLLED = {
         "def all(*_):\n    return True\ndef abs(*_):\n    return 0\ndef len(*_):\n    return 0\n" + WRONG
     ),
     "edit the built-in names": "__builtins__.all = lambda *_: True\n__builtins__.abs = lambda *_: 0" + WRONG,
-    "patch the judge": (
-        "import sys\nfor name, module in list(sys.modules.items()):\n    if name.endswith('judge'):\n"
+    "patch the tester": (
+        "import sys\nfor name, module in list(sys.modules.items()):\n    if name.endswith('tester'):\n"
         "        module.run_test = lambda *_: ('p', '')\n        module.Desk.hand_in = lambda self, *_: None\n" + WRONG
     ),
     "patch the supervisor": (
@@ -95,7 +95,7 @@ UNCONTROLLED = {
         "import sys\nwire = sys.modules['hf_credit.verifiers.sandbox.wire']\nwire.encode = lambda *_: True\n" + WRONG
     ),
     "claim success everywhere": (
-        "import os\nfor number in range(256):\n    try:\n        os.write(number, b'jvlppp')\n    except OSError:\n"
+        "import os\nfor number in range(256):\n    try:\n        os.write(number, b'TSlppp')\n    except OSError:\n"
         "        pass\n" + WRONG
     ),
     "claim success everywhere, when called": (
@@ -128,7 +128,7 @@ UNCONTROLLED = {
         "                os.write(number, len(body).to_bytes(4, 'big') + body)\n            except OSError:\n"
         "                pass\n    return 'wrong'"
     ),
-    "name an exception like the judge's own": (
+    "name an exception like the tester's own": (
         "class SolverError(AssertionError):\n    pass\nclass Remote(Exception):\n    pass\ndef add(a, b):\n"
         "    raise SolverError('passed')"
     ),

@@ -19,7 +19,7 @@ def _forget() -> Iterator[None]:
 
 
 def ask(solver: Solver, operation: str, *operands: Any, changes: Any = (), dropped: Any = ()) -> Any:
-    """The answer to a question whose operands are written as the judge writes them."""
+    """The answer to a question whose operands are written as the tester writes them."""
     frame = wire.pack([operation, list(operands), list(changes), None if dropped is None else list(dropped)])
     return wire.unpack(solver.answer(frame[4:])[4:])
 
@@ -59,7 +59,7 @@ def test_a_call_that_raises_tells_what_it_has_changed_before() -> None:
     assert answer == ["raise", ["KeyError"], "x", [[0, None, ["list", 2]]]]
 
 
-def test_what_the_judge_has_dropped_is_unknown() -> None:
+def test_what_the_tester_has_dropped_is_unknown() -> None:
     solver = Solver(load("def f(x):\n    return x\n", "")[0])
     ask(solver, "global", "f")
     assert call(solver, 0, ["at", 0], changes=[[0, None, ["list"]]])[0] == "value"
@@ -75,7 +75,7 @@ def test_a_value_of_its_own_class_is_told_with_what_the_class_adds() -> None:
     assert ask(solver, "global", "n") == ["value", ["kin", 0, ["N", []], 5], []]
 
 
-def test_a_class_of_the_setup_is_the_judges_too_unless_the_code_redefines_it() -> None:
+def test_a_class_of_the_setup_is_the_testers_too_unless_the_code_redefines_it() -> None:
     setup = "class A:\n    pass\nclass B:\n    pass\nclass C(list):\n    pass\nclass D:\n    __slots__ = ('x',)\n"
     names, classes = load("class B:\n    pass\na = A()\na.x = [1]", setup)
     assert list(classes) == ["A"]

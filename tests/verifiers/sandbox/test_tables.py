@@ -40,65 +40,65 @@ def sides() -> tuple[Table, Table]:
 
 
 def test_a_thing_comes_back_as_itself() -> None:
-    judge, solver = sides()
+    tester, solver = sides()
     inner: list[int] = []
     mine = [inner, {"a": inner}, Pair(inner, 1)]
     mine.append(mine)
-    (theirs,) = heard(solver, *told(judge, mine))
+    (theirs,) = heard(solver, *told(tester, mine))
     assert theirs[3] is theirs
     assert theirs[0] is theirs[1]["a"] is theirs[2].a
     theirs[0].append(5)
     theirs[2].b = theirs
     data, changes = told(solver, theirs)
     assert len(changes) == 2
-    assert heard(judge, data, changes) == [mine]
+    assert heard(tester, data, changes) == [mine]
     assert inner == [5]
     assert mine[2].b is mine
 
 
 def test_what_is_unchanged_does_not_travel_again() -> None:
-    judge, _ = sides()
+    tester, _ = sides()
     mine = [[1], [2]]
-    assert len(told(judge, mine)[1]) == 3
-    assert told(judge, mine)[1] == []
+    assert len(told(tester, mine)[1]) == 3
+    assert told(tester, mine)[1] == []
     mine[1][0] = True  # type: ignore[call-overload]
-    assert told(judge)[1] == [[judge._numbers[id(mine[1])], None, ["list", True]]]
+    assert told(tester)[1] == [[tester._numbers[id(mine[1])], None, ["list", True]]]
 
 
 def test_only_what_was_used_last_is_looked_through() -> None:
-    judge, _ = sides()
+    tester, _ = sides()
     many = [[number] for number in range(LOOKED_THROUGH)]
     for one in many:
-        told(judge, one)
+        told(tester, one)
     many[0].append(0)
     many[-1].append(0)
-    assert [change[2] for change in told(judge)[1]] == [["list", LOOKED_THROUGH - 1, 0]]
-    assert [change[2] for change in told(judge, many[0])[1]] == [["list", 0, 0]]
+    assert [change[2] for change in told(tester)[1]] == [["list", LOOKED_THROUGH - 1, 0]]
+    assert [change[2] for change in told(tester, many[0])[1]] == [["list", 0, 0]]
 
 
 def test_what_nobody_holds_is_forgotten_on_both_sides() -> None:
-    judge, solver = sides()
+    tester, solver = sides()
     kept = []
     for number in range(100):
-        heard(solver, *told(judge, [[number]]))
+        heard(solver, *told(tester, [[number]]))
         kept.append([number])
-        heard(solver, *told(judge, kept[-1]))
-        solver.drop(judge.sweep())
+        heard(solver, *told(tester, kept[-1]))
+        solver.drop(tester.sweep())
     kept = kept[:5]
     for _ in range(3):
-        judge._limit = 0
-        solver.drop(judge.sweep())
+        tester._limit = 0
+        solver.drop(tester.sweep())
     gc.collect()
-    assert len(judge) == len(solver) == 5
+    assert len(tester) == len(solver) == 5
 
 
 def test_a_message_that_was_not_sent_changes_nothing() -> None:
-    judge, solver = sides()
+    tester, solver = sides()
     mine: list[Any] = [1, object()]
     with pytest.raises(wire.WireError, match="no data"):
-        told(judge, mine)
+        told(tester, mine)
     mine.pop()
-    assert heard(solver, *told(judge, mine)) == [[1]]
+    assert heard(solver, *told(tester, mine)) == [[1]]
 
 
 @pytest.mark.parametrize(

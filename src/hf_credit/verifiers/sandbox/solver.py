@@ -1,7 +1,7 @@
 """The process that runs the code under test. Nothing it says is believed, except as an answer to a call.
 
 It learns the code, the setup and, call by call, the arguments. It never holds the tests, an expected value, or a
-descriptor other than the two pipes to the judge.
+descriptor other than the two pipes to the tester.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MORE = ("eq", "ne", "neg", "pos", "invert", "abs", "getitem", "setitem", "delit
 
 
 def load(source: str | bytes, setup: str) -> tuple[dict[str, Any], dict[str, type]]:
-    """The names that the setup and the code define, and the classes of the setup whose objects the judge may hold too.
+    """The names that the setup and the code define, and the classes of the setup whose objects the tester holds too.
 
-    Statements of the setup that need what the code defines fail here, and are the judge's to run.
+    Statements of the setup that need what the code defines fail here, and are the tester's to run.
     """
     module = types.ModuleType(NAME)
     sys.modules[NAME] = module
@@ -84,12 +84,12 @@ def _class_defined(node: ast.stmt) -> str | None:
 
 
 class Solver:
-    """Answers the judge's questions about the names that the code has defined.
+    """Answers the tester's questions about the names that the code has defined.
 
     Args:
         names: what the code has defined.
         classes: those of the setup whose objects both sides hold.
-        read, write: the pipes to the judge, for calls of functions that a test has passed.
+        read, write: the pipes to the tester, for calls of functions that a test has passed.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Solver:
             return raised(error)
 
     def _argument(self, operation: str, operands: list[Any], result: Any) -> list[Any] | None:
-        """Which argument a call has returned: the judge has it already, and tests ask `f(x) is x` of a text too."""
+        """Which argument a call has returned: the tester has it already, and tests ask `f(x) is x` of a text too."""
         if operation != "call" or type(result) in wire.CHANGING or wire.base_of(result) is not type(result):
             return None
         passed = [*operands[1], *(value for _, value in operands[2])]
@@ -281,7 +281,7 @@ def raised(error: BaseException, word: str = "raise") -> bytes:
 
 
 def main(source: str | bytes, setup: str, seed: int, read: int, write: int) -> None:
-    """Loads the code, says which names there are, and answers until the judge ends."""
+    """Loads the code, says which names there are, and answers until the tester ends."""
     os.environ.clear()
     sys.argv = [""]
     random.seed(seed)

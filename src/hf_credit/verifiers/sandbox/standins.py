@@ -1,4 +1,4 @@
-"""What stands in the judge for an object of the solution: it asks the solver, and is trusted with nothing.
+"""What stands in the tester for an object of the solution: it asks the solver, and is trusted with nothing.
 
 A `Remote` stands for an object that is no plain data. A value whose class extends a plain one, as `list` or a named
 tuple, is that plain data here, of a class of its own that asks the solver for what the solution has added.

@@ -1,4 +1,4 @@
-"""A process that starts the confined ones: it forks judge and solver for each run, times them, kills and reaps them.
+"""A process that starts the confined ones: it forks tester and solver for each run, times them, kills and reaps them.
 
 It is forked from rather than started anew because a fresh interpreter costs ten times as much. So it must stay clean:
 single-threaded, and it never reads code, tests or messages, which would be in the memory of the next solver. They
@@ -19,12 +19,12 @@ import sys
 import time
 from typing import Any
 
-from hf_credit.verifiers.sandbox import judge, solver
+from hf_credit.verifiers.sandbox import solver, tester
 from hf_credit.verifiers.sandbox.confinement import NAMESPACES, NONE, Bounds, Confinement
 
 TIMEOUT = "t"
-JUDGE_CONFINED, SOLVER_CONFINED, BROKEN = "j", "v", "!"
-_OUTCOMES = {judge.PASSED, judge.FAILED, judge.ERROR, judge.MEMORY, judge.GONE}
+TESTER_CONFINED, SOLVER_CONFINED, BROKEN = "T", "S", "!"
+_OUTCOMES = {tester.PASSED, tester.FAILED, tester.ERROR, tester.MEMORY, tester.GONE}
 
 _WARM = [
     "abc",
@@ -107,24 +107,24 @@ class Channel:
 
 
 class Attempt:
-    """One judge and one solver, from a test on until all are run or one of the two processes ends."""
+    """One tester and one solver, from a test on until all are run or one of the two processes ends."""
 
     def __init__(self, confinement: Confinement, request: dict[str, Any], files: list[int], first: int) -> None:
         self._confinement, self._request, self._first = confinement, request, first
         self._bounds = Bounds(request["memory_bytes"], request["cpu_seconds"], request["scratch_bytes"])
-        to_solver, to_judge, status = os.pipe(), os.pipe(), os.pipe()
+        to_solver, to_tester, status = os.pipe(), os.pipe(), os.pipe()
         self.status = status[0]
         code, tests, report, *nulls = files
         self._pids: list[int] = []
         try:
-            self._start(True, status[1], nulls[0], (code, to_solver[0], to_judge[1]), SOLVER_CONFINED)
-            handed = (tests, to_judge[0], to_solver[1], status[1], report)
-            self._start(False, status[1], nulls[1], handed, JUDGE_CONFINED)
+            self._start(True, status[1], nulls[0], (code, to_solver[0], to_tester[1]), SOLVER_CONFINED)
+            handed = (tests, to_tester[0], to_solver[1], status[1], report)
+            self._start(False, status[1], nulls[1], handed, TESTER_CONFINED)
         except OSError:
             self.end()
             raise
         finally:
-            for descriptor in (*to_solver, *to_judge, status[1]):
+            for descriptor in (*to_solver, *to_tester, status[1]):
                 os.close(descriptor)
 
     def _start(self, scratch: bool, status: int, null: int, keep: tuple[int, ...], confined: str) -> None:
@@ -157,8 +157,8 @@ class Attempt:
             source = task["code"] if task["code"] is not None else bytes.fromhex(task["bytes"])
             solver.main(source, task["setup"], request["seed"], keep[1], keep[2])
         else:
-            desk = judge.Desk(keep[3], keep[4])
-            judge.main(task, self._first, request["seed"], keep[1], keep[2], desk)
+            desk = tester.Desk(keep[3], keep[4])
+            tester.main(task, self._first, request["seed"], keep[1], keep[2], desk)
 
     def watch(self, channel: Channel, wall: float) -> tuple[str, bool, bool]:
         """The letters of the tests that ended, whether the code was loaded, and whether time ran out.
@@ -188,9 +188,9 @@ class Attempt:
                 if BROKEN in text:
                     raise Broken(text.partition(BROKEN)[2])
                 for letter in text:
-                    if letter in (JUDGE_CONFINED, SOLVER_CONFINED):
+                    if letter in (TESTER_CONFINED, SOLVER_CONFINED):
                         confined.add(letter)
-                    elif letter == judge.LOADED:
+                    elif letter == tester.LOADED:
                         loaded = True
                     elif letter in _OUTCOMES and len(letters) < count:
                         letters += letter
@@ -249,15 +249,15 @@ def run(confinement: Confinement, channel: Channel, request: dict[str, Any], fil
             more, loaded, late = attempt.watch(channel, wall)
         finally:
             spent = attempt.end()
-        letters += more.replace(judge.GONE, TIMEOUT if spent else judge.ERROR)
+        letters += more.replace(tester.GONE, TIMEOUT if spent else tester.ERROR)
         if late and not loaded:
             return letters.ljust(count, TIMEOUT)
         if late and len(letters) < count:
             letters += TIMEOUT
         elif len(letters) < count:
-            # A process has ended. Whether it was the judge, without a word, or the solver, the rest is not run.
-            letters += (TIMEOUT if spent else judge.ERROR) if judge.GONE not in more else ""
-            return letters.ljust(count, judge.ERROR)
+            # A process has ended. Whether it was the tester, without a word, or the solver, the rest is not run.
+            letters += (TIMEOUT if spent else tester.ERROR) if tester.GONE not in more else ""
+            return letters.ljust(count, tester.ERROR)
     return letters
 
 

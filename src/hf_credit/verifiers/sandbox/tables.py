@@ -1,6 +1,6 @@
 """Data that both sides hold: what can change is the same list on both sides, not two equal ones.
 
-Judge and solver run in turns. So they share memory if each, when it hands over to the other, tells what has changed
+Tester and solver run in turns. So they share memory if each, when it hands over to the other, tells what has changed
 since the last time: a list, dict, set or object of a class of the setup has a number, and its content travels when it
 is new or has changed. `x is f(x)`, an inner list that is changed in place, and a list in itself come out as in one
 interpreter.

@@ -1,4 +1,4 @@
-"""The only language between judge and solver: plain data, written out as JSON arrays with tags.
+"""The only language between tester and solver: plain data, written out as JSON arrays with tags.
 
     value  = null | true | false | float | str | small int | [tag, ...]
     frame  = length (4 bytes, big-endian), JSON

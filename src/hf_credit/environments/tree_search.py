@@ -1,4 +1,7 @@
-"""Monte Carlo tree search (UCT) for two-player zero-sum games, with exact solving of decided positions on request."""
+"""Monte Carlo tree search (UCT) for two-player zero-sum games, with exact solving of decided positions on request.
+
+It is here because an opponent is part of its world: how the one of Tic-Tac-Toe moves is a rule of the game.
+"""
 
 from __future__ import annotations
 

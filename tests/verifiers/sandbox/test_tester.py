@@ -1,4 +1,4 @@
-"""What the judge makes of answers, honest and hostile; the other side of the pipes is played here."""
+"""What the tester makes of answers, honest and hostile; the other side of the pipes is played here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hf_credit.verifiers.sandbox import wire
-from hf_credit.verifiers.sandbox.judge import NAME, Desk, Link, Remote, SolverError, namespace, run_test
+from hf_credit.verifiers.sandbox.tester import NAME, Desk, Link, Remote, SolverError, namespace, run_test
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _forget() -> Iterator[None]:
 
 def asked(answers: list[Any], work: Callable[[Link], Any]) -> tuple[Any, list[Any]]:
     """What comes of the work where the solver gives these answers, and what it was asked."""
-    to_solver, to_judge = os.pipe(), os.pipe()
+    to_solver, to_tester = os.pipe(), os.pipe()
     questions: list[Any] = []
 
     def play() -> None:
@@ -31,16 +31,16 @@ def asked(answers: list[Any], work: Callable[[Link], Any]) -> tuple[Any, list[An
             for answer in answers:
                 if not (isinstance(answer, list) and answer[:1] == ["ready"]):
                     questions.append(wire.unpack(wire.receive(to_solver[0])))
-                wire.send(to_judge[1], wire.pack(answer))
+                wire.send(to_tester[1], wire.pack(answer))
 
     thread = threading.Thread(target=play)
     thread.start()
     try:
-        return work(Link(to_judge[0], to_solver[1], Desk(-1, -1))), questions
+        return work(Link(to_tester[0], to_solver[1], Desk(-1, -1))), questions
     finally:
         os.close(to_solver[1])
         thread.join()
-        for descriptor in (to_solver[0], *to_judge):
+        for descriptor in (to_solver[0], *to_tester):
             os.close(descriptor)
 
 

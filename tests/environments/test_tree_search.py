@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_credit.environments.search import MoveStatistics, best_moves, check_options, search
+from hf_credit.environments.tree_search import MoveStatistics, best_moves, check_options, search
 
 
 class Nim:

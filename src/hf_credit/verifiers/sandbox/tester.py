@@ -50,7 +50,7 @@ class Link:
 
     def first(self) -> tuple[dict[str, tuple[str | None, type[Exception] | None]], list[str]]:
         """The solution's names, once it is loaded, each with its module's where it is a module, and with an exception
-        of the judge's own where it is one; and the classes of the setup that are still the setup's."""
+        of the tester's own where it is one; and the classes of the setup that are still the setup's."""
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
@@ -72,7 +72,7 @@ class Link:
         self._table.classes[name] = kind
 
     def know(self, name: str, kind: type[Exception]) -> None:
-        """Lets an exception of the setup be the judge's own."""
+        """Lets an exception of the setup be the tester's own."""
         self._exceptions[name] = kind
 
     def compare_by_identity(self, names: Iterable[str]) -> None:
@@ -309,7 +309,7 @@ def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str 
     wanted = defined.keys() & mentioned([*snippets, setup])
     try:
         statements = solver.statements(setup)
-        later = bound(setup)  # of the setup's own values, which the solver has too, the judge's are taken
+        later = bound(setup)  # of the setup's own values, which the solver has too, the tester's are taken
         for name in sorted(wanted - later):
             _take(link, name, defined[name], names)
         own = {statement.defines for statement in statements if statement.defines is not None}
@@ -340,7 +340,7 @@ def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | 
 
 
 def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], shared: bool) -> bool:
-    """Whether the judge has a class of the setup of its own: of exceptions, or with objects that both sides hold."""
+    """Whether the tester has a class of the setup of its own: of exceptions, or with objects that both sides hold."""
     name = str(statement.defines)
     before = names.pop(name, None)
     with contextlib.suppress(Exception):
