@@ -43,7 +43,9 @@ def cells(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFacto
         episodes=12,
     )
     games, algorithms = dict(module.GAMES), dict(module.ALGORITHMS)
-    small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=24, epochs=4, batch_rows=8, quality=0.85)
+    small = MicroConfig(
+        hidden_size=16, heads=2, episodes=160, epochs=4, batch_rows=8, learning_rate=1e-2, quality=0.85
+    )
     name = module.GUESS_NUMBERS
     try:
         module.GAMES[name] = dataclasses.replace(games[name], policy=small, random=0.5)
@@ -135,3 +137,10 @@ def test_what_decides_comes_first_each_after_its_start_and_nothing_twice(scripts
     assert len({*deciding, *others}) == len(deciding) + len(others) == 2 * 3 * 6 * 10
     assert {(cell[0], cell[3]) for cell in deciding} <= {(cell[0], cell[3]) for cell in starts}
     assert {(cell[0], cell[3]) for cell in others} == {(cell[0], cell[3]) for cell in [*starts, *other_starts]}
+
+
+def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
+    results = root / "evaluation" / "t3" / "results"
+    cells = scripts["table"].read_cells([results / "cells.json"])
+    assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")
+    assert json.loads((results / "cells.json").read_text(encoding="utf-8"))[0]["made_with"]
