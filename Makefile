@@ -89,7 +89,7 @@ spaces: $(STAMP) ## write the OpenEnv Space of every environment anew
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub memory role_memory; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub memory role_memory multi_turn_ppo hypotheses; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 
