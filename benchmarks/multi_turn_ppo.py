@@ -118,7 +118,7 @@ def _line(name: str, steps: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def main(arguments_given: list[str] | None = None) -> None:
-    parser = arguments(__doc__, episodes=8, turns=4, rows_at_once=8, hidden_size=256, layers=4, steps=3, repeats=2)
+    parser = arguments(__doc__, episodes=8, turns=4, rows_at_once=8, hidden_size=128, layers=2, steps=3, repeats=2)
     options = parser.parse_args(arguments_given)
     with one_thread():
         torch.manual_seed(0)
