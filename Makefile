@@ -91,7 +91,7 @@ spaces: $(STAMP) ## write the Space of every environment and of the leaderboard 
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory role_memory role_generation; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory role_memory role_generation multi_turn_ppo hypotheses; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

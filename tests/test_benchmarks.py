@@ -98,6 +98,24 @@ def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert rows[0]["tokens a step"] == rows[1]["tokens a step"]
 
 
+def test_multi_turn_ppo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--episodes=4", "--turns=2", "--rows-at-once=2", "--hidden-size=64", "--layers=1", "--steps=1")
+    theirs, ours = run("multi_turn_ppo", capsys, tmp_path, *sizes, "--repeats=1")
+    assert [theirs["trainer"], ours["trainer"]] == ["TRL GRPO", "hf-credit PPO"]
+    for column in ("forward", "backward", "optimizer"):
+        assert float(theirs[column]) > 0
+        assert float(ours[column]) > 0
+        assert float(theirs[f"critic {column}"]) == 0
+        assert float(ours[f"critic {column}"]) > 0
+
+
+def test_hypotheses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("hypotheses", capsys, tmp_path, "--games=1")
+    # 10!/6! numbers; 17!/13! choices of circuits; all weights but none at all; words of five parts.
+    assert [int(row["hypotheses"]) for row in rows] == [5040, 57120, 11**5 - 1, 6**5]
+    assert all(int(row["steps"]) > 0 for row in rows)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's account of memory in /proc")
 def test_role_generation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--replies=1", "--context=8", "--tokens=3", "--hidden-size=16", "--layers=1", "--rank=2", "--repeats=1")

@@ -116,6 +116,15 @@ def test_ar_bench_has_four_of_ten_digits_and_no_first_guess():
     )
 
 
+def test_a_drawn_number_may_have_fewer_digits_and_symbols():
+    game = GuessNumbers(source="ar_bench", digits=2, symbols=3, wording="brief")
+    tasks = [game.sample_task(seed) for seed in range(200)]
+    assert {task["secret"] for task in tasks} == {"12", "13", "21", "23", "31", "32"}
+    state = game.initial_state(tasks[0], 0)
+    assert game.observe(state) == "2 digits from 1 to 3"
+    assert len(game.legal_actions(state)) == 2 * 3**2
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -148,10 +157,19 @@ def test_a_row_that_cannot_be_is_refused(change, message):
     ("options", "message"),
     [
         ({"source": "t4"}, "source must be 't3' or 'ar_bench', got 't4'; pick one."),
-        ({"digits": 5}, "digits must be 3 or 4, and 4 in AR-Bench, got 5; leave it out for all tasks."),
         (
-            {"digits": 3, "source": "ar_bench"},
-            "digits must be 3 or 4, and 4 in AR-Bench, got 3; leave it out for all tasks.",
+            {"digits": 5},
+            "digits must be 3 or 4 in the paper's set, and symbols left out, got 5 and None; leave both out for all "
+            "tasks, or take source='ar_bench'.",
+        ),
+        (
+            {"symbols": 4},
+            "digits must be 3 or 4 in the paper's set, and symbols left out, got None and 4; leave both out for all "
+            "tasks, or take source='ar_bench'.",
+        ),
+        (
+            {"digits": 3, "symbols": 2, "source": "ar_bench"},
+            "digits must be a whole number from 1 to 2, got 3; correct it.",
         ),
     ],
 )

@@ -90,6 +90,19 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     assert_same_metrics(two["metrics"], one.state.log_history[0])
 
 
+def test_two_processes_weigh_the_ratios_of_whole_episodes_as_one_does(
+    one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
+) -> None:
+    of_sequences = {"history": "append", "importance_sampling_level": "sequence", "aggregation": "sequence"}
+    two = update_of_two(one_update_script, micro_policy_append, tmp_path / "two", ON_CPU, **of_sequences)
+    one = one_update(micro_policy_append, **of_sequences)
+    gradient = one.kept[0]
+    assert max(value.abs().max() for value in gradient.values()) > 1e-4
+    for name, value in gradient.items():
+        torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
+    assert two["metrics"]["loss"] == pytest.approx(one.state.log_history[0]["loss"], rel=1e-3, abs=1e-6)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="ZeRO-3 needs deepspeed, not installed here")
 def test_two_processes_of_deepspeed_zero3_give_the_update_and_the_metrics_of_one(
     one_update: Callable[..., Any], one_update_script: Path, micro_policy: Path, tmp_path: Path

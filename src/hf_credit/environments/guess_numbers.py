@@ -74,8 +74,10 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
     the first guess: 1,908, shuffled once, 1,526 to train on and 382 held out.
 
     Args:
-        source: `"t3"` for the paper's set, `"ar_bench"` for four of ten digits without a first guess, as in AR-Bench.
-        digits: 3 or 4 for those of the paper's set with as many digits, `None` for all.
+        source: `"t3"` for the paper's set, `"ar_bench"` for a drawn number without a first guess, as in AR-Bench.
+        digits: 3 or 4 for those of the paper's set with as many digits, `None` for all; of a drawn number how many it
+            has, at most `symbols`, 4 if `None`.
+        symbols: of a drawn number, 2 to 10, ten if `None` as in AR-Bench.
         turns, wording: as in `QueryEnvironment`.
 
     Raises:
@@ -90,22 +92,30 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         self,
         source: Literal["t3", "ar_bench"] = "t3",
         digits: int | None = None,
+        symbols: int | None = None,
         turns: int = 10,
         wording: Literal["paper", "brief"] = "paper",
     ) -> None:
         super().__init__(turns, wording)
         if source not in ("t3", "ar_bench"):
             raise ValueError(f"source must be 't3' or 'ar_bench', got {source!r}; pick one.")
-        if digits not in ((None, 3, 4) if source == "t3" else (None, 4)):
-            raise ValueError(f"digits must be 3 or 4, and 4 in AR-Bench, got {digits!r}; leave it out for all tasks.")
+        if source == "t3" and (digits not in (None, 3, 4) or symbols is not None):
+            raise ValueError(
+                f"digits must be 3 or 4 in the paper's set, and symbols left out, got {digits!r} and {symbols!r}; "
+                "leave both out for all tasks, or take source='ar_bench'."
+            )
+        if source == "ar_bench":
+            symbols = whole_number("symbols", 10 if symbols is None else symbols, 2, 10)
+            digits = whole_number("digits", 4 if digits is None else digits, 1, symbols)
         self.source = source
         self.digits = digits
+        self.symbols = symbols
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A row of the set; from AR-Bench's rule a drawn secret."""
-        if self.source == "ar_bench":
-            secret = "".join(stream(seed, self.name, "secret").sample(alphabet(10), 4))
-            return {"digits": 4, "symbols": 10, "secret": secret, "first_guess": ""}
+        if self.digits is not None and self.symbols is not None:
+            secret = "".join(stream(seed, self.name, "secret").sample(alphabet(self.symbols), self.digits))
+            return {"digits": self.digits, "symbols": self.symbols, "secret": secret, "first_guess": ""}
         split, index = split_of(seed)
         rows = _rows_of(split, self.digits)
         return dict(zip(self.task_columns, rows[index % len(rows)], strict=True))

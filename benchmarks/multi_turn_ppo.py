@@ -1,0 +1,134 @@
+"""Multi-turn PPO: what its critic adds to a training step, beside TRL's GRPO on the same rows.
+
+Both trainers get the same episodes of several turns, the same model and nothing to generate, as in `memory.py`. Of
+PPO's step every moment belongs to one column: forward and backward of the policy; its optimizer; those of the critic,
+which reads every row once for its values and once to learn; and the rest, the trainer's own time: advantages, layout,
+metrics, callbacks. A critic of the policy's size may cost its own passes and nothing else.
+
+Seconds are those of the process on a processor, with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from statistics import median
+from typing import Any
+
+import torch
+from common import Clock, arguments, one_thread, report, take_turns
+from datasets import Dataset
+from memory import recorded_episodes, trl_trainer
+from players import settings
+from transformers import PrinterCallback, TrainerCallback
+
+from hf_credit import CreditConfig, CreditTrainer, make
+from hf_credit.collectors import Collected, Sample
+from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.rollouts import EnvironmentInteraction, Episode
+
+POLICY = ("forward", "backward", "optimizer")
+CRITIC = ("critic forward", "critic backward", "critic optimizer")
+
+
+class Steps(TrainerCallback):
+    """The seconds of each step by label, without the first step, which also sets things up."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.steps: list[dict[str, float]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.clock.flush()
+        if state.global_step > 1:
+            self.steps.append({label: self.clock.seconds[label] for label in (*POLICY, *CRITIC, "rest")})
+        self.clock.restart()
+
+
+def ppo_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any]) -> Any:
+    """This library's PPO, which collects the recorded episodes."""
+
+    class Recorded(CreditTrainer):
+        def collect(self, rows: list[dict[str, Any]]) -> Collected:
+            samples = (Sample(episode=episode, instance=place) for place, episode in enumerate(episodes))
+            return Collected(samples=tuple(samples), rows=len(episodes))
+
+    args = CreditConfig(
+        **{
+            **common,
+            "beta": 0.0,
+            "instances_per_update": len(episodes),
+            "per_device_train_batch_size": len(episodes),
+            "rows_per_forward": common["per_device_train_batch_size"],
+            "critic_learning_rate": 1e-9,
+        }
+    )
+    game = EnvironmentInteraction(make("sudoku", size=4), history="append", instructions=False)
+    tasks = Dataset.from_list([{"seed": seed} for seed in range(len(episodes))])
+    return Recorded(model, game, args, tasks, method="ppo", processing_class=tokenizer, critic=copy.deepcopy(model))
+
+
+def times(trainer: Any) -> list[dict[str, float]]:
+    """The seconds of each step of a run, by label."""
+    clock = Clock()
+    for owner, method, label in (
+        (trainer, "_compute_loss", "forward"),
+        (trainer, "_get_per_token_logps_and_entropies", "forward"),
+        (trainer.accelerator, "backward", "backward"),
+        (trainer.accelerator, "clip_grad_norm_", "optimizer"),
+    ):
+        clock.label(owner, method, label)
+    for reading in getattr(trainer, "critics", {}).values():
+        clock.label(reading.critic, "_forward", "critic forward")
+        clock.label(reading.critic, "_one_step", "critic backward")
+        clock.label(reading.critic.weights, "step", "critic optimizer")
+    create_optimizer = trainer.create_optimizer
+
+    def create_labelled(*args: Any, **kwargs: Any) -> Any:
+        optimizer = create_optimizer(*args, **kwargs)
+        clock.label(optimizer, "step", "optimizer")
+        return optimizer
+
+    trainer.create_optimizer = create_labelled
+    trainer.remove_callback(PrinterCallback)
+    steps = Steps(clock)
+    trainer.add_callback(steps)
+    trainer.train()
+    return steps.steps
+
+
+def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
+    tokenizer = build_tokenizer(make("sudoku", size=4))
+    model = build_model(tokenizer, MicroConfig(hidden_size=options.hidden_size, layers=options.layers, heads=4))
+    episodes = recorded_episodes(options.episodes, options.turns, len(tokenizer))
+    common = settings(options.rows_at_once, max_steps=options.steps + 1, max_completion_length=16, logging_steps=1)
+
+    def run(build: Any) -> list[dict[str, float]]:
+        return times(build(episodes, copy.deepcopy(model), tokenizer, common))
+
+    builders = {"TRL GRPO": trl_trainer, "hf-credit PPO": ppo_trainer}
+    found = take_turns({name: lambda build=build: run(build) for name, build in builders.items()}, options.repeats)
+    return [_line(name, [step for steps in runs for step in steps]) for name, runs in found.items()]
+
+
+def _line(name: str, steps: list[dict[str, float]]) -> dict[str, Any]:
+    middle = {label: median(step[label] for step in steps) for label in (*POLICY, *CRITIC, "rest")}
+    share = median(step["rest"] / sum(step.values()) for step in steps)
+    return {"trainer": name, "step, s": median(sum(step.values()) for step in steps), **middle, "own": f"{share:.1%}"}
+
+
+def main(arguments_given: list[str] | None = None) -> None:
+    parser = arguments(__doc__, episodes=8, turns=4, rows_at_once=8, hidden_size=128, layers=2, steps=3, repeats=2)
+    options = parser.parse_args(arguments_given)
+    with one_thread():
+        torch.manual_seed(0)
+        rows = compare(options)
+    text = (
+        "A training step on the same rows of several turns, medians over steps, CPU seconds of one thread. The aim is "
+        "an own time under 5 %: what is neither the policy's nor the critic's passes."
+    )
+    report(options, "multi_turn_ppo", text, rows)
+
+
+if __name__ == "__main__":
+    main()
