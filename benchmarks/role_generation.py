@@ -35,8 +35,8 @@ def team(agents: int, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     model.eval()
     model.generation_config.eos_token_id = None
     limits = {"max_new_tokens": options.tokens, "temperature": 0.0}
-    every = MixedRoles(sampler(model, tokenizer, **limits), model, names)
     each = {name: RoleSampler(sampler(model, tokenizer, **limits), model, name) for name in names}
+    every = MixedRoles(each, sampler(model, tokenizer, **limits), model)
     draws = torch.Generator().manual_seed(0)
     roles = names * options.replies
     contexts = torch.randint(5, len(tokenizer), (len(roles), options.context), generator=draws).tolist()

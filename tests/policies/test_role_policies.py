@@ -130,24 +130,33 @@ def test_plain_adapters_mix_until_one_is_merged(model: PeftModel) -> None:
     assert not can_mix(model)
 
 
-def test_roles_of_a_round_are_asked_in_one_call(model: PeftModel) -> None:
-    class Mixed:
-        asked: list[Any] = []  # noqa: RUF012
+def test_several_roles_of_a_round_are_asked_in_one_call_and_one_by_its_own_sampler(model: PeftModel) -> None:
+    asked: list[Any] = []
+
+    class Told:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __call__(self, contexts: Any) -> list[Generation]:
+            return self.seeded(contexts, None)
+
+        def seeded(self, contexts: Any, seeds: Any) -> list[Generation]:
+            return self.mixed(contexts, None, seeds)
 
         def mixed(self, contexts: Any, adapters: Any, seeds: Any) -> list[Generation]:
-            self.asked.append((model.active_adapter, [*contexts], [*adapters], seeds))
+            asked.append((self.name, model.active_adapter, [*contexts], adapters, seeds))
             return [Generation(ids=(number,)) for number, _ in enumerate(contexts)]
 
-    roles = MixedRoles(Mixed(), model, ROLES)
+    roles = MixedRoles({role: RoleSampler(Told(role), model, role) for role in ROLES}, Told("both"), model)
     assert honours_seeds(roles)
     replies = sample(roles, ["actor", "reasoner"], [(1,), (2,)], [None, None])
     assert [reply.ids for reply in replies] == [(0,), (1,)]
     sample(roles, ["actor"], [(3,)], [7])
     roles["reasoner"]([(4,)])
-    assert Mixed.asked == [
-        ("actor", [(1,), (2,)], ["actor", "reasoner"], None),
-        ("actor", [(3,)], ["actor"], [7]),
-        ("reasoner", [(4,)], ["reasoner"], None),
+    assert asked == [
+        ("both", "actor", [(1,), (2,)], ["actor", "reasoner"], None),
+        ("actor", "actor", [(3,)], None, [7]),
+        ("reasoner", "reasoner", [(4,)], None, None),
     ]
     with pytest.raises(ValueError, match="every role must have a sampler, got none for 'critic'"):
         sample(roles, ["critic"], [(1,)], [None])

@@ -82,24 +82,24 @@ class MixedRoles(Mapping[str, GenerateFn]):
     """The `GenerateFn` of each role, and replies of several roles in one call of the model, `together`.
 
     Args:
-        generate: samples from the model and remembers what each adapter read.
-        model: one for which `can_mix` holds.
-        roles: the names of the roles and of their adapters.
+        alone: the sampler of each role, which remembers what that role alone was asked.
+        generate: samples for several, and remembers what they were asked together.
+        model: has their adapters, and `can_mix` holds for it.
     """
 
-    def __init__(self, generate: MixedGenerate, model: PeftModel, roles: Iterable[str]) -> None:
+    def __init__(self, alone: Mapping[str, GenerateFn], generate: MixedGenerate, model: PeftModel) -> None:
+        self.alone = dict(alone)
         self.generate = generate
         self.model = model
-        self._of_role = {role: _OneOf(self, role) for role in roles}
 
     def __getitem__(self, role: str) -> GenerateFn:
-        return self._of_role[role]
+        return self.alone[role]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._of_role)
+        return iter(self.alone)
 
     def __len__(self) -> int:
-        return len(self._of_role)
+        return len(self.alone)
 
     def together(
         self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: Sequence[int | None] | None
@@ -111,23 +111,11 @@ class MixedRoles(Mapping[str, GenerateFn]):
             contexts: at least one.
             seeds: one for each context, `None` where it names no random numbers; or none at all.
         """
+        if len(set(roles)) == 1:
+            own: Any = self.alone[roles[0]]
+            return own(contexts) if seeds is None else own.seeded(contexts, seeds)
         with using(self.model, roles[0]):
             return self.generate.mixed(contexts, roles, seeds)
-
-
-class _OneOf:
-    """One role of several."""
-
-    def __init__(self, roles: MixedRoles, role: str) -> None:
-        self.roles = roles
-        self.role = role
-
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return self.roles.together([self.role] * len(contexts), contexts, None)
-
-    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        """Replies each drawn with the random numbers that its seed names."""
-        return self.roles.together([self.role] * len(contexts), contexts, seeds)
 
 
 def can_mix(model: PeftModel) -> bool:
@@ -207,6 +195,5 @@ def role_samplers(
     def new() -> Any:
         return sampler(model, tokenizer, **sampling)  # type: ignore[arg-type]
 
-    return (
-        MixedRoles(new(), model, roles) if can_mix(model) else {one: RoleSampler(new(), model, one) for one in roles}
-    )
+    alone = {one: RoleSampler(new(), model, one) for one in roles}
+    return MixedRoles(alone, new(), model) if can_mix(model) else alone

@@ -200,16 +200,17 @@ class RoleAdapterTrainer(EpisodeTrainer):
         return engine
 
     def _samplers(self) -> Mapping[str, GenerateFn]:
-        """The sampler of each role; all in one call where the policy itself generates and its adapters mix."""
+        """The sampler of each role; several in one call where the policy itself generates and its adapters mix."""
         model = self.adapters.model
-        memory = self._continuing_replies() if can_mix(model) else None
-        if memory is not None:
-            self._memories = [memory]
-            return MixedRoles(memory, model, self.roles)
         # One for each role: keys and values that an adapter wrote are of no use to another.
         memories = {role: self._continuing_replies() for role in self.roles}
         self._memories = [one for one in memories.values() if one is not None]
-        return {role: RoleSampler(own or self._generate_replies, model, role) for role, own in memories.items()}
+        alone = {role: RoleSampler(own or self._generate_replies, model, role) for role, own in memories.items()}
+        together = self._continuing_replies() if can_mix(model) else None
+        if together is None:
+            return alone
+        self._memories.append(together)
+        return MixedRoles(alone, together, model)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
