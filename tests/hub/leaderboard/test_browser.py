@@ -75,7 +75,8 @@ def opened(chromium: Any, served: tuple[str, Switched]) -> Iterator[Any]:
         page.on("request", lambda one: outside.append(one.url) if not _own(one.url) else None)
         page.on("dialog", lambda one: outside.append(f"dialog {one.message}"))
         page.goto(f"{served[0]}?{query}")
-        page.wait_for_selector("#board-told p", state="attached")
+        told = "document.querySelector('#board-told p')"
+        page.wait_for_function(f"{told} && !{told}.innerText.startsWith('Loading')")
         pages.append(page)
         return page
 
@@ -116,6 +117,12 @@ def test_the_board_shows_ranks_badges_and_hostile_names_as_plain_text(opened: An
     assert "slow" in table.inner_text()
     search.fill("nobody")
     page.get_by_text("Nothing matches these filters.").wait_for()
+    search.fill("")
+    shows(page, "#board-table", "steady")
+    page.locator("#method input").click()
+    page.get_by_role("option", name=FORMULA, exact=True).click()
+    page.wait_for_function("!document.querySelector('#board-table').innerText.includes('steady')")
+    assert table.get_by_text(FORMULA, exact=True).count() >= 1
 
 
 def test_a_deep_link_compares_two_entries_as_the_statistics_do(opened: Any, listed: Listed) -> None:

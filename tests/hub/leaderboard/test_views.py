@@ -88,6 +88,8 @@ def test_filters_keep_what_fits(results: Results) -> None:
     assert "claimed" not in {row[1] for row in views.board_table(results, "sudoku", badge="verified")}
     assert len(views.board_table(results, "sudoku", size="up to 10M")) == 5
     assert views.board_table(results, "nothing yet") == []
+    assert views.methods(results) == sorted([FORMULA, "replay_loo", "verifiable_process"])
+    assert {row[1] for row in views.board_table(results, "sudoku", method=FORMULA)} == {FORMULA}
 
 
 def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:

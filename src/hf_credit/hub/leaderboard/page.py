@@ -25,6 +25,7 @@ except ImportError:
     raise ImportError('The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".') from None
 
 RELOAD_SECONDS = 120
+LOADING = "Loading the results ..."
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
 
 CSS = """
@@ -80,9 +81,10 @@ def build(source: Source, form: Form | None = None) -> Any:
                 with gr.Row():
                     board = gr.Dropdown([], label="Task", elem_id="board", min_width=150)
                     badge = gr.Dropdown([views.ANY, *BADGES], value=views.ANY, label="Badge", min_width=150)
+                    method = gr.Dropdown([views.ANY], value=views.ANY, label="Method", elem_id="method", min_width=150)
                     size = gr.Dropdown(list(views.SIZES), value=views.ANY, label="Parameters", min_width=150)
                     search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
-                told = gr.HTML(elem_id="board-told")
+                told = gr.HTML(_quiet(LOADING), elem_id="board-told")
                 table = _frame(views.BOARD_COLUMNS, "board-table", views.BOARD_WIDTHS)
                 plot = gr.Plot(label="Means and intervals", show_label=False, elem_id="board-plot")
                 save = gr.DownloadButton("Download as CSV", size="sm")
@@ -90,19 +92,19 @@ def build(source: Source, form: Form | None = None) -> Any:
                 with gr.Row():
                     credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
                     credit_search = gr.Textbox(value="", label="Search", min_width=150)
-                credit_told = gr.HTML(elem_id="credit-told")
+                credit_told = gr.HTML(_quiet(LOADING), elem_id="credit-told")
                 credit_table = _frame(views.CREDIT_COLUMNS, "credit-table", views.CREDIT_WIDTHS)
                 credit_plot = gr.Plot(label="Fidelity and intervals", show_label=False)
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
                     second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
-                compared_told = gr.HTML(elem_id="compare-told")
+                compared_told = gr.HTML(_quiet(LOADING), elem_id="compare-told")
                 compared = _frame((("", "str"), ("value", "str")), "compare-table", ("45%", "55%"))
                 difference = gr.Plot(label="Differences, task by task", show_label=False, elem_id="difference")
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
-                entry_told = gr.HTML(elem_id="entry-told")
+                entry_told = gr.HTML(_quiet(LOADING), elem_id="entry-told")
                 provenance = _frame((("", "str"), ("value", "str")), "provenance", ("32%", "68%"))
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
@@ -119,11 +121,13 @@ def build(source: Source, form: Form | None = None) -> Any:
                 about = gr.HTML(elem_id="about")
         timer = gr.Timer(RELOAD_SECONDS)
 
-        board_in, board_out = [board, badge, size, search], [told, table, plot, save]
+        board_in, board_out = [board, badge, method, size, search], [told, table, plot, save]
         credit_in, credit_out = [credit, credit_search], [credit_told, credit_table, credit_plot]
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        begun = app.load(page.open, None, [trouble, about, how, tabs, board, credit, first, second, chosen], **quiet)
-        for after in (begun, *(one.change for one in (board, badge, size, search))):
+        begun = app.load(
+            page.open, None, [trouble, about, how, tabs, board, method, credit, first, second, chosen], **quiet
+        )
+        for after in (begun, *(one.change for one in (board, badge, method, size, search))):
             (after.then if after is begun else after)(page.board, board_in, board_out, **quiet)
         for after in (begun, credit.change, credit_search.change):
             (after.then if after is begun else after)(page.credit, credit_in, credit_out, **quiet)
@@ -176,7 +180,7 @@ class _Page:
         asked = {name: str(value)[:100] for name, value in dict(request.query_params).items()}
         if results is None:
             empty = gr.update(choices=[], value=None)
-            return (_trouble(shown.trouble), "", gr.update(), gr.update(), *([empty] * 5))
+            return (_trouble(shown.trouble), "", gr.update(), gr.update(), empty, gr.update(), *([empty] * 4))
         boards = [one.name for one in results.season.tasks]
         credits = [one.name for one in results.season.credit]
         board = _one_of(asked.get("board"), boards)
@@ -193,6 +197,7 @@ class _Page:
             submit_html(self.form.sends, results.season.benchmark),
             gr.update(selected=tab if tab in TABS else "Board"),
             gr.update(choices=boards, value=board),
+            gr.update(choices=[views.ANY, *views.methods(results)], value=views.ANY),
             gr.update(choices=credits, value=_one_of(asked.get("credit"), credits)),
             gr.update(choices=verified, value=first),
             gr.update(choices=verified, value=second),
@@ -203,12 +208,12 @@ class _Page:
         shown = self.source.load()
         return _trouble(shown.trouble)
 
-    def board(self, board: str | None, badge: str, size: str, search: str | None) -> tuple[Any, ...]:
+    def board(self, board: str | None, badge: str, method: str, size: str, search: str | None) -> tuple[Any, ...]:
         header = [name for name, _ in views.BOARD_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
             return _quiet("There are no results to show."), _value(header, []), None, None
-        rows = views.board_table(results, board, badge, size, search or "")
+        rows = views.board_table(results, board, badge, size, search or "", method)
         folder = Path(tempfile.mkdtemp(prefix="hf-credit-page-"))
         saved = views.write_csv(folder / "board.csv", header, rows)
         task = next(one for one in results.season.tasks if one.name == board)

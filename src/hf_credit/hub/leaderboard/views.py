@@ -61,7 +61,9 @@ _SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
 SIZES = (ANY, *_SIZES)
 
 
-def board_table(results: Results, board: str, badge: str = ANY, size: str = ANY, search: str = "") -> list[list[Any]]:
+def board_table(
+    results: Results, board: str, badge: str = ANY, size: str = ANY, search: str = "", method: str = ANY
+) -> list[list[Any]]:
     """The rows of a board of policies, ranked ones first.
 
     Args:
@@ -70,12 +72,13 @@ def board_table(results: Results, board: str, badge: str = ANY, size: str = ANY,
         badge: this one or better; all if `ANY`.
         size: of the largest checkpoint, one of `SIZES`.
         search: a part of the name, the method or the id.
+        method: by its name, one of `methods`.
     """
     ranked = {one.entry: one for one in results.ranks(board)}
     found: list[tuple[tuple[float, str], list[Any]]] = []
     for row in results.board(board):
         record, own = row.record, ranked.get(row.id)
-        if not _shown(row, badge, size, search):
+        if not _shown(row, badge, size, search) or method not in (ANY, row.entry.method["name"]):
             continue
         found.append(
             (
@@ -96,6 +99,12 @@ def board_table(results: Results, board: str, badge: str = ANY, size: str = ANY,
             )
         )
     return [cells for _, cells in sorted(found, key=lambda one: one[0])]
+
+
+def methods(results: Results) -> list[str]:
+    """The names of the methods of all entries of policies, in order."""
+    boards = [one.name for one in results.season.tasks]
+    return sorted({str(row.entry.method["name"]) for board in boards for row in results.board(board)})
 
 
 def credit_table(results: Results, board: str, search: str = "") -> list[list[Any]]:
