@@ -89,7 +89,7 @@ def test_a_second_run_trains_only_what_is_missing(scripts: dict[str, ModuleType]
 def test_a_cell_that_fails_is_named_and_stops_no_other(scripts: dict[str, ModuleType], work: Path) -> None:
     missing = work / "cells" / "tic_tac_toe-VPR-1.json"
     missing.unlink()
-    with pytest.raises(RuntimeError, match="got failures in tic_tac_toe VPR-0 seed 0, tic_tac_toe VPR-0 seed 1;"):
+    with pytest.raises(RuntimeError, match="got failures in tic_tac_toe VPR-0 0, tic_tac_toe VPR-0 1;"):
         scripts["run"].run(tiny(scripts["experiment"], simulations=(0,)), work, workers=1)
     assert missing.is_file()
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ARMS, BASE, EXPERIMENT, Experiment
-from running import in_parallel, prepare_process, require_same_settings, write_whole
+from running import prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -51,15 +51,9 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(experiment.settings(), work / "settings.json")
-    for trained in (False, True):
-        waiting = [
-            cell
-            for cell in experiment.cells()
-            if (cell[0] != BASE) == trained and not cell_file(work, *cell).is_file()
-        ]
-        in_parallel(run_cell, {f"{arm}, seed {seed}": (experiment, arm, seed, work) for arm, seed in waiting}, workers)
+    cells = experiment.cells()
+    phases = ([one for one in cells if one[0] == BASE], [one for one in cells if one[0] != BASE])
+    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="arms")
 
 
 def cell_file(work: Path, arm: str, seed: int) -> Path:

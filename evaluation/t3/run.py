@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ALGORITHMS, EXPERIMENT, GAMES, START, Experiment, Game
-from running import in_parallel, prepare_process, require_same_settings, write_whole
+from running import prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -51,11 +51,7 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    (work / "cells").mkdir(parents=True, exist_ok=True)
-    require_same_settings(experiment.settings(), work / "settings.json")
-    for cells in experiment.stages():
-        waiting = [cell for cell in cells if not cell_file(work, *cell).is_file()]
-        in_parallel(run_cell, {" ".join(map(str, cell)): (experiment, *cell, work) for cell in waiting}, workers)
+    run_cells(work, experiment.settings(), experiment.stages(), cell_file, run_cell, experiment, workers)
 
 
 def cell_file(work: Path, game: str, algorithm: str, arm: str, seed: int) -> Path:
