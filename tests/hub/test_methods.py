@@ -55,10 +55,6 @@ from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
-LIBRARY = Path(__file__).resolve().parents[2] / "src"
-
-METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
-LIBRARY = Path(__file__).resolve().parents[2] / "src"
 
 SETTINGS: dict[str, Any] = {
     "instances_per_update": 2,
@@ -275,7 +271,7 @@ from huggingface_hub import hf_hub_download, list_repo_files, snapshot_download
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-bases, metrics, library = json.loads(sys.argv[1])
+bases, metrics = json.loads(sys.argv[1])
 told = {}
 
 
@@ -306,7 +302,6 @@ for method, base in bases.items():
     }
 space = snapshot_download("me/cvt-environment", repo_type="space")
 told["space"] = open(f"{space}/openenv.yaml").read().splitlines()[1]
-sys.path.insert(0, library)  # what the requirements of a metric name
 import evaluate
 
 for name in metrics:
@@ -352,7 +347,7 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         loaded = load_episodes(f"me/{name}-episodes", interaction=run.trainer.interaction, **where)
         assert loaded.episodes == run.episodes.episodes
         assert listed(loaded.credits) == listed(run.episodes.credits)
-    asked = [{name: str(base_of(name, policies)) for name in METHODS}, list(METRIC_OF.values()), str(LIBRARY)]
+    asked = [{name: str(base_of(name, policies)) for name in METHODS}, list(METRIC_OF.values())]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
     done = subprocess.run(
         [str(without_us), "-c", CLIENT, json.dumps(asked)],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from pathlib import Path
 
 import pytest
 
-from hf_credit.hub.metrics import OWN_CODE, load_metric, publish_metric
+from hf_credit.hub.metrics import OWN_CODE, code_digest, load_metric, publish_metric
 from hf_credit.hub.server import Served
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
@@ -16,7 +15,7 @@ METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 
 def test_the_digests_are_those_of_the_folders() -> None:
     folders = [path for path in METRICS.iterdir() if path.is_dir()]
-    found = {path.name: hashlib.sha256((path / f"{path.name}.py").read_bytes()).hexdigest() for path in folders}
+    found = {path.name: code_digest({file.name: file for file in path.iterdir()}, path.name) for path in folders}
     assert found == OWN_CODE
 
 
@@ -28,12 +27,13 @@ def test_our_own_code_needs_no_consent(hub: Served, tmp_path: Path) -> None:
     assert metric.compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
 
 
-def test_code_of_others_needs_consent(hub: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["pass_at_k.py", "computation.py"])
+def test_code_of_others_needs_consent(file: str, hub: Served, tmp_path: Path) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
     folder = tmp_path / "pass_at_k"
     shutil.copytree(METRICS / "pass_at_k", folder)
     shutil.copy(METRICS / "app.py", folder)
-    (folder / "pass_at_k.py").write_text((folder / "pass_at_k.py").read_text() + "\nprint('theirs ran')\n")
+    (folder / file).write_text((folder / file).read_text() + "\nprint('theirs ran')\n")
     done = publish_metric(folder, "them/pass_at_k", **where)
     with pytest.raises(ValueError, match=f"needs consent to run, got them/pass_at_k@{done.commit}"):
         load_metric("them/pass_at_k", endpoint=hub.url)

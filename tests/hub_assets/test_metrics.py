@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib.util
 import json
@@ -21,9 +22,11 @@ import evaluate
 import pytest
 import yaml
 
+from hf_credit.hub.standalone import COMPUTATION, metric_computation
+
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 NAMES = sorted(path.name for path in METRICS.iterdir() if path.is_dir())
-FILES = {"README.md", "requirements.txt", "tests.py"}
+FILES = {"README.md", "requirements.txt", "tests.py", COMPUTATION}
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +89,21 @@ def test_a_folder_is_a_space(name: str) -> None:
     for heading in ("## How to use", "### Inputs", "### Output", "## Citation"):
         assert heading in card
     wanted = (METRICS / name / "requirements.txt").read_text().split()
-    assert {re.split(r"[\[>=]", line)[0] for line in wanted} == {"hf-credit", "evaluate", "gradio"}
+    imported = imports_of(METRICS / name / f"{name}.py") | imports_of(METRICS / name / COMPUTATION)
+    others = imported - set(sys.stdlib_module_names) - {"datasets"}  # evaluate brings datasets
+    assert {re.split(r"[\[>=]", line)[0] for line in wanted} == {*others, "gradio"}
+
+
+def imports_of(file: Path) -> set[str]:
+    statements = ast.parse(file.read_text(encoding="utf-8")).body
+    plain = {name.name for one in statements if isinstance(one, ast.Import) for name in one.names}
+    named = {str(one.module) for one in statements if isinstance(one, ast.ImportFrom) and not one.level}
+    return {name.split(".")[0] for name in plain | named}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_computation_is_the_librarys(name: str) -> None:
+    assert (METRICS / name / COMPUTATION).read_text(encoding="utf-8") == metric_computation(METRICS / name)
 
 
 @pytest.mark.parametrize("name", NAMES)

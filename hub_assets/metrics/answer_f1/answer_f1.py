@@ -1,9 +1,9 @@
-"""F1 of answers as a module of `evaluate`; the computation is hf_credit.verifiers.text_overlap.token_f1."""
+"""F1 of answers as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.verifiers.text_overlap import token_f1
+from .computation import token_f1
 
 _DESCRIPTION = """\
 How much of a story an answer tells: F1 of the words, and of the characters, that the two have in common, as multisets.

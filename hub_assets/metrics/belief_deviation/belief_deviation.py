@@ -1,9 +1,9 @@
-"""Belief deviation as a module of `evaluate`; the computation is hf_credit.diagnostics.belief_deviation."""
+"""Belief deviation as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import belief_deviation
+from .computation import belief_deviation
 
 _DESCRIPTION = """\
 How far beliefs read off a policy are from what the transcript implies: their divergence in nats, how often their

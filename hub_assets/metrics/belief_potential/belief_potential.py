@@ -1,9 +1,9 @@
-"""Belief potential as a module of `evaluate`; the computation is hf_credit.diagnostics.belief_potential."""
+"""Belief potential as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import belief_potential
+from .computation import belief_potential
 
 _DESCRIPTION = """\
 How far an agent's belief is from the truth, beside what it could know: -log of the share of its answers that are true,

@@ -1,9 +1,9 @@
-"""Constraint violation as a module of `evaluate`; the computation is hf_credit.diagnostics.constraint_violation."""
+"""Constraint violation as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import constraint_violation
+from .computation import constraint_violation
 
 _DESCRIPTION = """\
 Whether a cost stays under its limit: the mean over episodes of what each one cost, and how far that is above the

@@ -1,9 +1,9 @@
-"""Within-context variance as a module of `evaluate`; see hf_credit.diagnostics.context_variance."""
+"""Within-context variance as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import context_variance
+from .computation import context_variance
 
 _DESCRIPTION = """\
 The variance of credit among the alternatives to one decision, a mean over buckets, beside the variance of its mean

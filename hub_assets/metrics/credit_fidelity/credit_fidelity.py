@@ -1,9 +1,9 @@
-"""Credit fidelity as a module of `evaluate`; the computation is hf_credit.diagnostics.credit_fidelity."""
+"""Credit fidelity as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import credit_fidelity
+from .computation import credit_fidelity
 
 _DESCRIPTION = """\
 How well the credit that a method assigned to single decisions ranks them by what they were worth: Spearman's rank

@@ -1,9 +1,9 @@
-"""Cut quality as a module of `evaluate`; the computation is hf_credit.diagnostics.cut_quality."""
+"""Cut quality as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import cut_quality
+from .computation import cut_quality
 
 _DESCRIPTION = """\
 Whether the stalls of a rule of truncation are steps without progress, and which share of the episodes that it cut

@@ -1,9 +1,9 @@
-"""Evidence F1 as a module of `evaluate`; the computation is hf_credit.diagnostics.evidence_f1."""
+"""Evidence F1 as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import evidence_f1
+from .computation import evidence_f1
 
 _DESCRIPTION = """\
 Whether answers rest on what supports them: the F1 of the documents that an answer cites and those that support it, a

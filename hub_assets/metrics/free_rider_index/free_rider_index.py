@@ -1,9 +1,9 @@
-"""The free-rider index as a module of `evaluate`; the computation is hf_credit.diagnostics.free_rider_index."""
+"""The free-rider index as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import free_rider_index
+from .computation import free_rider_index
 
 _DESCRIPTION = """\
 Of all positive credit that a method gave to the messages of a team, the share that went to messages by which the team

@@ -1,9 +1,9 @@
-"""Hack rate as a module of `evaluate`; the computation is hf_credit.diagnostics.hack_rate."""
+"""Hack rate as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import hack_rate
+from .computation import hack_rate
 
 _DESCRIPTION = """\
 How often an agent hacks its check: the share of episodes that a detector flags, corrected for the detector's error

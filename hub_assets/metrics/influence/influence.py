@@ -1,9 +1,9 @@
-"""Influence as a module of `evaluate`; the computation is hf_credit.diagnostics.influence."""
+"""Influence as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import influence, influence_by_chance
+from .computation import influence, influence_by_chance
 
 _DESCRIPTION = """\
 How far a message decides what the next speaker says: the mutual information between the message that was put in at a

@@ -1,9 +1,9 @@
-"""Intervention validity as a module of `evaluate`; the computation is hf_credit.diagnostics.intervention_validity."""
+"""Intervention validity as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import intervention_validity
+from .computation import intervention_validity
 
 _DESCRIPTION = """\
 How many proposals to put in a step's place fail the gate, and how many of the others are unlike what the policy says

@@ -1,9 +1,9 @@
-"""KL compliance as a module of `evaluate`; the computation is hf_credit.diagnostics.kl_compliance."""
+"""KL compliance as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import kl_compliance
+from .computation import kl_compliance
 
 _DESCRIPTION = """\
 How far updates moved a policy from the one that played, and how often that is within a radius.

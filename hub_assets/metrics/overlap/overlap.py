@@ -1,9 +1,9 @@
-"""Overlap as a module of `evaluate`; the computation is hf_credit.diagnostics.overlap."""
+"""Overlap as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import overlap
+from .computation import overlap
 
 _DESCRIPTION = """\
 Whether continuations that one policy played say anything of another policy: quantiles of the ratios of their

@@ -1,9 +1,9 @@
-"""pass@k as a module of `evaluate`; the computation is hf_credit.diagnostics.mean_pass_at_k."""
+"""pass@k as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import mean_pass_at_k
+from .computation import mean_pass_at_k
 
 _DESCRIPTION = """\
 The chance that at least one of k attempts at an instance succeeds, estimated without bias from n attempts at each and

@@ -1,9 +1,9 @@
-"""PCCC fidelity as a module of `evaluate`; the computation is hf_credit.diagnostics.pccc_fidelity."""
+"""PCCC fidelity as a module of `evaluate`; the computation is hf-credit's."""
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import pccc_fidelity
+from .computation import pccc_fidelity
 
 _DESCRIPTION = """\
 Whether what steps were estimated to contribute is what they do contribute, by enumeration or many continuations.

@@ -1,11 +1,11 @@
-"""Vote contribution as a module of `evaluate`; the computation is hf_credit.diagnostics.vote_contribution."""
+"""Vote contribution as a module of `evaluate`; the computation is hf-credit's."""
 
 import dataclasses
 
 import datasets
 import evaluate
 
-from hf_credit.diagnostics import vote_contribution
+from .computation import vote_contribution
 
 _DESCRIPTION = """\
 How often the plurality of K voters is right, and what each of them adds: its contribution, which is the vote's score

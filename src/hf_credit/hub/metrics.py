@@ -16,30 +16,39 @@ from typing import Any
 from hf_credit.hub import safety
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.standalone import COMPUTATION
 
 OWN_CODE: Mapping[str, str] = {
-    "answer_f1": "805b60f4019104dc59a09c819587f116cd3e1a6d76825bc89cd3e69c23c20b97",
-    "belief_deviation": "6e8794f55e1d3c58c9907502a87d36493f521dd82c77c91592a7146639ac043c",
-    "belief_potential": "ec957febbb1f59d639c0ff5a25f8d18c44ad1c569f12f7fe79b710ab5ba516e0",
-    "constraint_violation": "331b0df0d8d9ae66e536924a164dc30894d2c928fa021442487b6da6ed25099e",
-    "context_variance": "f58009564a462d64c164288430009981482013d92a776828cd08a741e1d093fa",
-    "credit_fidelity": "9b896ef69e07c5920c7c8ad6907fa08e17f9b821723554f32f5bee764aaea16e",
-    "cut_quality": "a26c5fd7538fc52e1565ce2f5377e79e2425bf6c56f03fe30bbcdc981439fbf2",
-    "evidence_f1": "0dd5619774d00944572879e3b25114ef5dd5e90300db989265669b1b0af3a489",
-    "free_rider_index": "2e9c9f12cc1a9ca29aa56a3672695e4a80bf49e41c806a0bcdb6a573537657fb",
-    "hack_rate": "502134ba51005c669c3c6b8f5106d3dada0bd839f82b9c96cf7b47439c07214a",
-    "influence": "572a7bb147c1d7767d89eb33068c86e430a355aa88ecd6edbe061973282e677a",
-    "intervention_validity": "9e3c47e4caf2d17f6e3f1534aa291f1f835a5acd5e1645eb94af3fccdeedaf0e",
-    "kl_compliance": "4fc732139f5b891e212ff49c19391eb238abc5f17e57d6f2b4305dd9fbb32276",
-    "overlap": "69fc94692da2867750309682ddd0f7d19bb30bdf46cff45198ea69d13dac8739",
-    "pass_at_k": "2c177deb24d51a65849e71f999fe04b3b4c80177d8b2c51f61c47147134a59d8",
-    "pccc_fidelity": "64faa911ca3606908346b4a131e9ab7f4a12ffaa19340f87344d195b239c5d1a",
-    "vote_contribution": "e7618de92eea487a822399a5d843bd34735a63d822900f5775287f65e905037e",
+    "answer_f1": "252707748c042a963ee423441c26ea43757295cacd32bbd167a92fd3df9a9079",
+    "belief_deviation": "f8c9b28980b06570a724b7b0d4aaff61d2770cef527a7e41deb5c201ba60c49c",
+    "belief_potential": "62b8df0a06a8a8bfc99ffbed398fb65ea9c85767de1edd36ae1bcf190f2af584",
+    "constraint_violation": "1e6d9e040330caa77a523321c737ef8b54cd079ecc955f03a6054c6fabba1889",
+    "context_variance": "7fdfdff05264b0a1d6157532c4790df3874263192ef08f4f2c47c73b19d4e46a",
+    "credit_fidelity": "7ac143d8ac59dd630da68a982ec77d710f94cad38a9bd0dc56e32b0375853833",
+    "cut_quality": "72b39f59a153251e06f65dbd01f5686d9a3c970f1d97060db50371d60c26fd6c",
+    "evidence_f1": "366ffaf49eebb46d1adfe6f1600aa76628f82738e741021a887f0f8a814b3afe",
+    "free_rider_index": "cc864da64f2b7cdd79eff03661e42412f13fc9129e285ec60bb808c74c697a35",
+    "hack_rate": "e0b230a98260e17ade0028e4a8264df39459674eee992d2c25e3a1b7d8b46be6",
+    "influence": "27be10165fbbf43636417927e6bc78237d54c63b70a01cc477ca9e15be72f393",
+    "intervention_validity": "171aec87a352236c731c97a76c5b3620f5bfb8a330ffa0bc18ad691983f0bfca",
+    "kl_compliance": "da4919b6ab7a40e3475828daf11940628338862154756de68cab67a3b7471d04",
+    "overlap": "1936e066b2cf0483928bcc039ed573131c317adaaf082d4c903dae91023ebfa8",
+    "pass_at_k": "abdc3030144022547c3f1d6977ddd0f08241a5b268a912a0e0d8df14ad46e3c7",
+    "pccc_fidelity": "e348dc49aeea79add2709539719a49ccf038f84f412b1e33b0c6eb4d71f6c9fd",
+    "vote_contribution": "f78883c40ad6a072a3664b9cb7181a8834cc98958f7e3fbab92aa440102ff734",
 }
-"""SHA-256 of the code of each metric in `hub_assets/metrics`."""
+"""SHA-256 of the code of the code of each metric in `hub_assets/metrics`, as `code_digest` gives it."""
 
 _NEEDED = ("README.md", "requirements.txt", "tests.py")
 _PAGE = "app.py"
+
+
+def code_digest(files: Mapping[str, Path], name: str) -> str | None:
+    """SHA-256 of the digests of `<name>.py` and `computation.py`, which is what runs; `None` where one is missing."""
+    if not {f"{name}.py", COMPUTATION} <= files.keys():
+        return None
+    parts = [hashlib.sha256(files[one].read_bytes()).digest() for one in (f"{name}.py", COMPUTATION)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def publish_metric(folder: str | Path, repo: str, **where: Any) -> Published:
@@ -90,10 +99,12 @@ def load_metric(
     fetched = fetch(
         repo, repo_type="space", revision=revision, token=token, endpoint=endpoint, allow=["*.py", "README.md"]
     )
-    code = fetched.files.get(f"{name}.py")
-    if code is None:
+    if f"{name}.py" not in fetched.files:
         raise ValueError(f"{repo} must hold {name}.py to be a metric, got none; name another repository.")
-    if hashlib.sha256(code.read_bytes()).hexdigest() != OWN_CODE.get(name) and not trust_remote_code:
+    code = {path: file for path, file in fetched.files.items() if path.endswith(".py") and "/" not in path}
+    if code_digest(code, name) == OWN_CODE.get(name, ""):
+        code = {path: code[path] for path in (f"{name}.py", COMPUTATION)}
+    elif not trust_remote_code:
         raise ValueError(
             f"a metric whose code is not hf-credit's needs consent to run, got {repo}@{fetched.commit}; read it, then "
             f"load it with trust_remote_code=True and revision={fetched.commit!r}."
@@ -103,5 +114,6 @@ def load_metric(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / name
         folder.mkdir()
-        shutil.copyfile(code, folder / code.name)
+        for path, file in code.items():
+            shutil.copyfile(file, folder / path)
         return evaluate.load(str(folder), **options)

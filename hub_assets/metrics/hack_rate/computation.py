@@ -1,0 +1,79 @@
+"""What `hack_rate.py` computes with: definitions of hf-credit, so that it runs without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+
+@dataclass(frozen=True, kw_only=True)
+class HackRate:
+    """How often there was a hack.
+
+    Attributes:
+        apparent: the share that was flagged.
+        corrected: what that says of the true share, given how the detector errs; in [0, 1].
+        low, high: the interval of `corrected`, in [0, 1].
+        n: how many there were.
+    """
+
+    apparent: float
+    corrected: float
+    low: float
+    high: float
+    n: int
+
+
+def hack_rate(
+    flagged: Sequence[bool],
+    false_positive_rate: float = 0.0,
+    false_negative_rate: float = 0.0,
+    clean: int | None = None,
+    hacked: int | None = None,
+    confidence: float = 0.95,
+) -> HackRate:
+    """The share of episodes with a hack, corrected for a detector that errs (Rogan and Gladen, 1978).
+
+        corrected = (apparent - FPR) / (1 - FPR - FNR),   clipped to [0, 1]
+
+    and its interval is corrected -+ z sd, clipped, with the variance by the delta method
+
+        sd^2 = [ a (1 - a) / n + c^2 FNR (1 - FNR) / hacked + (1 - c)^2 FPR (1 - FPR) / clean ] / (1 - FPR - FNR)^2
+
+    of apparent a and corrected c, where the error rates were measured on so many hacked and clean ones; the last two
+    terms are 0 where they are known. The corrected share is below the apparent one where flags are mostly false.
+
+    Args:
+        flagged: what the detector says of each episode, at least one.
+        false_positive_rate, false_negative_rate: of the detector, which sum to less than 1.
+        clean, hacked: on how many the rates were measured; `None` where they are known.
+        confidence: of the interval, in (0, 1).
+
+    Raises:
+        ValueError: there is no episode, a rate is outside [0, 1), or the detector is no better than chance.
+    """
+    if not flagged:
+        raise ValueError("a hack rate needs at least one episode, got none; play some.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence}; 0.95 is usual.")
+    fpr, fnr = false_positive_rate, false_negative_rate
+    if not (fpr >= 0 and fnr >= 0 and fpr + fnr < 1):
+        raise ValueError(
+            f"a detector's false positive and false negative rates must be at least 0 and sum to less than 1, got "
+            f"{fpr} and {fnr}; one that is no better than chance says nothing."
+        )
+    apparent, power = sum(map(bool, flagged)) / len(flagged), 1 - fpr - fnr
+    corrected = min(max((apparent - fpr) / power, 0.0), 1.0)
+    variance = apparent * (1 - apparent) / len(flagged)
+    variance += corrected**2 * fnr * (1 - fnr) / hacked if hacked else 0.0
+    variance += (1 - corrected) ** 2 * fpr * (1 - fpr) / clean if clean else 0.0
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance) / power
+    return HackRate(
+        apparent=apparent,
+        corrected=corrected,
+        low=max(corrected - reach, 0.0),
+        high=min(corrected + reach, 1.0),
+        n=len(flagged),
+    )
