@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "table")
+_SCRIPTS = ("experiment", "run", "running", "table", "fidelity")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,31 @@ def test_policies_are_measured_on_the_same_held_out_tasks(cells: dict[str, Any])
         assert {len(held_out[name]) for name in ("verified", "check", "f1", "hacked", "held_out_hacked")} == {8}
         assert all(own <= wide for own, wide in zip(held_out["held_out_hacked"], held_out["hacked"], strict=True))
         assert set(held_out["costs"]) >= {"tampering", "unsupported", "skipped", "unsafe", "budget"}
+
+
+def test_contributions_are_measured_against_exact_ones(
+    scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = scripts["fidelity"]
+    monkeypatch.setattr(module, "UPDATES", {2: "taught by one update"})
+    still = dataclasses.replace(
+        module.STILL,
+        world={**module.STILL.world, "turns": 2},
+        policy=MicroConfig(hidden_size=32, layers=2, heads=2, quality=0.5, episodes=96, epochs=30, batch_rows=16),
+        training={**module.STILL.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
+    )
+    (tmp_path / "fidelity").mkdir()
+    module.run_cell(still, module.CVT, 0, tmp_path)
+    cell = json.loads((tmp_path / "fidelity" / "0.json").read_text(encoding="utf-8"))
+    (row,) = cell["updates"]
+    assert row["update"] == 2
+    assert 0 < row["steps"] == len(row["exact"])
+    assert all(-1 <= value <= 1 for value in row["exact"])
+    assert 0 <= row["unseen"] < 1
+    # The policy plays on by itself, so nothing is left of the model in a doubly robust value.
+    assert row["fidelity"]["dr"]["squared_error"] == pytest.approx(row["fidelity"]["ips"]["squared_error"])
+    assert row["fidelity"]["model"]["squared_error"] != row["fidelity"]["ips"]["squared_error"]
+    assert "taught by one update" in module.markdown([cell, cell])
 
 
 def _cell(arm: str, seed: int, verified: list[int]) -> dict[str, Any]:

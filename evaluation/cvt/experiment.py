@@ -35,6 +35,7 @@ class Experiment:
     """All that is run.
 
     Attributes:
+        world: options of the environment.
         policy: how a start is built; the seed is the run's.
         training: settings of every arm, beside those of `run.py`.
         tokens: a training ends with the update in which the policy's tokens, given and generated, counterfactual ones
@@ -43,6 +44,7 @@ class Experiment:
         seeds, fewer_seeds: of the arms, and of `FEWER`.
     """
 
+    world: Mapping[str, Any] = field(default_factory=dict)
     policy: MicroConfig = field(default_factory=lambda: MicroConfig(quality=0.5))
     training: Mapping[str, Any] = field(default_factory=dict)
     tokens: int = 200_000

@@ -98,19 +98,19 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
     if (folder / "config.json").is_file():
         return
     config = dataclasses.replace(experiment.policy, seed=seed)
-    interaction = played()
+    interaction = played(experiment)
     player = interaction.scripted_player(config.quality)
     rows = interaction.tasks("train", config.episodes)
     starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     init_scripted_policy(interaction, player, starts, folder, config)
 
 
-def played() -> Any:
+def played(experiment: Experiment) -> Any:
     """The world, as every arm meets it."""
     from hf_credit.environments import make
     from hf_credit.rollouts import EnvironmentInteraction
 
-    return EnvironmentInteraction(make("evidence"), history="current", instructions=False)
+    return EnvironmentInteraction(make("evidence", **experiment.world), history="current", instructions=False)
 
 
 def trainer_of(experiment: Experiment, arm: str, seed: int, work: Path) -> Any:
@@ -139,7 +139,7 @@ def trainer_of(experiment: Experiment, arm: str, seed: int, work: Path) -> Any:
             **(ARMS[arm] if arm != BASE else next(iter(ARMS.values()))),
         }
     )
-    interaction = played()
+    interaction = played(experiment)
     first = 10**6 * (seed + 1)  # behind the tasks of the scripted play, and others for every seed
     rows = interaction.tasks("train", 4096, first)
     trainer = ConstrainedCounterfactualTrainer(str(start_folder(work, seed)), interaction, args, rows)

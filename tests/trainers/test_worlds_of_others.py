@@ -1,9 +1,11 @@
-"""Worlds that are not ours are trained on: with replay of alternatives (C3), and by their outcome (VPR's variant)."""
+"""Worlds that are not ours are trained on: with replay of alternatives (C3), by their outcome (VPR's variant), and by
+what steps contributed, with an auditor that a user writes (CVT-RL)."""
 
 from __future__ import annotations
 
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from datasets import Dataset
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.environments.actions import tag
+from hf_credit.methods.constrained_counterfactual import constrained_counterfactual
+from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import EnvironmentInteraction, Start
 
@@ -58,7 +62,7 @@ def scienceworld(folder: Path) -> tuple[Any, list[str]]:
 
 @pytest.fixture(scope="module", params=[frozen_lake, textworld, scienceworld], ids=lambda build: build.__name__)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """An Interaction, and a policy that has seen some random play of it."""
+    """An Interaction, a policy that has seen some random play of it, and the actions of that play."""
     environment, actions = request.param(tmp_path_factory.mktemp("games"))
     interaction = EnvironmentInteraction(environment, instructions=False)
     # Not `interaction.texts`, which asks the world for its legal actions in every state: some take seconds.
@@ -74,8 +78,75 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         tmp_path_factory.mktemp("policy"),
         MicroConfig(hidden_size=32, layers=2, heads=2, episodes=4, epochs=30, batch_rows=4, learning_rate=8e-3),
     )
-    yield interaction, policy
+    yield interaction, policy, actions
     environment.close()
+
+
+class WorldAuditor:
+    """A verified success is what the world scores; every action costs a little, one that gets nowhere more."""
+
+    costs = ("budget",)
+    categories: tuple[str, ...] = ()
+    slots: Mapping[str, int] = {}
+
+    def __init__(self, environment: Any) -> None:
+        self.environment = environment
+
+    def audit(self, state: Any, action: str) -> Audit:
+        return Audit(kind=action.split(" ")[0], tool_call=bool(action), costs={"budget": 0.1 if action else 0.2})
+
+    def success(self, state: Any) -> float:
+        return min(max(float(self.environment.outcome(state)), 0.0), 1.0)
+
+
+class OtherActions:
+    """What stands in a step's place is another of some actions."""
+
+    families = ("deletion",)
+
+    def __init__(self, actions: list[str]) -> None:
+        self.actions = actions
+
+    def applies(self, state: Any, action: str, family: str) -> bool:
+        return any(other != action for other in self.actions)
+
+    def propose(self, state: Any, action: str, family: str, draws: random.Random) -> Proposal:
+        return Proposal(action=draws.choice([other for other in self.actions if other != action]))
+
+    def evidence(self, state: Any) -> str:
+        return ""
+
+
+def test_steps_are_replaced_and_played_on_in_it(world: Any, tmp_path: Path) -> None:
+    interaction, policy, actions = world
+    method = constrained_counterfactual(
+        group_size=2,
+        steps=1.0,
+        branches=2,
+        refresh_every=1,
+        families={"deletion": 1.0},
+        limits={"budget": 0.15},
+        auditor=WorldAuditor(interaction.environment),
+        interventions=OtherActions(actions),
+    )
+    args = CreditConfig(
+        output_dir=str(tmp_path),
+        instances_per_update=2,
+        per_device_train_batch_size=2,
+        critic_learning_rate=1e-3,
+        trust_region=0.025,
+        trust_region_top=8,
+        trust_region_wide=8,
+        **SETTINGS,
+    )
+    trainer = CreditTrainer(str(policy), interaction, args, method=method, train_dataset=rows())
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "endings/error" in entry]
+    assert [entry["endings/error"] for entry in logged] == [0.0, 0.0]
+    assert [entry["world/diverged"] for entry in logged] == [0.0, 0.0]
+    assert [entry["interventions/deletion/invalid"] for entry in logged] == [0.0, 0.0]
+    assert trainer.ledger.counterfactual_tokens > 0
+    assert trainer.memory.updates == 2
 
 
 def rows() -> Dataset:
@@ -84,7 +155,7 @@ def rows() -> Dataset:
 
 @pytest.mark.parametrize("method", ["replay_loo", "outcome_reward"])
 def test_a_policy_is_trained_on_it(world: Any, method: str, tmp_path: Path) -> None:
-    interaction, policy = world
+    interaction, policy, _ = world
     build: Callable[..., Any] = ReplayLOOTrainer if method == "replay_loo" else CreditTrainer
     args: Any
     if method == "replay_loo":

@@ -120,6 +120,9 @@ class ScienceWorldHouse:
 
     def close(self) -> None:
         self.house.close()
+        kept = getattr(self.house, "_obj_tree_tempdir", None)  # a folder that its own `close` leaves to the collector
+        if kept is not None:
+            kept.cleanup()
 
     def _seen(self, action: str) -> tuple[str, bool]:
         # Not `ScienceWorldEnv.step`, which lists all valid actions as well and is many times slower.

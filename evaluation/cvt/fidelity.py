@@ -1,0 +1,212 @@
+"""How near estimated contributions of steps come to the exact ones, by estimator. No policy is trained.
+
+python evaluation/cvt/fidelity.py --work runs/cvt_fidelity
+
+In a smaller `evidence`, the start of each seed plays the updates of CVT-RL with a learning rate of 0, so that its
+outcome model alone learns, and it plays on by itself. Every drawn step is credited by each estimator from the same
+samples, without the correction for selection, which scales it; its exact contribution is enumerated (eq. 4). Finished
+seeds are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from experiment import CVT, EXPERIMENT, Experiment
+from run import build, start_folder, trainer_of
+from running import prepare_process, run_cells, write_whole
+
+from hf_credit.collectors import Collected, counterfactual
+from hf_credit.credit import family_mean
+from hf_credit.diagnostics import intervention_validity, pccc_fidelity
+from hf_credit.evaluation.exact_actions import audited_play, model_policy
+from hf_credit.evaluation.report import table
+from hf_credit.evaluation.runs import versions
+from hf_credit.evaluation.statistics import mean_interval
+from hf_credit.methods import Credit
+from hf_credit.methods.constrained_counterfactual import FAMILIES
+from hf_credit.methods.drawn_steps import is_sound, numbers
+from hf_credit.methods.step_contributions import StepContributions
+from hf_credit.trainers.credit import CreditCallback, CreditTrainer
+
+UPDATES: Mapping[int, str] = {1: "untaught", 8: "taught by seven updates"}
+"""When it is measured, and what the outcome model is then."""
+ESTIMATORS = ("dr", "ips", "model", "sequential")
+STILL = dataclasses.replace(
+    EXPERIMENT,
+    world={"documents": 2, "values": 2, "turns": 4},
+    training={**EXPERIMENT.training, "learning_rate": 0.0},
+    tokens=2**62,
+)
+"""The experiment with nothing to learn for the policy, in a world whose values are enumerated in seconds."""
+
+
+class Measurement(CreditCallback):
+    """Compares contributions in some updates, and changes nothing."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def on_credit(self, trainer: CreditTrainer, collected: Collected, credit: Credit) -> None:
+        if trainer.updates_collected in UPDATES:
+            self.rows.append(measured(trainer, collected))
+
+
+def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
+    """What each estimator makes of an update's samples, and how unlike the policy's replies the interventions are."""
+    runner, interaction = trainer.runner, trainer.interaction
+    auditor = interaction.default_auditor()
+    interventions = interaction.default_interventions()
+    episodes = [one for one in collected.episodes if is_sound(one)]
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    for estimator in ESTIMATORS:
+        of_steps = StepContributions(
+            outcome=lambda episode: float(episode.verified or 0.0),
+            estimator=estimator,
+            selection="none",
+            families=FAMILIES,
+            ratio_low=0.2,
+            ratio_high=5.0,
+            own_policy=False,
+        )
+        steps = of_steps.steps(collected, episodes)
+        found[estimator], _ = of_steps(steps, episodes, runner)
+    with trainer.frozen_policy():  # who plays on; here it is the policy
+        play = audited_play(interaction.environment, model_policy(interaction, runner.chat, model), auditor)
+        exact: dict[tuple[int, int], float] = {}
+        errors = []
+        for step in steps:
+            decision = episodes[step.row].decisions[step.turn]
+            world, action = interaction.action_of(decision.state, decision.action_text)
+            effects = [
+                play.effect(world, action, interventions, family, "verified")
+                if any(is_sound(one.episode) for one in step.branches.get(family, ()))
+                else None
+                for family in FAMILIES
+            ]
+            told = numbers([math.nan if one is None else one for one in effects]).unsqueeze(0)
+            exact[step.row, step.turn] = float(family_mean(told, numbers(list(FAMILIES.values()))))
+            errors.append(play.error(world))
+    both = [key for key, value in exact.items() if not math.isnan(value) and all(key in own for own in found.values())]
+    fidelity = {
+        name: dataclasses.asdict(pccc_fidelity([own[key] for key in both], [exact[key] for key in both]))
+        for name, own in found.items()
+    }
+    return {
+        "update": trainer.updates_collected,
+        "steps": len(both),
+        "exact": [round(exact[key], 5) for key in both],
+        "unseen": sum(errors) / max(len(errors), 1),
+        "fidelity": fidelity,
+        "unlike": _unlike(trainer, collected),
+    }
+
+
+def _unlike(trainer: CreditTrainer, collected: Collected) -> dict[str, dict[str, float]]:
+    """The share of proposals, by family, that are less likely than 95 in 100 of the policy's replies of their kind."""
+    interaction, runner = trainer.interaction, trainer.runner
+    auditor = interaction.default_auditor()
+    decisions = {one.id: one for episode in collected.episodes for one in episode.decisions}
+    families, proposed = [], []
+    for family in FAMILIES:
+        for sample in collected.of_kind(counterfactual(family)):
+            origin = decisions[sample.source]
+            if sample.reply != origin.action_ids:  # an altered report keeps the reply
+                text = trainer.processing_class.decode(sample.reply, skip_special_tokens=True)
+                families.append(family)
+                proposed.append(dataclasses.replace(origin, action_ids=sample.reply, action_text=text))
+    own = list(decisions.values())
+    told = [sum(one) / len(one) for one in runner.logprobs([*proposed, *own], "frozen")]
+    kinds = [auditor.audit(*interaction.action_of(one.state, one.action_text)).kind for one in [*proposed, *own]]
+    count = len(proposed)
+    validity = intervention_validity(
+        families, [True] * count, kinds[:count], told[:count], kinds[count:], told[count:]
+    )
+    return {name: {"share": one.out_of_distribution, "judged": one.judged} for name, one in validity.items()}
+
+
+def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
+    """Plays from the start of a seed as far as the last measurement, and writes what was measured."""
+    prepare_process()
+    build(experiment, seed, start_folder(work, seed))
+    trainer = trainer_of(experiment, arm, seed, work)
+    trainer.args.max_steps = max(UPDATES) * trainer.args.num_iterations
+    measurement = Measurement()
+    trainer.add_callback(measurement)
+    trainer.train()
+    write_whole(cell_file(work, arm, seed), {"seed": seed, "updates": measurement.rows, "made_with": versions()})
+
+
+def cell_file(work: Path, arm: str, seed: int) -> Path:
+    """Where a finished seed is kept."""
+    return work / "fidelity" / f"{seed}.json"
+
+
+def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
+    """The tables: means over seeds with t-intervals."""
+    parts = []
+    for name, title in (("rank_correlation", "Spearman's rank correlation"), ("squared_error", "Mean squared error")):
+        rows = [
+            [place, *(_interval(cells, update, ("fidelity", estimator, name)) for estimator in ESTIMATORS)]
+            for update, place in UPDATES.items()
+        ]
+        parts += [f"{title} of estimated and exact contribution.", "", table(["outcome model", *ESTIMATORS], rows), ""]
+    families = [family for family in FAMILIES if family != "perturbation"]
+    rows = [
+        [place, *(_interval(cells, update, ("unlike", family, "share")) for family in families)]
+        for update, place in UPDATES.items()
+    ]
+    parts += [
+        "Share of valid proposals that are out of distribution.",
+        "",
+        table(["outcome model", *families], rows),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _interval(cells: Sequence[Mapping[str, Any]], update: int, path: tuple[str, str, str]) -> str:
+    found = []
+    for cell in cells:
+        for row in cell["updates"]:
+            value = row[path[0]].get(path[1], {}).get(path[2], math.nan)
+            if row["update"] == update and not math.isnan(value):
+                found.append(value)
+    if len(found) < 2:
+        return "-"
+    interval = mean_interval(found)
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the seeds that are not finished, and writes the tables."""
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--work", type=Path, default=Path("runs/cvt_fidelity"), help="starts and finished seeds")
+    parser.add_argument("--results", type=Path, default=here / "results", help="tables")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
+    options = parser.parse_args(arguments)
+    (options.work / "fidelity").mkdir(parents=True, exist_ok=True)
+    cells = [(CVT, seed) for seed in STILL.seeds]
+    run_cells(options.work, STILL.settings(), [cells], cell_file, run_cell, STILL, options.workers, arms="arms")
+    told = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted((options.work / "fidelity").glob("*.json"))
+    ]
+    write_whole(options.results / "fidelity.json", told)
+    (options.results / "fidelity.md").write_text(markdown(told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
