@@ -20,7 +20,7 @@ from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Chat
 
-_SCRIPTS = ("experiment", "run", "running", "table")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "table", "fidelity")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "fidelity")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "table")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table")
 
 
 @pytest.fixture(scope="module")

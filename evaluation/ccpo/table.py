@@ -5,27 +5,23 @@ python evaluation/ccpo/table.py        # again from the committed results/cells.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import BASE, CCPO, DECIDING, SHARED, TEAMS
+from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
-from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
+from hf_credit.evaluation.statistics import Interval, holm, paired_difference, permutation_test
 
-CELLS_FILE = "cells.json"
 EQUAL = 0.02
 """Differences of the team's exact value within this count as none, and from it on as one (registered beforehand)."""
-Cell = Mapping[str, Any]
 Cells = Mapping[tuple[str, str], Mapping[int, Cell]]
 """Finished cells by team and arm, and by seed."""
 
@@ -42,21 +38,13 @@ COLUMNS: Mapping[str, Callable[[Cell], float | None]] = {
 
 def read_cells(paths: Iterable[Path]) -> Cells:
     """The cells in some files, each with one cell or a list of them."""
-    found: dict[tuple[str, str], dict[int, Cell]] = {}
-    for path in sorted(paths):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        for cell in value if isinstance(value, list) else [value]:
-            found.setdefault((cell["team"], cell["arm"]), {})[cell["seed"]] = cell
-    return found
+    return read(paths, lambda cell: (cell["team"], cell["arm"]))
 
 
-def write(cells: Cells, folder: Path) -> None:
-    """Writes `cells.json`, from which all else follows, and `results.md`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    every = [cells[key][seed] for key in sorted(cells) for seed in sorted(cells[key])]
-    lines = ",\n".join(json.dumps(cell) for cell in every)
-    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    (folder / "results.md").write_text(markdown(cells), encoding="utf-8")
+def write_tables(paths: Iterable[Path], folder: Path) -> None:
+    """Writes the cells in some files, and the tables, into a folder."""
+    cells = read_cells(paths)
+    write(cells, folder, markdown(cells))
 
 
 def markdown(cells: Cells) -> str:
@@ -115,7 +103,7 @@ def _deciding(cells: Cells) -> list[str]:
         [
             TEAMS[team].title,
             str(len(seeds)),
-            _interval(difference, signed=True),
+            interval(difference, signed=True),
             f"{sum(a > b for a, b in zip(ours, theirs, strict=True))} of {len(seeds)}",
             f"{p:.4f}",
             f"{held:.4f}",
@@ -146,7 +134,7 @@ def _verdict(difference: Interval, p: float) -> str:
 def _team(cells: Cells, team: str) -> str:
     arms = [arm for arm in (BASE, *TEAMS[team].arms) if (team, arm) in cells]
     rows = [
-        [arm, str(len(cells[team, arm])), *(_cell(of_arm(cells, team, arm, column)) for column in COLUMNS)]
+        [arm, str(len(cells[team, arm])), *(mean(of_arm(cells, team, arm, column)) for column in COLUMNS)]
         for arm in arms
     ]
     return table(["", "seeds", *COLUMNS], rows)
@@ -175,7 +163,7 @@ def _differences(cells: Cells, team: str) -> str:
         if arm == SHARED or len(seeds) < 2:
             continue
         pairs = [tuple(of_arm(cells, team, one, column, seeds) for one in (arm, SHARED)) for column in columns]
-        rows.append([arm, str(len(seeds)), *(_interval(paired_difference(a, b), signed=True) for a, b in pairs)])
+        rows.append([arm, str(len(seeds)), *(interval(paired_difference(a, b), signed=True) for a, b in pairs)])
     return table(["", "seeds", *columns], rows)
 
 
@@ -187,7 +175,7 @@ def _fidelity(cells: Cells, team: str) -> str:
     for arm in TEAMS[team].arms:
         own = {seed: cell for seed, cell in cells.get((team, arm), {}).items() if "on_the_way" in cell}
         if own:
-            rows.append([arm, str(len(own)), *(_cell(_rho(own, role)) for role in roles)])
+            rows.append([arm, str(len(own)), *(mean(_rho(own, role)) for role in roles)])
     return table(["", "seeds", *roles], rows)
 
 
@@ -224,24 +212,5 @@ def _area(cell: Cell) -> float | None:
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points)) / width
 
 
-def _cell(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{values[0]:.3f}" if len(values) == 1 else _interval(mean_interval(values))
-
-
-def _interval(interval: Interval, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=here / "results", help="holds cells.json, gets the tables")
-    options = parser.parse_args(arguments)
-    write(read_cells([options.results / CELLS_FILE]), options.results)
-
-
 if __name__ == "__main__":
-    main()
+    write_again(__doc__, Path(__file__).resolve().parent / "results", write_tables)

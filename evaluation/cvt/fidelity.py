@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import CVT, EXPERIMENT, Experiment
+from finished_cells import mean
 from run import build, start_folder, trainer_of
 from running import prepare_process, run_cells, write_whole
 
@@ -33,7 +34,6 @@ from hf_credit.diagnostics import intervention_validity, pccc_fidelity
 from hf_credit.evaluation.exact_actions import audited_play, model_policy
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.runs import versions
-from hf_credit.evaluation.statistics import mean_interval
 from hf_credit.methods import Credit
 from hf_credit.methods.constrained_counterfactual import FAMILIES
 from hf_credit.methods.drawn_steps import is_sound, numbers
@@ -159,13 +159,13 @@ def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for name, title in (("rank_correlation", "Spearman's rank correlation"), ("squared_error", "Mean squared error")):
         rows = [
-            [place, *(_interval(cells, update, ("fidelity", estimator, name)) for estimator in ESTIMATORS)]
+            [place, *(_over_seeds(cells, update, ("fidelity", estimator, name)) for estimator in ESTIMATORS)]
             for update, place in UPDATES.items()
         ]
         parts += [f"{title} of estimated and exact contribution.", "", table(["outcome model", *ESTIMATORS], rows), ""]
     families = [family for family in FAMILIES if family != "perturbation"]
     rows = [
-        [place, *(_interval(cells, update, ("unlike", family, "share")) for family in families)]
+        [place, *(_over_seeds(cells, update, ("unlike", family, "share")) for family in families)]
         for update, place in UPDATES.items()
     ]
     parts += [
@@ -177,17 +177,14 @@ def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def _interval(cells: Sequence[Mapping[str, Any]], update: int, path: tuple[str, str, str]) -> str:
+def _over_seeds(cells: Sequence[Mapping[str, Any]], update: int, path: tuple[str, str, str]) -> str:
     found = []
     for cell in cells:
         for row in cell["updates"]:
             value = row[path[0]].get(path[1], {}).get(path[2], math.nan)
             if row["update"] == update and not math.isnan(value):
                 found.append(value)
-    if len(found) < 2:
-        return "-"
-    interval = mean_interval(found)
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    return mean(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
     options = parser.parse_args(arguments)
     run(EXPERIMENT, options.work, options.workers)
-    table.write(table.read_cells((options.work / "cells").glob("*.json")), options.results)
+    table.write_tables((options.work / "cells").glob("*.json"), options.results)
 
 
 def run(experiment: Experiment, work: Path, workers: int) -> None:

@@ -5,32 +5,26 @@ python evaluation/cvt/table.py        # again from the committed results/cells.j
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import ARMS, BASE, COMPUTE, CVT, INFORMATION
+from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import (
-    Interval,
     holm,
-    mean_interval,
     paired_difference,
     permutation_test,
     stratified_paired_difference,
 )
 
-CELLS_FILE = "cells.json"
-Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[int, Cell]]
 """Finished cells by arm, and by seed."""
 
@@ -44,21 +38,13 @@ AGAINST = (COMPUTE, INFORMATION)
 
 def read_cells(paths: Iterable[Path]) -> Cells:
     """The cells in some files, each with one cell or a list of them."""
-    found: dict[str, dict[int, Cell]] = {}
-    for path in sorted(paths):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        for cell in value if isinstance(value, list) else [value]:
-            found.setdefault(cell["arm"], {})[cell["seed"]] = cell
-    return found
+    return read(paths, lambda cell: cell["arm"])
 
 
-def write(cells: Cells, folder: Path) -> None:
-    """Writes `cells.json`, from which all else follows, and `results.md`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    every = [cells[arm][seed] for arm in sorted(cells) for seed in sorted(cells[arm])]
-    lines = ",\n".join(json.dumps(cell, separators=(",", ":")) for cell in every)
-    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    (folder / "results.md").write_text(markdown(cells), encoding="utf-8")
+def write_tables(paths: Iterable[Path], folder: Path) -> None:
+    """Writes the cells in some files, and the tables, into a folder."""
+    cells = read_cells(paths)
+    write(cells, folder, markdown(cells))
 
 
 def markdown(cells: Cells) -> str:
@@ -78,7 +64,7 @@ def markdown(cells: Cells) -> str:
             "",
             table(
                 ["", "seeds", *COLUMNS],
-                [[arm, str(len(cells[arm])), *(_cell(of_arm(cells, arm, one)) for one in COLUMNS)] for arm in arms],
+                [[arm, str(len(cells[arm])), *(mean(of_arm(cells, arm, one)) for one in COLUMNS)] for arm in arms],
             ),
             "",
             "Mean costs of an episode; the limits are .02, .04, .03, .06 and .15, and none for null actions.",
@@ -120,9 +106,9 @@ def _deciding(cells: Cells) -> list[str]:
         strata = [seed for seed in seeds for _ in cells[CVT][seed]["held_out"][TASKS[column]]]
         found.append(
             (
-                [column, against, str(len(seeds)), _interval(paired_difference(ours, theirs))],
+                [column, against, str(len(seeds)), interval(paired_difference(ours, theirs), signed=True)],
                 permutation_test(ours, theirs).p_value,
-                _interval(stratified_paired_difference(*tasks, strata, resamples=1000)),
+                interval(stratified_paired_difference(*tasks, strata, resamples=1000), signed=True),
             )
         )
     adjusted = holm([p for _, p, _ in found])
@@ -184,22 +170,5 @@ def _ledger(cells: Cells, arms: Sequence[str]) -> str:
     return table(["", "updates", "tokens", "of which counterfactual", "scores", "processor seconds"], rows)
 
 
-def _cell(values: Sequence[float]) -> str:
-    return f"{values[0]:.3f}" if len(values) == 1 else _interval(mean_interval(values), signed=False)
-
-
-def _interval(interval: Interval, signed: bool = True) -> str:
-    sign = "+" if signed else ""
-    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=here / "results", help="holds cells.json, gets the tables")
-    options = parser.parse_args(arguments)
-    write(read_cells([options.results / CELLS_FILE]), options.results)
-
-
 if __name__ == "__main__":
-    main()
+    write_again(__doc__, Path(__file__).resolve().parent / "results", write_tables)

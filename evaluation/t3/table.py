@@ -5,48 +5,36 @@ python evaluation/t3/table.py        # again from the committed results/cells.js
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import ALGORITHMS, ARMS, DECIDING, GAMES, HARD, RANDOM, SHORTER, START, VANILLA, Game
+from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
-from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
+from hf_credit.evaluation.statistics import Interval, holm, paired_difference, permutation_test
 
-CELLS_FILE = "cells.json"
 EQUAL = 0.02
 """Differences of success within this count as none, and from it on as one (registered beforehand)."""
-Cell = Mapping[str, Any]
 Cells = Mapping[tuple[str, str, str], Mapping[int, Cell]]
 """Finished cells by game, algorithm and arm, and by seed."""
 
 
 def read_cells(paths: Iterable[Path]) -> Cells:
     """The cells in some files, each with one cell or a list of them."""
-    found: dict[tuple[str, str, str], dict[int, Cell]] = {}
-    for path in sorted(paths):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        for cell in value if isinstance(value, list) else [value]:
-            found.setdefault((cell["game"], cell["algorithm"], cell["arm"]), {})[cell["seed"]] = cell
-    return found
+    return read(paths, lambda cell: (cell["game"], cell["algorithm"], cell["arm"]))
 
 
-def write(cells: Cells, folder: Path) -> None:
-    """Writes `cells.json`, from which all else follows, and `results.md`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    every = [cells[key][seed] for key in sorted(cells) for seed in sorted(cells[key])]
-    lines = ",\n".join(json.dumps(cell) for cell in every)
-    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    (folder / "results.md").write_text(markdown(cells), encoding="utf-8")
+def write_tables(paths: Iterable[Path], folder: Path) -> None:
+    """Writes the cells in some files, and the tables, into a folder."""
+    cells = read_cells(paths)
+    write(cells, folder, markdown(cells))
 
 
 def markdown(cells: Cells) -> str:
@@ -140,7 +128,7 @@ def _deciding(cells: Cells) -> list[str]:
         [
             f"hard less {other}",
             str(difference.n),
-            _interval(difference, signed=True),
+            interval(difference, signed=True),
             f"{ahead} of {difference.n}",
             f"{p:.4f}",
             f"{held:.4f}",
@@ -192,7 +180,7 @@ def _overview(cells: Cells) -> list[str]:
                     algorithm.upper(),
                     arm,
                     str(difference.n),
-                    _interval(difference, signed=True),
+                    interval(difference, signed=True),
                     f"{ahead} of {difference.n}",
                     f"{p:.4f}",
                     f"{held[name, algorithm, arm]:.4f}",
@@ -215,12 +203,12 @@ def _starts(cells: Cells, name: str) -> list[str]:
         return []
     limits = _limits(game)
     rows = [
-        ["start", str(len(own)), *(_cell([success(game, cell, limit) for cell in own.values()]) for limit in limits)]
+        ["start", str(len(own)), *(mean([success(game, cell, limit) for cell in own.values()]) for limit in limits)]
     ]
     for player in ("imitated", "oracle"):
         values = [[float(cell["players"][player][game.turns[0] - 1]) for cell in own.values()]]
         rows.append([f"the player that was {player}" if player == "imitated" else "the oracle", str(len(own))])
-        rows[-1] += [_cell(values[0]) if limit == game.turns[0] else "" for limit in limits]
+        rows[-1] += [mean(values[0]) if limit == game.turns[0] else "" for limit in limits]
     return [
         "Success of what training begins with, and of scripted players.",
         "",
@@ -238,12 +226,12 @@ def _algorithm(cells: Cells, name: str, algorithm: str) -> list[str]:
     game = GAMES[name]
     own = {arm: cells[name, algorithm, arm] for arm in ARMS if (name, algorithm, arm) in cells}
     columns = [
-        [arm, str(len(seeds)), *(_cell([read(game, cell) for cell in seeds.values()]) for read in COLUMNS.values())]
+        [arm, str(len(seeds)), *(mean([look(game, cell) for cell in seeds.values()]) for look in COLUMNS.values())]
         for arm, seeds in own.items()
     ]
     limits = [limit for limit in _limits(game) if limit != game.turns[0]]
     other = [
-        [arm, *(_cell([success(game, cell, limit) for cell in seeds.values()]) for limit in limits)]
+        [arm, *(mean([success(game, cell, limit) for cell in seeds.values()]) for limit in limits)]
         for arm, seeds in own.items()
     ]
     cells_shown = [
@@ -285,28 +273,9 @@ def _tokens(game: Game, own: Mapping[str, Mapping[int, Cell]]) -> list[list[str]
         equal = [at_tokens(least[seed], curve(game, seeds[seed])) for seed in shared]
         total = f"{fmean(cell['tokens'] for cell in seeds.values()):,.0f}"
         rows.append([arm, total, f"{fmean(known):,.0f}" if known else "", f"{len(known)} of {len(reached)}"])
-        rows[-1].append(_cell(equal))
+        rows[-1].append(mean(equal))
     return rows
 
 
-def _cell(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{values[0]:.3f}" if len(values) == 1 else _interval(mean_interval(values))
-
-
-def _interval(interval: Interval, signed: bool = False) -> str:
-    sign = "+" if signed else ""
-    return f"{interval.mean:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=here / "results", help="holds cells.json, gets the tables")
-    options = parser.parse_args(arguments)
-    write(read_cells([options.results / CELLS_FILE]), options.results)
-
-
 if __name__ == "__main__":
-    main()
+    write_again(__doc__, Path(__file__).resolve().parent / "results", write_tables)

@@ -1,0 +1,54 @@
+"""Reads and writes finished cells, and holds what tables of experiments share. Scripts of `evaluation/` import it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hf_credit.evaluation.statistics import Interval, mean_interval
+
+CELLS_FILE = "cells.json"
+Cell = Mapping[str, Any]
+K = TypeVar("K", bound=Hashable)
+
+
+def read(paths: Iterable[Path], key: Callable[[Cell], K]) -> dict[K, dict[int, Cell]]:
+    """The cells in some files, each with one cell or a list of them, by what they are a seed of, and by seed."""
+    found: dict[K, dict[int, Cell]] = {}
+    for path in sorted(paths):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        for cell in value if isinstance(value, list) else [value]:
+            found.setdefault(key(cell), {})[cell["seed"]] = cell
+    return found
+
+
+def write(cells: Mapping[Any, Mapping[int, Cell]], folder: Path, markdown: str) -> None:
+    """Writes `cells.json`, from which all else follows, a cell a line, and `results.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(cells[key][seed]) for key in sorted(cells) for seed in sorted(cells[key]))
+    (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    (folder / "results.md").write_text(markdown, encoding="utf-8")
+
+
+def mean(values: Sequence[float]) -> str:
+    """The mean of one number a seed with its interval (Student's t); nothing of none, the number itself of one."""
+    if len(values) < 2:
+        return "".join(f"{value:.3f}" for value in values)
+    return interval(mean_interval(values))
+
+
+def interval(found: Interval, signed: bool = False) -> str:
+    """A mean and its interval, with its sign where it is a difference."""
+    sign = "+" if signed else ""
+    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+
+
+def write_again(doc: str | None, results: Path, write_tables: Callable[[Iterable[Path], Path], None]) -> None:
+    """The command line of a script that writes the tables again from committed cells."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=results, help="holds cells.json, gets the tables")
+    options = parser.parse_args()
+    write_tables([options.results / CELLS_FILE], options.results)
