@@ -460,6 +460,20 @@ MUTANTS = [
         ["tests/critics/test_critic.py::test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs"],
     ),
     Mutant(
+        "what a metric of others computes with runs without consent",
+        "src/hf_credit/hub/metrics.py",
+        'if code_digest(code, name) == OWN_CODE.get(name, ""):',
+        "if name in OWN_CODE:",
+        ["tests/hub/test_metrics.py::test_code_of_others_needs_consent"],
+    ),
+    Mutant(
+        "definitions are gathered in the order in which they are found",
+        "src/hf_credit/hub/standalone.py",
+        "for module in order.static_order()",
+        "for module in self.sources",
+        ["tests/hub/test_standalone.py::test_what_others_need_comes_first_with_its_comment_and_nothing_else"],
+    ),
+    Mutant(
         "what is saved of a critic of probabilities lacks how often the event occurs",
         "src/hf_credit/critics/critic.py",
         ", rate=self.rate)",

@@ -130,6 +130,8 @@ def test_arms_of_the_specification_come_first_and_have_ten_seeds(scripts: dict[s
     assert all(arm in module.FEWER for arm, _ in cells[80:])
     changed = dataclasses.replace(module.EXPERIMENT, tokens=1)
     assert changed.settings() != module.EXPERIMENT.settings()
+
+
 def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:
     results = root / "evaluation" / "cvt" / "results"
     cells = scripts["table"].read_cells([results / "cells.json"])

@@ -37,7 +37,7 @@ OWN_CODE: Mapping[str, str] = {
     "pccc_fidelity": "e348dc49aeea79add2709539719a49ccf038f84f412b1e33b0c6eb4d71f6c9fd",
     "vote_contribution": "f78883c40ad6a072a3664b9cb7181a8834cc98958f7e3fbab92aa440102ff734",
 }
-"""SHA-256 of the code of the code of each metric in `hub_assets/metrics`, as `code_digest` gives it."""
+"""SHA-256 of the code of each metric in `hub_assets/metrics`, as `code_digest` gives it."""
 
 _NEEDED = ("README.md", "requirements.txt", "tests.py")
 _PAGE = "app.py"

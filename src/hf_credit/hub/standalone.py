@@ -26,7 +26,7 @@ _HOMES: Mapping[str, str] = {"token_f1": "hf_credit.verifiers.text_overlap"}  # 
 def standalone(wanted: Mapping[str, str]) -> str:
     """One module with some definitions and all that they need of this library, in the order of the modules' imports.
 
-    What other packages give is imported. Nothing is run: the sources are read.
+    What other packages give is imported. Sources are read; no definition is run.
 
     Args:
         wanted: by its name, the module that has it or imports it.
