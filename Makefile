@@ -92,7 +92,7 @@ spaces: $(STAMP) ## write the Spaces of environments, metrics and leaderboard an
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt
-	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region memory role_memory role_generation multi_turn_ppo hypotheses; do \
+	@for name in rollouts shared_prefix credit_cost diagnostics answers slow_worlds remote_worlds sandbox step_time processes oracles hub trust_region constrained_step memory role_memory role_generation multi_turn_ppo hypotheses; do \
 		$(BIN)/python benchmarks/$$name.py --output benchmarks/results || exit 1; \
 	done
 

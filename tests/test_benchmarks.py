@@ -260,3 +260,11 @@ def test_hub(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_answers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = run("answers", capsys, tmp_path, "--answers=4", "--attacks=1", "--repeats=1")
     assert {row["judged rightly"] for row in rows if row["answers"] != "towers of powers"} == {"4/4"}
+
+
+def test_constrained_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (row,) = run("constrained_step", capsys, tmp_path, "--episodes=400", "--updates=1")
+    shares = {name: float(value.rstrip("%")) for name, value in row.items() if value.endswith("%")}
+    assert set(shares) == {"generation", "passes", "learning", "selection", "estimator", "rest"}
+    assert all(share > 0 for share in shares.values())
+    assert sum(shares.values()) == pytest.approx(100, abs=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,6 +160,10 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
         port: to listen at; a free one if `None`.
         block: until the process is told to stop.
     """
+    if port is None:  # Gradio's own search leaves a socket open for each port that is taken
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
     _, url, _ = app.launch(server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, css=CSS)
     if block:
         print(f"serving the leaderboard at {url}", flush=True)
