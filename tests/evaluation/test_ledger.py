@@ -41,6 +41,13 @@ def test_what_a_run_cost_is_what_it_logged_last(tmp_path: Path) -> None:
     )
 
 
+def test_what_was_spent_on_comparison_is_told(tmp_path: Path) -> None:
+    log = [{**C3[0], "budget/counterfactual_tokens": 150}]
+    ledger = read_ledger(read_run(write_log(tmp_path / "cvt", log)))
+    assert ledger is not None
+    assert (ledger.counterfactual_tokens, ledger.tokens) == (150, 226)
+
+
 def test_the_state_of_a_trainer_will_do(tmp_path: Path) -> None:
     (tmp_path / TRAINER_STATE_FILE).write_text(json.dumps({"log_history": C3}))
     ledger = read_ledger(read_run(tmp_path))

@@ -155,9 +155,9 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
     for number in range(seeds):
         one = replace(recipe, seed=recipe.seed + number)
         folder = output if seeds == 1 else output / f"seed_{one.seed}"
-        with Progress() as progress, _few_threads():
-            _make_base(one, folder, progress)
-            _train(one, folder, progress)
+        with Progress() as progress, few_threads():
+            make_base(one, folder, progress)
+            train_both(one, folder, progress)
             results = _evaluate(one, folder, progress)
         reports.append(_report(one, folder, results))
         path = write_report(reports[-1], folder)
@@ -166,12 +166,12 @@ def run_demo(recipe: DemoRecipe, output: Path, seeds: int = 1) -> list[Report]:
         path = _write_over_seeds(reports, output)
         typer.echo(f"\n{path.read_text(encoding='utf-8')}")
     typer.echo(f"\nWrote {path} after {time.monotonic() - begun:.0f} seconds.")
-    typer.echo(f"Next: hf-credit report {_folders(folder)[VPR]}")
+    typer.echo(f"Next: hf-credit report {folders(folder)[VPR]}")
     return reports
 
 
 @contextlib.contextmanager
-def _few_threads() -> Iterator[None]:
+def few_threads() -> Iterator[None]:
     """As many threads here as each training has: on a core that another process wants, more of them only spin."""
     import torch
 
@@ -185,7 +185,8 @@ def _few_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
+def make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
+    """Builds the policy that both trainings start from, in its place of `folders`."""
     from hf_credit.cli.init_policy import create
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import Sampling, TaskSpec
@@ -204,13 +205,18 @@ def _make_base(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
     create(TaskSpec(**recipe.setup(), sampling=sampling), config, output / "base", progress)
 
 
-def _train(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
+def train_both(recipe: DemoRecipe, output: Path, progress: Progress) -> None:
+    """Trains with either reward, side by side, into `folders`.
+
+    Raises:
+        ValueError: a training failed.
+    """
     from hf_credit.cli.side_by_side import Training, train_side_by_side
     from hf_credit.evaluation.runs import write_config
 
     trainings = []
     for name, method in ((VPR, "verifiable_process"), (OUTCOME, "outcome_reward")):
-        folder = _folders(output)[name]
+        folder = folders(output)[name]
         path = output / f"{folder.name}.yaml"
         write_config(path, recipe.training(method, output / "base", folder))
         trainings.append(Training(name=name, recipe=path, folder=folder, updates=recipe.steps))
@@ -222,7 +228,7 @@ def _evaluate(recipe: DemoRecipe, output: Path, progress: Progress) -> dict[str,
     from hf_credit.tasks import TaskSpec
 
     results = {}
-    for name, folder in _folders(output).items():
+    for name, folder in folders(output).items():
         spec = TaskSpec.load(folder)
         assert spec is not None  # written with the policy
         task = progress.task(f"evaluate {name}", recipe.held_out * recipe.blanks)
@@ -238,7 +244,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
     from hf_credit.evaluation.report import Report, compare
     from hf_credit.evaluation.runs import read_run
 
-    runs = [read_run(_folders(output)[name], name) for name in (VPR, OUTCOME)]
+    runs = [read_run(folders(output)[name], name) for name in (VPR, OUTCOME)]
     used, other = (run.total("tokens/generated") for run in runs)
     return Report(
         title="Verifiable process rewards against outcome reward",
@@ -303,7 +309,8 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
     return path
 
 
-def _folders(output: Path) -> dict[str, Path]:
+def folders(output: Path) -> dict[str, Path]:
+    """Where the policies are, by name."""
     return {BASE: output / "base", OUTCOME: output / "outcome", VPR: output / "vpr"}
 
 

@@ -214,8 +214,8 @@ def demo(
     port: Annotated[int | None, typer.Option(help="Of the page; a free one if left out.")] = None,
     small: Annotated[bool, typer.Option(help="Fewer tasks and methods, for a look within minutes.")] = False,
 ) -> None:
-    """Starts a Hub of your own with a season, enters small policies and the library's methods, verifies them and shows
-    the page.
+    """Starts a Hub of your own with a season, trains small policies, enters them and the library's methods, verifies
+    all and shows the page.
 
     \b
     Example:
@@ -226,11 +226,11 @@ def demo(
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # the Hub is its own; read when huggingface_hub is imported
 
     be_quiet()
+    from hf_credit.cli.leaderboard_demo import SMALL, BoardDemo, run_leaderboard_demo
     from hf_credit.hub.leaderboard import page
-    from hf_credit.hub.leaderboard.demo import run_demo
     from hf_credit.hub.leaderboard.sources import Source
 
-    with run_demo(output, say=typer.echo, small=small) as (hub, benchmark):
+    with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
         source = Source.of_hub(hub, benchmark)
         shown = source.load()
         if shown.results is not None:

@@ -25,7 +25,7 @@ _MOST_THREADS = 4
 # `hf-credit train`, without the current folder on its path, that ends with the process whose number comes first.
 _TRAIN = (
     "import sys; from hf_credit.cli import main, side_by_side; side_by_side.end_with(int(sys.argv[1])); "
-    "main(['train', *sys.argv[2:]])"
+    "sys.argv[1] = 'train'; main(sys.argv[1:])"  # the run notes its command from there
 )
 _PR_SET_PDEATHSIG = 1
 

@@ -21,6 +21,7 @@ def read_ledger(run: Run) -> Ledger | None:
         prompt_tokens=round(entry["budget/tokens"]) - produced,
         completion_tokens=produced,
         decisions={name.removeprefix(_ROLE): round(n) for name, n in entry.items() if name.startswith(_ROLE)},
+        counterfactual_tokens=round(entry.get("budget/counterfactual_tokens", 0)),
     )
 
 

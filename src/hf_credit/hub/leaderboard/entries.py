@@ -22,6 +22,7 @@ from hf_credit.hub.leaderboard.inputs import (
     whole,
 )
 from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.rollouts import Ledger
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
 SCHEMA_VERSION = 1
@@ -295,8 +296,7 @@ def same_claim(entry: Entry) -> str:
 def _check_ledger(ledger: Mapping[str, Any] | None) -> None:
     if ledger is None:
         return
-    names = frozenset({"scoring_events", "prompt_tokens", "completion_tokens", "decisions"})
-    for name, value in mapping(ledger, "the ledger of an entry", names).items():
+    for name, value in mapping(ledger, "the ledger of an entry", _LEDGER_FIELDS).items():
         if name == "decisions":
             for role, count in mapping(value, "the decisions of a ledger").items():
                 display_name(role, "a role")
@@ -305,5 +305,6 @@ def _check_ledger(ledger: Mapping[str, Any] | None) -> None:
             whole(value, f"{name} of a ledger")
 
 
+_LEDGER_FIELDS = frozenset(one.name for one in dataclasses.fields(Ledger))
 _ENTRY_FIELDS = frozenset(one.name for one in dataclasses.fields(Entry))
 _CHECKPOINT_FIELDS = frozenset(one.name for one in dataclasses.fields(Checkpoint))

@@ -28,6 +28,9 @@ from hf_credit.hub.publishing import Published, publish
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.untrusted import read_json
 
+_LOGGED = ("config.yaml", "metrics.jsonl")
+"""Of a run, beside what is played: its settings and its log. `run.json` is of both."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Hub:
@@ -124,7 +127,7 @@ def publish_run(hub: Hub, folder: Path, repo: str) -> str:
         ValueError: the folder holds nothing of it.
     """
     found = {path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}
-    found |= {path for path in (folder / "config.yaml", folder / "metrics.jsonl") if path.is_file()}
+    found |= {folder / name for name in _LOGGED if (folder / name).is_file()}
     files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
     if not any(name.endswith(".safetensors") for name in files):
         raise ValueError(f"a run must hold weights as safetensors, got none in {str(folder)!r}; save the model there.")
@@ -172,8 +175,9 @@ def make_submission(
     base_pinned = None if base is None else _pinned(api, base)
     base_folder = None if base_pinned is None else hub.checkpoint(*base_pinned)
     spec = TaskSpec.load(folders[0]) or season.board(board).task()
-    facts = _facts(folders[0])
-    trained = list(seeds) or _training_seeds(folders)
+    noted = [hub.get(repo, "model", at, (*WANTED, *_LOGGED)).folder for repo, at in pinned]
+    facts = _facts(noted[0])
+    trained = list(seeds) or _training_seeds(noted)
     if len(trained) != len(pinned):
         raise ValueError(
             f"every checkpoint must have a training seed, got {len(trained)} for {len(pinned)}; name them."

@@ -1,0 +1,220 @@
+"""Everything of a leaderboard at once, on this machine: a Hub, a season, training runs, entries, verification."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, train_both
+from hf_credit.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
+    from hf_credit.hub.leaderboard.seasons import SeasonSecret
+    from hf_credit.hub.leaderboard.submission import Hub
+
+BENCHMARK, RESULTS = "board/benchmark", "board/results"
+BOARD = "sudoku 4x4, 8 blanks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditTask:
+    """What a board of credit is made of.
+
+    Attributes:
+        task, options: an environment or a collaboration.
+        quality: how often the teacher of its policy was right.
+        episodes: that the teacher played.
+    """
+
+    task: str
+    options: Mapping[str, Any]
+    quality: float
+    episodes: int = 384
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardDemo:
+    """What is entered, and how long it takes.
+
+    Attributes:
+        runs: how the policies are made; its seed is that of the first.
+        seeds: how often, each time from a base policy of its own.
+        tasks: public tasks of the board of policies, and as many secret ones.
+        credit: the boards of credit, by name.
+        methods: whose credit is entered on each; all of the library if `None`.
+        repeats, warm_up: updates that credit is measured in, and that critics and memories see before.
+    """
+
+    runs: DemoRecipe = field(default_factory=DemoRecipe)
+    seeds: int = 3
+    tasks: int = 96
+    credit: Mapping[str, CreditTask] = field(
+        default_factory=lambda: {
+            "relay credit": CreditTask(task="relay", options={"size": 4}, quality=0.7),
+            "vote credit": CreditTask(task="sum_vote", options={"size": 6}, quality=0.7),
+            "tic-tac-toe credit": CreditTask(
+                task="tic_tac_toe", options={"opponent": "random", "agent": "first"}, quality=0.7
+            ),
+            "evidence credit": CreditTask(
+                task="evidence", options={"documents": 2, "values": 2, "turns": 4}, quality=0.6
+            ),
+        }
+    )
+    methods: tuple[str, ...] | None = None
+    repeats: int = 16
+    warm_up: int = 16
+
+
+SMALL = BoardDemo(
+    runs=DemoRecipe(updates=6),
+    seeds=1,
+    tasks=32,
+    credit={
+        name: board for name, board in BoardDemo().credit.items() if name in ("relay credit", "tic-tac-toe credit")
+    },
+    methods=("grpo", "mappo", "replay_loo"),
+    repeats=4,
+    warm_up=4,
+)
+"""For a look within minutes."""
+
+
+@contextlib.contextmanager
+def run_leaderboard_demo(
+    what: BoardDemo, folder: Path, say: Callable[[str], None] = print
+) -> Iterator[tuple[Hub, str]]:
+    """A Hub with a season whose entries were verified, until the context ends.
+
+    The policies are those of `hf-credit demo`: a base that was warmed up, and what outcome reward and VPR make of it.
+    Each is entered by a pull request and verified by a process without token or network, as a stranger's is. Then the
+    credit of the library's methods is entered and verified: the first of each board likewise, the others by this
+    process, which has enumerated the truth already. Such an entry brings neither weights nor code.
+
+    Args:
+        what: is entered.
+        folder: a new one, for all of it.
+        say: told what happens.
+
+    Raises:
+        ValueError: the folder is there already, a training failed, or uploads would go through Xet.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"a demonstration needs a new folder, got {str(folder)!r} with files; name another.")
+    from hf_credit.hub.leaderboard.opening import credit_board, open_season
+    from hf_credit.hub.leaderboard.seasons import SECRET_FILE, SeasonSecret, SeasonTask
+    from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.hub.server import serving
+    from hf_credit.tasks import TaskSpec
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with serving(folder / "hub") as served:
+        hub = Hub(endpoint=served.url, token=served.token(rights="admin"), cache_dir=folder / "cache")
+        say(f"A Hub at {served.url}.")
+        boards = []
+        for name, board in what.credit.items():
+            own = _credit_policy(folder / "policies" / name.replace(" ", "_"), board)
+            spec = TaskSpec.load(own)
+            assert spec is not None  # written with the policy
+            settings = {"instances": 4, "repeats": what.repeats, "floor": 1e-3, "warm_up": what.warm_up}
+            boards.append((credit_board(name, spec, own, **settings), own))
+        secret = SeasonSecret.new()
+        secret.save(folder / SECRET_FILE)
+        game = {key: value for key, value in what.runs.setup().items() if key.startswith("environment")}
+        tasks = [SeasonTask(name=BOARD, spec=game, public=what.tasks, secret=what.tasks)]
+        open_season(hub, "demonstration", BENCHMARK, RESULTS, secret, tasks, boards)
+        say(f"The season 'demonstration' is open; its secret is in {folder / SECRET_FILE}.")
+        _enter_policies(hub, secret, what, folder / "runs", say)
+        _enter_methods(hub, secret, what, say)
+        yield hub, BENCHMARK
+
+
+def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Path, say: Callable[[str], None]) -> None:
+    """Trains and enters them, and verifies each entry before the next comes."""
+    from hf_credit.hub.leaderboard.service import Verifier
+    from hf_credit.hub.leaderboard.submission import make_submission, publish_run
+
+    seeds = range(what.runs.seed, what.runs.seed + what.seeds)
+    published: dict[str, list[str]] = {}
+    for seed in seeds:
+        with Progress() as progress, few_threads():
+            own = replace(what.runs, seed=seed)
+            make_base(own, folder / f"seed_{seed}", progress)
+            train_both(own, folder / f"seed_{seed}", progress)
+        for name, run in folders(folder / f"seed_{seed}").items():
+            repo = f"me/sudoku-{run.name}-{seed}"
+            published.setdefault(name, []).append(f"{repo}@{publish_run(hub, run, repo)}")
+    for name, runs in published.items():
+        entered = make_submission(
+            hub, BENCHMARK, BOARD, runs, name=name, seeds=seeds, command="hf-credit leaderboard demo"
+        )
+        request = entered.send(hub, RESULTS).pull_request
+        say(f"{name}: {entered.score:.3f} on public tasks, {request}")
+        for verdict in Verifier(hub, BENCHMARK, secret).run():
+            say(f"  {'listed' if verdict.listed else 'refused'}: {verdict.reason}")
+
+
+def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callable[[str], None]) -> None:
+    """Enters the credit of methods, and verifies all of it at the end: what is enumerated once serves them all."""
+    from hf_credit.hub.leaderboard import credit_board
+    from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
+    from hf_credit.hub.leaderboard.service import Verifier
+    from hf_credit.hub.leaderboard.submission import make_credit_submission
+    from hf_credit.hub.leaderboard.verification import confined_credit
+    from hf_credit.methods import METHODS
+
+    season, folder, _ = hub.season(BENCHMARK)
+    pinned: dict[str, PinnedPolicy] = {}
+    for board in what.credit:
+        task = season.credit_board(board)
+        pinned[board] = PinnedPolicy(task, folder / task.policy)
+        for name in what.methods or tuple(METHODS):
+            try:
+                command = f"hf-credit submit --method {name} '{board}' --benchmark {BENCHMARK}"
+                entered = make_credit_submission(
+                    hub, BENCHMARK, board, name, {}, command=command, pinned=pinned[board]
+                )
+            except ValueError as error:
+                say(f"{name} on {board}: not measured ({error})")
+                continue
+            entered.send(hub, RESULTS)
+            say(f"{name} on {board}: fidelity {entered.score:.3f}")
+    confined: set[str] = set()
+
+    def measured(request: Any, readable: Any, limits: Any) -> dict[str, Any]:
+        board = str(request["task"]["name"])
+        if board in confined:
+            return credit_board.answer(request, pinned[board])
+        confined.add(board)
+        return confined_credit(request, readable, limits)
+
+    for verdict in Verifier(hub, BENCHMARK, secret, credit_play=measured).run():
+        if not verdict.listed:
+            say(f"refused: {verdict.reason}")
+
+
+def _credit_policy(folder: Path, board: CreditTask) -> Path:
+    """A policy that was shown scripted play, in collaborations of the board's own tasks too: it is no evidence."""
+    from hf_credit.environments.tasks import task_seed
+    from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+    from hf_credit.rollouts import Start
+    from hf_credit.tasks.spec import Sampling, TaskSpec
+
+    sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
+    shown = {"history": "current", "instructions": False}  # of an environment
+    spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **shown)
+    interaction = spec.build()
+    player = interaction.scripted_player(board.quality)
+    assert player is not None
+    count = board.episodes
+    rows = [*interaction.tasks("train", count)]
+    if spec.collaboration:
+        rows = [*rows[: count // 2], *interaction.tasks("held_out", count // 2)]
+    starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)]
+    config = MicroConfig(hidden_size=32, layers=1, heads=2, episodes=count, epochs=5, batch_rows=16)
+    init_scripted_policy(interaction, player, starts, folder, config)
+    spec.complete().save(folder)
+    return folder

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
+from hf_credit.cli.leaderboard_demo import BOARD, BoardDemo, CreditTask, run_leaderboard_demo
+from hf_credit.hub.leaderboard.sources import Source
+
+TINY = BoardDemo(
+    runs=DemoRecipe(
+        blanks=2, hidden_size=32, scripted_episodes=200, quality=1.0, updates=2, trajectories=16, gradient_steps=2
+    ),
+    seeds=1,
+    tasks=4,
+    credit={"relay credit": CreditTask(task="relay", options={"size": 4}, quality=0.7, episodes=64)},
+    methods=("replay_loo", "verifiable_process"),
+    repeats=3,
+    warm_up=1,
+)
+
+
+@pytest.fixture(scope="module")
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("board") / "new"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        with run_leaderboard_demo(TINY, folder, told.append) as (hub, benchmark):
+            yield Source.of_hub(hub, benchmark).load().results
+
+
+def test_training_runs_of_the_library_are_entered_with_method_and_cost_and_verified(results: Any) -> None:
+    rows = {row.entry.name: row for row in results.rows if row.entry.board == BOARD}
+    assert {name: row.entry.method["name"] for name, row in rows.items()} == {
+        BASE: "unknown",
+        OUTCOME: "outcome_reward",
+        VPR: "verifiable_process",
+    }
+    assert {row.record.badge for row in rows.values()} == {"verified"}
+    assert rows[BASE].entry.ledger is None
+    assert rows[VPR].entry.ledger["scoring_events"] == rows[OUTCOME].entry.ledger["scoring_events"] == 32
+
+
+def test_a_run_that_learned_nothing_is_listed_as_a_copy_of_its_start(results: Any) -> None:
+    # Two updates of 16 episodes without a success leave outcome reward nothing to compare.
+    rows = {row.entry.name: row for row in results.rows if row.entry.board == BOARD}
+    assert rows[OUTCOME].record.copy_of == rows[BASE].id
+    assert rows[VPR].record.copy_of is None
+
+
+def test_the_credit_of_methods_is_entered_where_they_fit_the_task(results: Any, told: list[str]) -> None:
+    (row,) = [row for row in results.rows if row.entry.kind == "credit"]
+    assert (row.entry.board, row.entry.name, row.record.badge) == ("relay credit", "replay_loo", "verified")
+    assert any(line.startswith("verifiable_process on relay credit: not measured") for line in told)
+    assert not any("refused" in line for line in told)
+
+
+def test_a_folder_with_files_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    with pytest.raises(ValueError, match="needs a new folder"), run_leaderboard_demo(TINY, tmp_path):
+        pass
