@@ -13,6 +13,7 @@ def tag(action: str) -> str:
     return f"{OPEN}{action}{CLOSE}"
 
 
+@functools.lru_cache(maxsize=1024)  # a reply is read to be played, and again to be judged
 def last_action(reply: str) -> str | None:
     """The content of the last `<action>...</action>` of a reply, or `None` where there is none.
 
@@ -31,6 +32,7 @@ def spelled_action(reply: str) -> str | None:
     return reply[start + len(OPEN) : folded.find(CLOSE, start)].strip() if start >= 0 else None
 
 
+@functools.lru_cache(maxsize=1024)
 def plain_action(text: str) -> str:
     """A plain action from either form: a reply with an action tag, or the bare action itself."""
     tagged = last_action(text)

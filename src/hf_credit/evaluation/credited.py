@@ -105,7 +105,7 @@ class CreditedEpisode:
 
     def to_json(self) -> str:
         """As one line of strict JSON; `from_json` gives back an equal episode."""
-        return json.dumps(_rounded(dataclasses.asdict(self)), separators=(",", ":"), allow_nan=False)
+        return json.dumps(_rounded(self), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> CreditedEpisode:
@@ -388,9 +388,11 @@ def cut(text: str, most: int) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits of each number; what is not finite is `None`."""
+    """As plain JSON, with six digits of each number; what is not finite is `None`."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {name: _rounded(one) for name, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value

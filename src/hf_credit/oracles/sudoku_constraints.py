@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hf_credit.environments.sudoku import Sudoku, SudokuState, fill_actions, solution_of
+import functools
+import itertools
+import math
+
+from hf_credit.environments.sudoku import Notation, Sudoku, SudokuState, fill_actions, solution_of
 from hf_credit.oracles.base import ValidSetOracle
 
 
@@ -21,6 +25,13 @@ class SudokuConstraintsOracle(ValidSetOracle[SudokuState]):
         """The right fill of every empty cell; empty when the episode is over."""
         if state.status != "active":
             return frozenset()
-        fills = fill_actions(state.size, state.notation)
-        solution = solution_of(state.givens)
-        return frozenset(fills[cell][int(solution[cell]) - 1] for cell, held in enumerate(state.cells) if held == ".")
+        empty = map(".".__eq__, state.cells)
+        return frozenset(itertools.compress(_right_fills(state.givens, state.notation), empty))
+
+
+@functools.lru_cache(maxsize=16384)
+def _right_fills(givens: str, notation: Notation) -> tuple[str, ...]:
+    """For each cell, the action that fills it with the digit of the solution."""
+    solution = solution_of(givens)
+    fills = fill_actions(math.isqrt(len(givens)), notation)
+    return tuple(own[int(digit) - 1] for own, digit in zip(fills, solution, strict=True))

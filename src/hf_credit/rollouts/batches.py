@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from hf_credit.rollouts.rows import Row
+
+Places = npt.NDArray[np.bool_]
 
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _FORWARD_KEYS = (*_PROMPT_KEYS, "completion_ids", "completion_mask", "role")
@@ -35,21 +40,21 @@ def pad_rows(
     """
     prompts = [row.prompt_ids for row in rows]
     completions = [row.completion_ids for row in rows]
-    before, there = _there(prompts, multiple_of).flip(1), _there(completions, multiple_of)
+    before, there = _there(prompts, multiple_of)[:, ::-1], _there(completions, multiple_of)
     batch = {
-        "prompt_ids": _laid(prompts, before, pad_token_id, torch.long),
-        "prompt_mask": before.long(),
-        "completion_ids": _laid(completions, there, pad_token_id, torch.long),
-        "completion_mask": there.long(),
-        "tool_mask": _laid([row.loss_mask for row in rows], there, 0, torch.long),
-        "advantages": _laid([row.advantages for row in rows], there, 0.0, torch.float),
+        "prompt_ids": _laid(prompts, before, pad_token_id, np.int64),
+        "prompt_mask": torch.from_numpy(before.astype(np.int64)),
+        "completion_ids": _laid(completions, there, pad_token_id, np.int64),
+        "completion_mask": torch.from_numpy(there.astype(np.int64)),
+        "tool_mask": _laid([row.loss_mask for row in rows], there, 0, np.int64),
+        "advantages": _laid([row.advantages for row in rows], there, 0.0, np.float32),
     }
     logprobs = [row.logprobs for row in rows if row.logprobs is not None]
     if len(logprobs) == len(rows):
-        batch["sampling_per_token_logps"] = _laid(logprobs, there, 0.0, torch.float)
+        batch["sampling_per_token_logps"] = _laid(logprobs, there, 0.0, np.float32)
     if any(row.marks is not None for row in rows):
         marks = [[0] * len(row.completion_ids) if row.marks is None else row.marks for row in rows]
-        batch["marks"] = _laid(marks, there, 0, torch.long)
+        batch["marks"] = _laid(marks, there, 0, np.int64)
     if roles:
         batch["role"] = torch.tensor([roles.index(row.role or roles[0]) for row in rows])
     return batch
@@ -192,16 +197,16 @@ def _cut_out(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int
     return {name: cut(name, value) for name, value in batch.items()}
 
 
-def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Tensor:
+def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Places:
     """Where the entries of sequences are, one a row, from the left; of shape (sequences, columns)."""
-    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    lengths = np.array([len(sequence) for sequence in sequences])
     step = multiple_of or 1
     columns = -(-int(lengths.max()) // step) * step
-    return torch.arange(columns) < lengths[:, None]
+    return np.arange(columns) < lengths[:, None]
 
 
-def _laid(sequences: Sequence[Sequence[float]], there: Tensor, fill: float, dtype: torch.dtype) -> Tensor:
+def _laid(sequences: Sequence[Sequence[float]], there: Places, fill: float, dtype: type[np.number[Any]]) -> Tensor:
     """The entries of sequences where they are, and `fill` elsewhere."""
-    laid = torch.full(there.shape, fill, dtype=dtype)
-    laid[there] = torch.tensor([*itertools.chain.from_iterable(sequences)], dtype=dtype)
-    return laid
+    laid = np.full(there.shape, fill, dtype)
+    laid[there] = np.fromiter(itertools.chain.from_iterable(sequences), dtype)
+    return torch.from_numpy(laid)

@@ -368,7 +368,7 @@ class Engine(Generic[S]):
                 raise result
             reward, trained = float(self.interaction.reward(result)), self.interaction.trained(result)
             changed = bool(reward) or not trained
-            walk.decisions.extend(replace(one, reward=reward, trained=trained) if changed else one for one in step)
+            walk.decisions += [replace(one, reward=reward, trained=trained) for one in step] if changed else step
             walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]

@@ -86,47 +86,42 @@ class _OpenRow:
     def __init__(self, decision: Decision) -> None:
         self.role = decision.role
         self.prompt = decision.context_ids
-        self.ids = list(decision.context_ids)
+        self.ids = decision.context_ids
         self.loss_mask: list[int] = []
         self.advantages: list[float] = []
-        self.logprobs: list[float] | None = None if decision.logprobs is None else []
+        self.reported = decision.logprobs is not None
+        self.logprobs: list[float] = []
         self.marks: list[int] | None = None
 
     def continued_by(self, decision: Decision) -> bool:
-        same_sampler = self.role == decision.role and (self.logprobs is None) == (decision.logprobs is None)
-        return same_sampler and decision.context_ids[: len(self.ids)] == tuple(self.ids)
+        same_sampler = self.role == decision.role and self.reported == (decision.logprobs is not None)
+        return same_sampler and decision.context_ids[: len(self.ids)] == self.ids
 
     def append(
         self, decision: Decision, advantage: float | Sequence[float] | None, marks: Sequence[int] | None
     ) -> None:
-        added = decision.context_ids[len(self.ids) :]
-        if marks is not None:
-            self.marks = [*(self.marks or []), *[0] * len(added), *marks]
-        self._extend(added, 0, [0.0] * len(added), [0.0] * len(added))
-        tokens = len(decision.action_ids)
-        logprobs = [0.0] * tokens if decision.logprobs is None else list(decision.logprobs)
+        added, tokens = len(decision.context_ids) - len(self.ids), len(decision.action_ids)
         each = [*advantage] if isinstance(advantage, Sequence) else [advantage or 0.0] * tokens
         if len(each) != tokens:
             raise ValueError(
                 f"credit of tokens must be one number for each of a decision's {tokens}, got {len(each)}; give one "
                 "number for the whole decision, or as many as it has tokens."
             )
-        self._extend(decision.action_ids, int(advantage is not None), each, logprobs)
-
-    def _extend(self, ids: Sequence[int], mask: int, advantages: Sequence[float], logprobs: list[float]) -> None:
-        self.ids.extend(ids)
-        self.loss_mask.extend([mask] * len(ids))
-        self.advantages.extend(advantages)
-        if self.logprobs is not None:
-            self.logprobs.extend(logprobs)
+        self.ids = decision.context_ids + decision.action_ids
+        self.loss_mask += [0] * added + [int(advantage is not None)] * tokens
+        self.advantages += [0.0] * added + each
+        if decision.logprobs is not None:
+            self.logprobs += [0.0] * added + list(decision.logprobs)
+        if marks is not None:
+            self.marks = [*(self.marks or []), *[0] * added, *marks]
 
     def close(self) -> Row:
         return Row(
             prompt_ids=self.prompt,
-            completion_ids=tuple(self.ids[len(self.prompt) :]),
+            completion_ids=self.ids[len(self.prompt) :],
             loss_mask=tuple(self.loss_mask),
             advantages=tuple(self.advantages),
-            logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            logprobs=tuple(self.logprobs) if self.reported else None,
             role=self.role,
             marks=None if self.marks is None else tuple(self.marks),
         )

@@ -235,8 +235,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
         self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
         self._log_decisions(collected, advantages)
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            self._add_logprobs(batch)
+        self._add_logprobs(batch)
         return batch
 
     def compute_loss(
@@ -363,7 +362,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         correct = self.use_vllm and self.vllm_importance_sampling_correction
         generate_every = self.args.steps_per_generation * self.num_iterations
         if projected:
-            batch |= self._old_tops(batch)
+            with self._reading():
+                batch |= self._old_tops(batch)
         if correct or projected or self.args.gradient_accumulation_steps % generate_every != 0:
             batch["old_per_token_logps"] = self._logprobs(self.model, batch)
         if correct:
@@ -389,12 +389,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
             return self._logprobs(self.model, batch)
 
-    @torch.no_grad()
     def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token of rows, as `pad_rows` gives them; 0 on padding."""
         here = {name: value.to(self.accelerator.device) for name, value in batch.items()}
-        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            return self._logprobs(self.model, here)
+        return self._logprobs(self.model, here)
 
     def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token under `model`."""
@@ -402,7 +400,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         def logprobs(ids: Tensor, mask: Tensor, completion_tokens: int) -> Tensor:
             return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
 
-        return map_micro_batches(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
+        with self._reading():
+            return map_micro_batches(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Within, nothing is kept for a backward pass."""
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            yield
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -65,27 +65,28 @@ class EpisodeSummary:
 
 def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
     """The summary of one episode and the advantages of its decisions."""
-    own = zip(episode.own_decisions, advantages[episode.inherited :], strict=True)
+    own = episode.own_decisions
+    numbers = [None if one is None else _one_number(one) for one in advantages]
     return EpisodeSummary(
         outcome=episode.outcome,
         ending=episode.ending,
         metrics=dict(episode.metrics),
         turns=len(episode.decisions),
         generated=episode.generated_tokens,
-        context=sum(len(decision.context_ids) for decision in episode.own_decisions),
-        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in episode.own_decisions),
-        advantages=tuple(_known(advantages)),
+        context=sum(len(decision.context_ids) for decision in own),
+        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in own),
+        advantages=tuple(number for number in numbers if number is not None),
         decisions=tuple(
             DecisionSummary(
                 role=decision.role,
                 event=decision.event,
-                advantage=None if credit is None else _one_number(credit),
+                advantage=number,
                 length=len(decision.action_ids),
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
             )
-            for decision, credit in own
+            for decision, number in zip(own, numbers[episode.inherited :], strict=True)
         ),
-        verdicts=tuple(one.verdict.valid for one in episode.own_decisions if one.verdict is not None),
+        verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
     )
 
 
@@ -224,11 +225,6 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
         f"{prefix}replies/length": mean([one.length for one in decisions]),
         f"{prefix}replies/distinct": len({one.reply for one in decisions}) / len(decisions),
     }
-
-
-def _known(advantages: Iterable[DecisionCredit]) -> list[float]:
-    """One number for each decision that has credit."""
-    return [_one_number(one) for one in advantages if one is not None]
 
 
 def _one_number(credit: float | Sequence[float]) -> float:
