@@ -174,8 +174,8 @@ MUTANTS = [
     Mutant(
         "the wrong role's adapter for old log-probabilities",
         _BASE,
-        "logprobs, self.use_policy_of)",
-        "logprobs)",
+        "logprobs, self.use_policy_of, ",
+        "logprobs, None, ",
         [_TEST_ROLES + "test_replies_are_held_against_the_policy_of_the_role_that_made_them"],
     ),
     Mutant(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
 from datasets import Dataset
 from peft import LoraConfig
+from torch.distributed.tensor import DTensor
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.collaborations.relay import relay, relay_task
@@ -27,17 +31,41 @@ def uneven(task: Any, text: str) -> float:
     return sum(map(ord, text)) % 5 / 4
 
 
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """A copy of the tensor that a sharded one is part of."""
+    return (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+
+
 class KeepGradients(CreditCallback):
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
         self.played: list[tuple[list[Episode], Any]] = []
+        self.after: list[dict[str, Any]] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.on_step_end(args, state, control, **kwargs)
+
+    def on_step_end(
+        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        """Keeps the adapters, and what the optimizer remembers of them."""
+        adapters = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        self.after.append(
+            {
+                "weights": {name.removeprefix("module."): whole(value) for name, value in adapters},
+                "moments": {
+                    name.removeprefix("module."): [whole(one) for one in optimizer.state[value].values()]
+                    for name, value in adapters
+                },
+            }
+        )
 
     def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
         self.played.append((collected.episodes, credit.decisions))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         named = model.named_parameters()
-        self.kept.append({name.removeprefix("module."): p.grad.clone() for name, p in named if p.grad is not None})
+        self.kept.append({name.removeprefix("module."): whole(p.grad) for name, p in named if p.grad is not None})
 
 
 def build(
@@ -80,16 +108,19 @@ def build(
     # B at 0 would leave A without a gradient in the first update.
     lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     config, kind = (ReplayLOOConfig, ReplayLOOTrainer) if method is None else (CreditConfig, CreditTrainer)
+    settings = config(**{**values, **changed})
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        PartialState().distributed_type = DistributedType.MULTI_GPU  # or accelerate would not shard on processors
     trainer: Any = kind(
         policy if not isinstance(policy, Path) else str(policy),
         interaction,
-        config(**{**values, **changed}),
+        settings,
         Dataset.from_list([relay_task(secret, shift, 4) for secret in (1, 2) for shift in (1, 2, 3)]),
         peft_config=lora if peft_config is None else peft_config or None,
         callbacks=[keep],
         **({} if method is None else {"method": method}),
     )
-    trainer.kept, trainer.played = keep.kept, keep.played
+    trainer.kept, trainer.played, trainer.after = keep.kept, keep.played, keep.after
     return trainer
 
 
@@ -99,6 +130,7 @@ if __name__ == "__main__":
     trained = build(Path(sys.argv[1]), output, **changed)
     trained.train()
     rank = trained.accelerator.process_index
+    trained.save_model(str(output / "saved"))
     played = [
         (decision.role, decision.context_ids, decision.action_ids, advantage)
         for episodes, advantages in trained.played
@@ -106,6 +138,11 @@ if __name__ == "__main__":
         for decision, advantage in zip(episode.decisions, credits, strict=True)
         if advantage is not None
     ]
-    torch.save({"gradient": trained.kept, "played": played}, output / f"update_{rank}.pt")
+    held = sum(
+        value.to_local().numel() if isinstance(value, DTensor) else value.numel()
+        for value in trained.model.parameters()
+    )
+    left = {"gradient": trained.kept, "played": played, "after": trained.after, "held": held}
+    torch.save(left, output / f"update_{rank}.pt")
     assert trained.accelerator.num_processes == 2
     torch.distributed.destroy_process_group()  # threads of its own would abort the interpreter's end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -25,6 +26,14 @@ TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 SCRIPT = Path(__file__).with_name("role_update.py")
 ROLES = ["reasoner", "actor"]
 TEMPERATURE = 5.0  # as in the script
+SHARDED = {
+    "ACCELERATE_USE_CPU": "true",
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
 
 
 @pytest.fixture(scope="module")
@@ -202,27 +211,64 @@ def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any])
     )
 
 
-def test_two_processes_have_the_gradient_of_all_their_messages(
-    build: Callable[..., Any], micro_policy: Path, tmp_path: Path
-) -> None:
+def two_processes(policy: Path, output: Path, environment: dict[str, str], **changed: Any) -> list[dict[str, Any]]:
+    """What each of two processes left of a run."""
+    output.mkdir()
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [*launch, str(micro_policy), str(tmp_path), json.dumps({})],
-        env=environment,
+        [*launch, str(policy), str(output), json.dumps(changed)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    left = [torch.load(tmp_path / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
+    return [torch.load(output / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def test_two_processes_have_the_gradient_of_all_their_messages(
+    build: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    left = two_processes(micro_policy, tmp_path / "two", {})
     decisions = [decision for found in left for decision in found["played"]]
     assert all(found["played"] for found in left)
     alone = build()  # the adapters of the same seed
     expected = by_hand(alone, alone.model.state_dict(), decisions)
     for found in left:
         assert_same_gradient(found["gradient"][0], expected)
+
+
+def test_sharded_by_fsdp2_roles_learn_by_turns_what_they_learn_replicated(
+    build: Callable[..., Any], micro_policy: Path, tmp_path: Path
+) -> None:
+    turns = {"role_schedule": "alternating", "switch_every": 1, "max_steps": 4, "beta": 0.1, "reuse_prefixes": False}
+    replicated, _ = two_processes(micro_policy, tmp_path / "replicated", {}, **turns)
+    sharded, other = two_processes(micro_policy, tmp_path / "sharded", SHARDED, **turns)
+    assert sharded["held"] + other["held"] == pytest.approx(replicated["held"], rel=0.01)
+    assert sharded["played"] == replicated["played"]
+    for found, expected in zip(sharded["after"], replicated["after"], strict=True):
+        for name, value in expected["weights"].items():
+            torch.testing.assert_close(found["weights"][name], value, rtol=1e-3, atol=1e-5)
+    for step, (before, after) in enumerate(itertools.pairwise(sharded["after"])):
+        learning = ROLES[step % 2]
+        for name, value in before["weights"].items():
+            learns = f".{learning}." in name
+            assert torch.equal(value, after["weights"][name]) is not learns
+            moments, later = before["moments"][name], after["moments"][name]
+            same_moments = len(moments) == len(later) and all(map(torch.equal, moments, later))
+            assert same_moments is not learns
+    model, _ = load_role_policies(tmp_path / "sharded" / "saved")
+    for role in ROLES:
+        last = {name.replace(f".{role}.", ".*."): value for name, value in sharded["after"][-1]["weights"].items()}
+        saved = weights(model, role)
+        assert saved
+        assert all(torch.equal(value, last[name]) for name, value in saved.items())
+
+
+def test_sharded_by_fsdp2_roles_that_learn_at_once_are_refused(micro_policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="must learn by turns, got role_schedule='synchronous'"):
+        two_processes(micro_policy, tmp_path / "two", SHARDED)
 
 
 def test_each_role_is_saved_in_a_folder_of_its_own_and_loads_again(build: Callable[..., Any], tmp_path: Path) -> None:
@@ -303,8 +349,9 @@ def test_what_makes_no_adapters_is_refused(micro_policy: Path) -> None:
 
 
 def test_settings_that_generate_as_one_policy_are_refused(tmp_path: Path) -> None:
-    args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none", use_vllm=True)
-    with pytest.raises(ValueError, match="role_adapters must go with use_vllm=False, got True"):
+    args = ReplayLOOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, report_to="none")
+    args.use_transformers_continuous_batching = True
+    with pytest.raises(ValueError, match="must go with use_transformers_continuous_batching=False, got True"):
         refuse_settings(args)
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Server:
     port: int
     log: Path
     env: dict[str, str]
+    flags: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -45,6 +46,7 @@ class Server:
             "float32",
         ]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--max_model_len", "1024", "--enforce_eager"]
+        command += self.flags
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=self.env, start_new_session=True
@@ -121,11 +123,22 @@ def server(
     yield from _serve(untied_policy, vllm_env, tmp_path_factory)
 
 
-def _serve(policy: Path, env: dict[str, str], factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="session")
+def role_server(policy: Path, vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that takes two adapters while it runs."""
+    env = {**vllm_env, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+    flags = ["--enable-lora", "--max-loras", "2", "--max-lora-rank", "8"]
+    yield from _serve(policy, env, tmp_path_factory, flags)
+
+
+def _serve(
+    policy: Path, env: dict[str, str], factory: pytest.TempPathFactory, flags: Sequence[str] = ()
+) -> Iterator[Server]:
+    """A server as long as it is needed, with flags of `vllm serve` beside those of all."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = Server(policy, port, factory.mktemp("server") / "log", env)
+    server = Server(policy, port, factory.mktemp("server") / "log", env, tuple(flags))
     server.start()
     yield server
     server.stop()

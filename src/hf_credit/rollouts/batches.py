@@ -118,6 +118,7 @@ def map_micro_batches(
     size: int,
     compute: Callable[[Tensor, Tensor, int], Tensor],
     before: Callable[[dict[str, Tensor]], None] | None = None,
+    roles: int = 1,
 ) -> Tensor:
     """A number for each completion token of a batch, computed a few rows at a time; 0 on padding.
 
@@ -127,10 +128,12 @@ def map_micro_batches(
         compute: from token ids and their mask, both of shape (rows, columns), and how many of the columns are the
             completion's, to numbers of shape (rows, completion tokens).
         before: called with each part before it is computed.
+        roles: as in `micro_batches`.
     """
     rows = torch.arange(len(batch["prompt_ids"]), device=batch["prompt_ids"].device)
     result = torch.zeros(batch["completion_ids"].shape, device=rows.device)
-    for part in micro_batches({**{name: batch[name] for name in _FORWARD_KEYS if name in batch}, "row": rows}, size):
+    read = {name: batch[name] for name in _FORWARD_KEYS if name in batch}
+    for part in micro_batches({**read, "row": rows}, size, roles):
         if before is not None:
             before(part)
         ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)

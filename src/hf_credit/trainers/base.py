@@ -24,6 +24,7 @@ from transformers import (
     TrainerCallback,
 )
 from trl import GRPOTrainer
+from trl.generation import vllm_generation
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
@@ -401,7 +402,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
 
         with self._reading():
-            return map_micro_batches(batch, self.args.micro_batch_rows, logprobs, self.use_policy_of)
+            return map_micro_batches(
+                batch, self.args.micro_batch_rows, logprobs, self.use_policy_of, len(self.roles) or 1
+            )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -632,6 +635,25 @@ class _LogDivergence(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.trainer.log_divergence()
+
+
+@contextmanager
+def making_engine(**settings: Any) -> Iterator[None]:
+    """Within, an engine of vLLM that TRL makes in this process gets these settings, for which TRL 1.16 has none."""
+    engine = getattr(vllm_generation, "LLM", None)
+    if engine is None:  # vLLM is not installed, as TRL will say
+        yield
+        return
+    vllm_generation.LLM = functools.partial(engine, **settings)
+    try:
+        yield
+    finally:
+        vllm_generation.LLM = engine
+
+
+def new_client(url: str) -> Any:
+    """A client of a vLLM server, such as TRL gives to the main process alone."""
+    return vllm_generation.VLLMClient(base_url=url)
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

@@ -13,13 +13,16 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
 from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction
-from hf_credit.trainers.base import EpisodeTrainer
+from hf_credit.trainers.base import EpisodeTrainer, making_engine
+from hf_credit.trainers.generation import ContinuingReplies
+from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
 
 _TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_config`
 _TAKEN = {_TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}
@@ -52,12 +55,20 @@ class RoleAdapters:
                 self._add(role, seed)
             model.set_adapter(roles[0])
             model.delete_adapter(_TRLS_OWN)
-        self.parameters = {role: self._trained(role) for role in roles}
+        self._places = {role: self._trained(role) for role in roles}
         model.set_adapter(roles[0])
         self.thaw()
 
+    @property
+    def parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The weights of each role, as the model has them now; FSDP2 puts parts in their place."""
+        return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
+
     def thaw(self) -> None:
         """Lets all adapters be trained, whatever PEFT has frozen meanwhile."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # what is said of whole weights is forgotten with them
         for parameters in self.parameters.values():
             for parameter in parameters:
                 parameter.requires_grad_(True)
@@ -71,9 +82,10 @@ class RoleAdapters:
         every = [parameter for parameters in self.parameters.values() for parameter in parameters]
         return torch.stack([parameter.float().sum() for parameter in every]).sum() * 0
 
-    def _trained(self, role: str) -> list[nn.Parameter]:
+    def _trained(self, role: str) -> list[tuple[nn.Module, str]]:
         self.model.set_adapter(role)  # freezes all others
-        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        named = ((module, *one) for module in self.model.modules() for one in module.named_parameters(recurse=False))
+        return [(module, name) for module, name, parameter in named if parameter.requires_grad]
 
     def _add(self, role: str, seed: int) -> None:
         device = self.model.device
@@ -154,6 +166,11 @@ class RoleAdapterTrainer(EpisodeTrainer):
         refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
         refuse_adapters(args.role_adapters, model, peft_config)
         refuse_settings(args)
+        configs = model.peft_config if peft_config is None else {"": peft_config}
+        engine: dict[str, Any] = {}
+        if args.use_vllm:
+            refuse_requests(args, configs.values())
+            engine = engine_settings(len(args.role_adapters), adapter_rank(configs))
         self.roles = tuple(args.role_adapters)
         # `RoleAdapters.zero_loss` reaches every weight, so nothing is to be searched for, and weights are used outside
         # of the forward pass, which the search does not bear.
@@ -162,7 +179,8 @@ class RoleAdapterTrainer(EpisodeTrainer):
         if isinstance(model, PeftModel):
             args.beta = 0.0  # TRL would look for an adapter named "default" to copy as the reference
         try:
-            super().__init__(model, interaction, args, train_dataset, peft_config=peft_config, **kwargs)
+            with making_engine(**engine):
+                super().__init__(model, interaction, args, train_dataset, peft_config=peft_config, **kwargs)
         finally:
             args.beta = beta
         self.beta = beta
@@ -190,10 +208,17 @@ class RoleAdapterTrainer(EpisodeTrainer):
     def make_engine(self, chat: Chat) -> Engine[Any]:
         engine = super().make_engine(chat)
         if self.roles:
-            if self.accelerator.distributed_type in _SHARDED:
+            if self.accelerator.is_fsdp2 and self.args.role_schedule == "synchronous":
                 raise ValueError(
-                    f"role_adapters must be replicated on every process, got {self.accelerator.distributed_type.value}"
-                    ", which shards them as one policy; train on several GPUs without it."
+                    "role_adapters sharded by FSDP2 must learn by turns, got role_schedule='synchronous', by which "
+                    "processes would exchange the gradients of different adapters; take 'alternating', or replicate "
+                    "the policy."
+                )
+            if self.accelerator.distributed_type in _SHARDED and not self.accelerator.is_fsdp2:
+                raise ValueError(
+                    "role_adapters must be replicated on every process or sharded by FSDP2, got "
+                    f"{self.accelerator.distributed_type.value}, whose optimizer takes them for one and moves those "
+                    "that do not learn; take trainers/accelerate/fsdp2.yaml or multi_gpu.yaml."
                 )
             self.adapters = RoleAdapters(self.accelerator.unwrap_model(self.model), self.roles, self.args.seed)
             engine.generate = self._samplers()
@@ -202,10 +227,16 @@ class RoleAdapterTrainer(EpisodeTrainer):
     def _samplers(self) -> Mapping[str, GenerateFn]:
         """The sampler of each role; several in one call where the policy itself generates and its adapters mix."""
         model = self.adapters.model
+        if self.vllm is not None:
+            self._memories: list[ContinuingReplies] = []
+            self.requests = RoleRequests(self.vllm, model, self.roles, self.accelerator, self.args)
+            return self.requests
         # One for each role: keys and values that an adapter wrote are of no use to another.
         memories = {role: self._continuing_replies() for role in self.roles}
         self._memories = [one for one in memories.values() if one is not None]
-        alone = {role: RoleSampler(own or self._generate_replies, model, role) for role, own in memories.items()}
+        # Sharded weights want all processes in every call.
+        other = self.ranks if self.accelerator.is_fsdp2 else self._generate_replies
+        alone = {role: RoleSampler(own or other, model, role) for role, own in memories.items()}
         together = self._continuing_replies() if can_mix(model) else None
         if together is None:
             return alone
@@ -214,6 +245,9 @@ class RoleAdapterTrainer(EpisodeTrainer):
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
+        """As for one policy; and within, vLLM has the adapters of before."""
+        if self.roles and self.vllm is not None:
+            self.requests.refresh()
         with ExitStack() as stack:
             stack.enter_context(super().forgetting())
             for memory in self._memories if self.roles else ():
@@ -222,7 +256,10 @@ class RoleAdapterTrainer(EpisodeTrainer):
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
         if self.roles:
-            use_adapter(self.adapters.model, self.roles[int(part["role"][0])])
+            # Weights that are sharded are exchanged after every pass, of as many adapters on all processes.
+            one = self.accelerator.is_fsdp2 and torch.is_grad_enabled()
+            role = self.learning_roles()[0] if one else self.roles[int(part["role"][0])]
+            use_adapter(self.adapters.model, role)
 
     def compute_loss(
         self,
@@ -232,7 +269,8 @@ class RoleAdapterTrainer(EpisodeTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        return loss + self.adapters.zero_loss() if self.roles and torch.is_grad_enabled() else loss
+        wanted = self.roles and torch.is_grad_enabled() and not self.accelerator.is_fsdp2
+        return loss + self.adapters.zero_loss() if wanted else loss
 
     def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         try:
@@ -324,9 +362,9 @@ def refuse_settings(args: Any) -> None:
         args: the trainer's settings.
 
     Raises:
-        ValueError: vLLM, continuous batching, or DDP's search for unused weights.
+        ValueError: continuous batching, or DDP's search for unused weights.
     """
-    for name in ("use_vllm", "use_transformers_continuous_batching", "ddp_find_unused_parameters"):
+    for name in ("use_transformers_continuous_batching", "ddp_find_unused_parameters"):
         if getattr(args, name):
             raise ValueError(
                 f"role_adapters must go with {name}=False, got True, which knows one policy at a time; leave it out."

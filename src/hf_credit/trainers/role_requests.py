@@ -1,0 +1,311 @@
+"""Replies of roles from vLLM: every request names the adapter of whoever speaks, on one base that nobody changes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.trainers.base import new_client
+from hf_credit.trainers.generation import generations
+from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
+
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM sets memory aside for
+# What vLLM leaves out of an adapter, or reads otherwise than PEFT does.
+_BEYOND = (
+    "use_dora",
+    "lora_bias",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "target_parameters",
+    "trainable_token_indices",
+    "layer_replication",
+)
+_ENDS = ("lm_head", "embed_tokens")  # vLLM's adapters there differ from PEFT's
+
+
+class RoleRequests(Mapping[str, GenerateFn]):
+    """The `GenerateFn` of each role through vLLM, and replies of several roles at once, `together`.
+
+    vLLM holds the base once and an adapter for each role. `refresh` gives it those that have changed, each under a new
+    name, because vLLM goes on from keys and values that an adapter of the same name wrote.
+
+    Args:
+        vllm: TRL's `VLLMGeneration`, made within `making_engine` where it is in this process.
+        model: has the adapters.
+        roles: the names of the roles and of their adapters.
+        accelerator: of the run.
+        args: the settings. Adapters reach vLLM in files below `output_dir`, which a server needs to see as well.
+
+    Raises:
+        ValueError: the server takes no adapters, too few or none of this rank, or has replicas that would miss them.
+    """
+
+    def __init__(self, vllm: Any, model: PeftModel, roles: Sequence[str], accelerator: Any, args: Any) -> None:
+        self.vllm = vllm
+        self.model = model
+        self.roles = tuple(roles)
+        self.accelerator = accelerator
+        self.timeout = args.vllm_server_request_timeout
+        self.url = server_url(args)
+        if self.url is not None:
+            self.client = getattr(vllm, "vllm_client", None)  # TRL gives one to the main process alone
+            if self.client is None:
+                self.client = new_client(self.url)
+                limit_requests(self.client.session, self.timeout)
+            refuse_server(self.client.get_server_info(), self.url, len(self.roles), adapter_rank(model.peft_config))
+        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        # What begins with _ is not pushed to the Hub.
+        self.folder = TemporaryDirectory(dir=Path(args.output_dir).resolve(), prefix="_vllm_")
+        self.pushed = 0  # how many adapters vLLM was given
+        (self._run,) = broadcast_object_list([secrets.token_hex(4)])  # a server may have adapters of other runs
+        self._names: dict[str, str] = {}
+        self._weights: dict[str, dict[str, Tensor]] = {}
+
+    def __getitem__(self, role: str) -> GenerateFn:
+        if role not in self.roles:
+            raise KeyError(role)
+        return functools.partial(self._alone, role)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.roles)
+
+    def __len__(self) -> int:
+        return len(self.roles)
+
+    def _alone(self, role: str, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        return self.together([role] * len(contexts), contexts)
+
+    def together(
+        self, roles: Sequence[str], contexts: Sequence[Sequence[int]], seeds: None = None
+    ) -> Sequence[Generation]:
+        """The reply of each role to its context.
+
+        Args:
+            roles: who replies to each context.
+            contexts: at least one.
+            seeds: none; vLLM is not asked for random numbers of a name.
+        """
+        names = [self._names[role] for role in roles]
+        prompts = [list(context) for context in contexts]
+        return self._of_engine(names, prompts) if self.url is None else self._of_server(names, prompts)
+
+    def refresh(self) -> None:
+        """Gives vLLM the adapters whose weights it does not have. Called on every process at the same time."""
+        for role in self.roles:
+            weights = adapter_weights(self.model, role)
+            held = self._weights.get(role)
+            if held is not None and all(torch.equal(value, held[name]) for name, value in weights.items()):
+                continue
+            self.pushed += 1
+            self._push(role, weights)
+            self._weights[role] = weights
+        if self.url is not None:
+            self.accelerator.wait_for_everyone()  # nobody asks before the main process has brought them
+
+    def _push(self, role: str, weights: dict[str, Tensor]) -> None:
+        before, name = self._names.get(role), f"{role} {self._run} {self.pushed}"
+        self._names[role] = name
+        if self.url is not None and not self.accelerator.is_main_process:
+            return
+        folder = Path(self.folder.name) / name
+        folder.mkdir()
+        save_file(weights, folder / "adapter_model.safetensors")
+        self.model.peft_config[role].save_pretrained(str(folder))
+        if self.url is None:
+            self._load_into_engine(name, before)
+        else:
+            with naming_server(self.url, self.timeout):
+                self._load_into_server(name, folder, before)
+        if before is not None:
+            shutil.rmtree(Path(self.folder.name) / before)
+
+    def _load_into_engine(self, name: str, before: str | None) -> None:
+        engine = self.vllm.llm.llm_engine
+        if before is not None:
+            engine.remove_lora(self._request(before).lora_int_id)
+        engine.add_lora(self._request(name))
+
+    def _load_into_server(self, name: str, folder: Path, before: str | None) -> None:
+        if before is not None:
+            self._post("unload_lora_adapter", {"lora_name": before})
+        self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+
+    def _post(self, command: str, order: dict[str, str]) -> None:
+        answer = self.client.session.post(f"{self.url}/v1/{command}", json=order)
+        if answer.status_code != 200:
+            raise ConnectionError(
+                "a vLLM server for role_adapters must load adapters from a folder below output_dir when it is told "
+                f"to, got {answer.status_code} ({answer.text.strip()[:300]}) from {self.url}; start it where that "
+                "folder can be read, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment."
+            )
+
+    def _of_engine(self, names: Sequence[str], contexts: list[list[int]]) -> Sequence[Generation]:
+        llm = self.vllm.llm
+        asked = llm.generate
+        llm.generate = functools.partial(asked, lora_request=[self._request(name) for name in names])
+        try:
+            _, ids, logprobs, _ = self.vllm.generate(prompts=contexts, images=None, num_generations=1)
+        finally:
+            llm.generate = asked
+        return _chosen(ids, logprobs)
+
+    def _request(self, name: str) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        # Its number tells adapters apart in the engine, and counts them, so it is the last word of the name.
+        return LoRARequest(name, int(name.rsplit(" ", 1)[1]), str(Path(self.folder.name) / name))
+
+    def _of_server(self, names: Sequence[str], contexts: list[list[int]]) -> Sequence[Generation]:
+        """A request names one model, so there is one for each adapter, all of them under way at once."""
+        vllm = self.vllm
+        places = {name: [place for place, own in enumerate(names) if own == name] for name in dict.fromkeys(names)}
+
+        def ask(name: str) -> Sequence[Generation]:
+            client = copy.copy(self.client)
+            client.model = name
+            found = client.generate(
+                prompts=[contexts[place] for place in places[name]],
+                repetition_penalty=vllm.repetition_penalty,
+                temperature=vllm.temperature,
+                top_p=vllm.top_p,
+                top_k=vllm.top_k,
+                min_p=vllm.min_p or 0.0,
+                max_tokens=vllm.max_completion_length,
+                logprobs=vllm.logprobs,
+                structured_outputs_regex=vllm.structured_outputs_regex,
+                generation_kwargs=vllm.generation_kwargs,
+            )
+            return _chosen(found["completion_ids"], found["logprobs"])
+
+        assert self.url is not None
+        replies: dict[int, Generation] = {}
+        with naming_server(self.url, self.timeout), ThreadPoolExecutor(len(places)) as pool:
+            for name, answers in zip(places, pool.map(ask, places), strict=True):
+                replies.update(zip(places[name], answers, strict=True))
+        return [replies[place] for place in range(len(names))]
+
+
+def _chosen(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[Sequence[float | None]]]) -> list[Generation]:
+    """Replies, where vLLM gives for each place a list of log-probabilities, that of the token itself first."""
+    return generations(ids, [[of_place[0] for of_place in reply] for reply in logprobs])
+
+
+def adapter_weights(model: PeftModel, role: str) -> dict[str, Tensor]:
+    """Copies of a role's weights, on the processor, whole where processes share them, by their names in any adapter.
+
+    Called on every process at the same time.
+    """
+    found = get_peft_model_state_dict(model, adapter_name=role, save_embedding_layers=False)
+    whole = {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in found.items()}
+    return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in whole.items()}
+
+
+def _room(rank: int) -> int:
+    return next(allowed for allowed in _RANKS if allowed >= rank)
+
+
+def adapter_rank(configs: Mapping[str, Any]) -> int:
+    """The largest rank of adapters."""
+    return max(config.r for config in configs.values())
+
+
+def engine_settings(roles: int, rank: int) -> dict[str, Any]:
+    """What an engine in this process is made with to take adapters.
+
+    Args:
+        roles: how many.
+        rank: the largest of theirs.
+    """
+    return {"enable_lora": True, "max_loras": roles, "max_lora_rank": _room(rank)}
+
+
+def refuse_requests(args: Any, configs: Iterable[Any]) -> None:
+    """Refuses what vLLM cannot be asked for, role by role.
+
+    Args:
+        args: the trainer's settings, with `use_vllm`.
+        configs: of the adapters.
+
+    Raises:
+        ValueError: an adapter is more than plain LoRA or reaches the ends of the model, its rank is beyond vLLM's, or
+            the engine in this process sleeps or is split.
+    """
+    if args.vllm_mode == "colocate" and args.vllm_enable_sleep_mode:
+        raise ValueError(
+            "role_adapters must go with vllm_enable_sleep_mode=False, got True, by which vLLM forgets the base and "
+            "all adapters after every reply; leave it out, or take vllm_mode='server'."
+        )
+    if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
+        raise ValueError(
+            f"role_adapters must go with vllm_tensor_parallel_size=1, got {args.vllm_tensor_parallel_size}, where TRL "
+            "hands one process's contexts to another without their roles; leave it out, or take vllm_mode='server'."
+        )
+    for config in configs:
+        if not isinstance(config, LoraConfig):
+            raise ValueError(
+                f"role_adapters with use_vllm must be LoRA adapters, got a {type(config).__name__}; train without "
+                "vLLM."
+            )
+        beyond = [name for name in _BEYOND if getattr(config, name, None)]
+        beyond += ["bias"] if config.bias != "none" else []
+        if beyond:
+            raise ValueError(
+                "role_adapters with use_vllm must be plain LoRA, which is all that vLLM reads of an adapter, got "
+                f"{', '.join(f'{name}={getattr(config, name)!r}' for name in beyond)}; leave it out, or train without "
+                "vLLM."
+            )
+        targets = config.target_modules or ()
+        targets = [targets] if isinstance(targets, str) else sorted(targets)
+        if ends := [one for one in targets if any(end in one for end in _ENDS)]:
+            raise ValueError(
+                "role_adapters with use_vllm must leave the embeddings and the output layer as they are, got "
+                f"target_modules with {', '.join(ends)}, whose adapters vLLM reads otherwise; leave them out, or "
+                "train without vLLM."
+            )
+        if config.r > _RANKS[-1]:
+            raise ValueError(
+                f"role_adapters with use_vllm must have a rank of at most {_RANKS[-1]}, got {config.r}; lower it."
+            )
+
+
+def refuse_server(info: Mapping[str, Any], url: str, roles: int, rank: int) -> None:
+    """Refuses a server that cannot hold an adapter for each role.
+
+    Args:
+        info: what it says of itself, as TRL's client gives it.
+        url: where it is.
+        roles: how many there are.
+        rank: the largest of their adapters'.
+
+    Raises:
+        ValueError: it takes no adapters, too few or none of this rank, or has replicas, only one of which would hear
+            of an adapter.
+    """
+    room = info["lora_config"]
+    if room is None or room["max_loras"] < roles or room["max_lora_rank"] < rank:
+        got = "none" if room is None else f"{room['max_loras']} of rank {room['max_lora_rank']}"
+        raise ValueError(
+            f"a vLLM server must take {roles} adapters of rank {rank} for these role_adapters, got {got} at {url}; "
+            f"start it with --enable-lora --max-loras {roles} --max-lora-rank {_room(rank)}."
+        )
+    if (replicas := info["parallel_config"]["data_parallel_size"]) > 1:
+        raise ValueError(
+            f"a vLLM server for role_adapters must be one replica, got {replicas} at {url}, of which only one would "
+            "hear of an adapter; start it without --data-parallel-size."
+        )
