@@ -63,8 +63,8 @@ class RoleRequests(Mapping[str, GenerateFn]):
         self.accelerator = accelerator
         self.timeout = args.vllm_server_request_timeout
         self.url = server_url(args)
+        self.client: Any = getattr(vllm, "vllm_client", None)  # TRL gives one to the main process alone
         if self.url is not None:
-            self.client = getattr(vllm, "vllm_client", None)  # TRL gives one to the main process alone
             if self.client is None:
                 self.client = new_client(self.url)
                 limit_requests(self.client.session, self.timeout)
