@@ -148,7 +148,7 @@ def _alone(cells: Cells, team: str) -> list[str]:
         own = [cell["exact"] for _, cell in sorted(cells.get((team, arm), {}).items())]
         if own and "one_reply" in own[0]["train"]:
             found = [[one[split][kind] for one in own] for split in ("held_out", "train") for kind in kinds.values()]
-            rows.append([arm, str(len(own)), *map(_cell, found)])
+            rows.append([arm, str(len(own)), *map(mean, found)])
     if not rows:
         return []
     columns = [f"{kind}, {split}" for split in ("held out", "training") for kind in kinds]
@@ -163,7 +163,9 @@ def _differences(cells: Cells, team: str) -> str:
         if arm == SHARED or len(seeds) < 2:
             continue
         pairs = [tuple(of_arm(cells, team, one, column, seeds) for one in (arm, SHARED)) for column in columns]
-        rows.append([arm, str(len(seeds)), *(interval(paired_difference(a, b), signed=True) for a, b in pairs)])
+        # What was not trained has no curve.
+        told = ["" if not a else interval(paired_difference(a, b), signed=True) for a, b in pairs]
+        rows.append([arm, str(len(seeds)), *told])
     return table(["", "seeds", *columns], rows)
 
 
