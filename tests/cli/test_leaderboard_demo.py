@@ -8,12 +8,20 @@ import pytest
 from huggingface_hub import constants
 
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
-from hf_credit.cli.leaderboard_demo import BOARD, BoardDemo, CreditTask, run_leaderboard_demo
+from hf_credit.cli.leaderboard_demo import BoardDemo, CreditTask, run_leaderboard_demo
 from hf_credit.hub.leaderboard.sources import Source
+from hf_credit.hub.leaderboard.submission import make_submission
 
 TINY = BoardDemo(
     runs=DemoRecipe(
-        blanks=2, hidden_size=32, scripted_episodes=200, quality=1.0, updates=2, trajectories=16, gradient_steps=2
+        blanks=2,
+        hidden_size=32,
+        scripted_episodes=200,
+        quality=1.0,
+        updates=2,
+        trajectories=16,
+        gradient_steps=2,
+        seed=7,
     ),
     seeds=1,
     tasks=4,
@@ -30,17 +38,22 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Any]:
+def board(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("board") / "new"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         with run_leaderboard_demo(TINY, folder, told.append) as (hub, benchmark):
-            yield Source.of_hub(hub, benchmark).load().results
+            yield hub, benchmark, Source.of_hub(hub, benchmark).load().results
+
+
+@pytest.fixture(scope="module")
+def results(board: Any) -> Any:
+    return board[2]
 
 
 def test_training_runs_of_the_library_are_entered_with_method_and_cost_and_verified(results: Any) -> None:
-    rows = {row.entry.name: row for row in results.rows if row.entry.board == BOARD}
+    rows = {row.entry.name: row for row in results.rows if row.entry.board == TINY.board}
     assert {name: row.entry.method["name"] for name, row in rows.items()} == {
         BASE: "unknown",
         OUTCOME: "outcome_reward",
@@ -51,11 +64,12 @@ def test_training_runs_of_the_library_are_entered_with_method_and_cost_and_verif
     assert rows[VPR].entry.ledger["scoring_events"] == rows[OUTCOME].entry.ledger["scoring_events"] == 32
 
 
-def test_a_run_that_learned_nothing_is_listed_as_a_copy_of_its_start(results: Any) -> None:
-    # Two updates of 16 episodes without a success leave outcome reward nothing to compare.
-    rows = {row.entry.name: row for row in results.rows if row.entry.board == BOARD}
-    assert rows[OUTCOME].record.copy_of == rows[BASE].id
-    assert rows[VPR].record.copy_of is None
+def test_seed_and_command_of_a_published_run_are_read_beside_it(board: Any) -> None:
+    hub, benchmark, _ = board
+    entry = make_submission(hub, benchmark, TINY.board, ["me/sudoku-vpr-7"]).entry
+    assert [one.seed for one in entry.checkpoints] == [7]
+    assert entry.command.startswith("hf-credit train ")
+    assert entry.command.endswith("vpr.yaml")
 
 
 def test_the_credit_of_methods_is_entered_where_they_fit_the_task(results: Any, told: list[str]) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.submission import Hub
 
 BENCHMARK, RESULTS = "board/benchmark", "board/results"
-BOARD = "sudoku 4x4, 8 blanks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +66,11 @@ class BoardDemo:
     methods: tuple[str, ...] | None = None
     repeats: int = 16
     warm_up: int = 16
+
+    @property
+    def board(self) -> str:
+        """The name of the board of policies."""
+        return f"sudoku {self.runs.size}x{self.runs.size}, {self.runs.blanks} blanks"
 
 
 SMALL = BoardDemo(
@@ -124,7 +128,7 @@ def run_leaderboard_demo(
         secret = SeasonSecret.new()
         secret.save(folder / SECRET_FILE)
         game = {key: value for key, value in what.runs.setup().items() if key.startswith("environment")}
-        tasks = [SeasonTask(name=BOARD, spec=game, public=what.tasks, secret=what.tasks)]
+        tasks = [SeasonTask(name=what.board, spec=game, public=what.tasks, secret=what.tasks)]
         open_season(hub, "demonstration", BENCHMARK, RESULTS, secret, tasks, boards)
         say(f"The season 'demonstration' is open; its secret is in {folder / SECRET_FILE}.")
         _enter_policies(hub, secret, what, folder / "runs", say)
@@ -149,7 +153,7 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
             published.setdefault(name, []).append(f"{repo}@{publish_run(hub, run, repo)}")
     for name, runs in published.items():
         entered = make_submission(
-            hub, BENCHMARK, BOARD, runs, name=name, seeds=seeds, command="hf-credit leaderboard demo"
+            hub, BENCHMARK, what.board, runs, name=name, seeds=seeds, command="hf-credit leaderboard demo"
         )
         request = entered.send(hub, RESULTS).pull_request
         say(f"{name}: {entered.score:.3f} on public tasks, {request}")
