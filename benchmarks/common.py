@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from transformers import PrinterCallback, TrainerCallback
 
 T = TypeVar("T")
 
@@ -77,6 +78,67 @@ class Clock:
         """Forgets what has passed so far."""
         self.flush()
         self.seconds.clear()
+
+
+class _Updates(TrainerCallback):
+    """The seconds of each update by label, without the first, which also sets things up."""
+
+    def __init__(self, clock: Clock, steps: int) -> None:
+        self.clock, self.steps = clock, steps
+        self.updates: list[dict[str, float]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.steps:
+            return
+        self.clock.flush()
+        if state.global_step > self.steps:
+            self.updates.append(dict(self.clock.seconds))
+        self.clock.restart()
+
+
+def timed_updates(
+    trainer: Any,
+    labelled: Sequence[tuple[Any, str, str]],
+    optimizer: str = "optimizer",
+    steps: int = 1,
+    now: Callable[[], float] = cpu_seconds,
+) -> list[dict[str, float]]:
+    """Trains, and gives the seconds of each update but the first, by label; what has none is `"rest"`.
+
+    Args:
+        trainer: of this library or of TRL.
+        labelled: owners, the names of their methods, and the labels of these calls.
+        optimizer: the label of the optimizer's steps.
+        steps: of an update.
+        now: what time it is, in seconds.
+    """
+    clock = Clock(now)
+    for owner, method, label in labelled:
+        clock.label(owner, method, label)
+    create_optimizer = trainer.create_optimizer
+
+    def create_labelled(*args: Any, **kwargs: Any) -> Any:
+        created = create_optimizer(*args, **kwargs)
+        clock.label(created, "step", optimizer)
+        return created
+
+    trainer.create_optimizer = create_labelled
+    trainer.remove_callback(PrinterCallback)
+    found = _Updates(clock, steps)
+    trainer.add_callback(found)
+    trainer.train()
+    labels = {"rest", optimizer, *(label for *_, label in labelled)}
+    return [{label: update.get(label, 0.0) for label in labels} for update in found.updates]
+
+
+def policy_passes(trainer: Any) -> list[tuple[Any, str, str]]:
+    """What of a trainer is the policy's own work beside generation and the optimizer's steps, for `timed_updates`."""
+    return [
+        (trainer, "_compute_loss", "forward"),
+        (trainer, "_get_per_token_logps_and_entropies", "forward"),
+        (trainer.accelerator, "backward", "backward"),
+        (trainer.accelerator, "clip_grad_norm_", "optimizer"),
+    ]
 
 
 @contextmanager
@@ -150,16 +212,21 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
     about = ", ".join(f"{package} {version}" for package, version in versions.items())
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"{name}.md").write_text(
-        f"# {name}\n\n{text}\n\n{table}\n\n```bash\n{command}\n```\n\nTwo CPU cores; {about}.\n", encoding="utf-8"
+        f"# {name}\n\n{text}\n\n{table}\n\n```bash\n{command}\n```\n\n{machine()}; {about}.\n", encoding="utf-8"
     )
     record = {
         "command": command,
-        "machine": "two CPU cores",
+        "machine": machine(),
         "versions": versions,
         "settings": settings,
         "rows": list(rows),
     }
     (options.output / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def machine() -> str:
+    """What a benchmark runs on."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
 
 
 def _versions() -> dict[str, str]:

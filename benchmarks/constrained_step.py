@@ -21,8 +21,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import Clock, arguments, one_thread, report
-from transformers import PrinterCallback, TrainerCallback
+from common import arguments, one_thread, report, timed_updates
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
 from hf_credit.collectors import counterfactuals
@@ -33,22 +32,6 @@ from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import EnvironmentInteraction, Start
 
 LABELS = ("generation", "passes", "learning", "selection", "estimator", "rest")
-
-
-class Updates(TrainerCallback):
-    """The seconds of each update by label, without the first, which also sets things up."""
-
-    def __init__(self, clock: Clock, iterations: int) -> None:
-        self.clock, self.iterations = clock, iterations
-        self.updates: list[dict[str, float]] = []
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self.iterations:
-            return
-        self.clock.flush()
-        if state.global_step > self.iterations:
-            self.updates.append({label: self.clock.seconds[label] for label in LABELS})
-        self.clock.restart()
 
 
 def trained(folder: Path, episodes: int, updates: int) -> Any:
@@ -94,7 +77,6 @@ def trained(folder: Path, episodes: int, updates: int) -> Any:
 
 def measure(trainer: Any) -> list[dict[str, float]]:
     """The seconds of each update of a run, by label."""
-    clock = Clock()
     shared = (
         (counterfactuals, "inclusion_probabilities", "selection"),
         (counterfactuals, "systematic_sample", "selection"),
@@ -104,7 +86,7 @@ def measure(trainer: Any) -> list[dict[str, float]]:
         (StepContributions, "__call__", "estimator"),
     )
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in shared]
-    for owner, method, label in (
+    labelled = (
         (trainer.ranks, "generate", "generation"),
         (trainer.runner, "values", "passes"),
         (trainer.runner, "logprobs", "passes"),
@@ -113,25 +95,12 @@ def measure(trainer: Any) -> list[dict[str, float]]:
         (trainer.accelerator, "clip_grad_norm_", "learning"),
         *shared,
         *((critic, "fit", "passes") for critic in trainer.critics.values()),
-    ):
-        clock.label(owner, method, label)
-    create_optimizer = trainer.create_optimizer
-
-    def create_labelled(*args: Any, **kwargs: Any) -> Any:
-        optimizer = create_optimizer(*args, **kwargs)
-        clock.label(optimizer, "step", "learning")
-        return optimizer
-
-    trainer.create_optimizer = create_labelled
-    trainer.remove_callback(PrinterCallback)
-    updates = Updates(clock, trainer.args.num_iterations)
-    trainer.add_callback(updates)
+    )
     try:
-        trainer.train()
+        return timed_updates(trainer, labelled, optimizer="learning", steps=trainer.args.num_iterations)
     finally:
         for owner, name, call in before:
             setattr(owner, name, call)
-    return updates.updates
 
 
 def line(updates: list[dict[str, float]]) -> dict[str, str]:

@@ -16,11 +16,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import Clock, arguments, one_thread, report, take_turns
+from common import arguments, one_thread, policy_passes, report, take_turns, timed_updates
 from datasets import Dataset
 from memory import recorded_episodes, trl_trainer
 from players import settings
-from transformers import PrinterCallback, TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.collectors import Collected, Sample
@@ -29,20 +28,6 @@ from hf_credit.rollouts import EnvironmentInteraction, Episode
 
 POLICY = ("forward", "backward", "optimizer")
 CRITIC = ("critic forward", "critic backward", "critic optimizer")
-
-
-class Steps(TrainerCallback):
-    """The seconds of each step by label, without the first step, which also sets things up."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.steps: list[dict[str, float]] = []
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.clock.flush()
-        if state.global_step > 1:
-            self.steps.append({label: self.clock.seconds[label] for label in (*POLICY, *CRITIC, "rest")})
-        self.clock.restart()
 
 
 def ppo_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dict[str, Any]) -> Any:
@@ -70,31 +55,14 @@ def ppo_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
 
 def times(trainer: Any) -> list[dict[str, float]]:
     """The seconds of each step of a run, by label."""
-    clock = Clock()
-    for owner, method, label in (
-        (trainer, "_compute_loss", "forward"),
-        (trainer, "_get_per_token_logps_and_entropies", "forward"),
-        (trainer.accelerator, "backward", "backward"),
-        (trainer.accelerator, "clip_grad_norm_", "optimizer"),
-    ):
-        clock.label(owner, method, label)
+    labelled = policy_passes(trainer)
     for reading in getattr(trainer, "critics", {}).values():
-        clock.label(reading.critic, "_forward", "critic forward")
-        clock.label(reading.critic, "_one_step", "critic backward")
-        clock.label(reading.critic.weights, "step", "critic optimizer")
-    create_optimizer = trainer.create_optimizer
-
-    def create_labelled(*args: Any, **kwargs: Any) -> Any:
-        optimizer = create_optimizer(*args, **kwargs)
-        clock.label(optimizer, "step", "optimizer")
-        return optimizer
-
-    trainer.create_optimizer = create_labelled
-    trainer.remove_callback(PrinterCallback)
-    steps = Steps(clock)
-    trainer.add_callback(steps)
-    trainer.train()
-    return steps.steps
+        labelled += [
+            (reading.critic, "_forward", "critic forward"),
+            (reading.critic, "_one_step", "critic backward"),
+            (reading.critic.weights, "step", "critic optimizer"),
+        ]
+    return timed_updates(trainer, labelled)
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -112,7 +80,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _line(name: str, steps: list[dict[str, float]]) -> dict[str, Any]:
-    middle = {label: median(step[label] for step in steps) for label in (*POLICY, *CRITIC, "rest")}
+    middle = {label: median(step.get(label, 0.0) for step in steps) for label in (*POLICY, *CRITIC, "rest")}
     share = median(step["rest"] / sum(step.values()) for step in steps)
     return {"trainer": name, "step, s": median(sum(step.values()) for step in steps), **middle, "own": f"{share:.1%}"}
 

@@ -22,9 +22,8 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import Clock, arguments, one_thread, report
+from common import arguments, one_thread, policy_passes, report, timed_updates
 from players import credit_trainer, enlarged, game_rows, memorised_policy, trl_trainer
-from transformers import PrinterCallback, TrainerCallback
 
 from hf_credit import make
 
@@ -32,49 +31,20 @@ WORK = ("generation", "forward", "backward", "optimizer")
 OWN = ("rollouts", "credit", "rest")
 
 
-class StepTimes(TrainerCallback):
-    """The seconds of each step by label, without the first step, which also sets things up."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.steps: list[dict[str, float]] = []
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.clock.flush()
-        if state.global_step > 1:
-            self.steps.append({label: self.clock.seconds[label] for label in (*WORK, *OWN)})
-        self.clock.restart()
-
-
 def step_times(trainer: Any) -> list[dict[str, float]]:
     """The seconds of each step of a run, by label."""
-    clock = Clock()
     rollouts = "collect" if hasattr(trainer, "collect") else "_generate"
-    for owner, method, label in (
+    labelled = [
         (trainer, "_generate_single_turn", "generation"),
-        (trainer, "_compute_loss", "forward"),
-        (trainer, "_get_per_token_logps_and_entropies", "forward"),
-        (trainer.accelerator, "backward", "backward"),
-        (trainer.accelerator, "clip_grad_norm_", "optimizer"),
+        *policy_passes(trainer),
         (trainer, rollouts, "rollouts"),
-    ):
-        clock.label(owner, method, label)
+    ]
     if hasattr(trainer, "credit"):
-        clock.label(trainer, "credit", "credit")
-        clock.label(trainer.ranks, "generate", "generation")  # TRL's call or the one that keeps keys and values
-    create_optimizer = trainer.create_optimizer
-
-    def create_labelled(*args: Any, **kwargs: Any) -> Any:
-        optimizer = create_optimizer(*args, **kwargs)
-        clock.label(optimizer, "step", "optimizer")
-        return optimizer
-
-    trainer.create_optimizer = create_labelled
-    trainer.remove_callback(PrinterCallback)
-    times = StepTimes(clock)
-    trainer.add_callback(times)
-    trainer.train()
-    return times.steps
+        labelled += [
+            (trainer, "credit", "credit"),
+            (trainer.ranks, "generate", "generation"),  # TRL's call or the one that keeps keys and values
+        ]
+    return timed_updates(trainer, labelled)
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -108,7 +78,9 @@ def _line(steps: list[dict[str, float]]) -> dict[str, Any]:
     totals = [sum(step.values()) for step in steps]
 
     def share(*labels: str) -> str:
-        shares = [sum(step[label] for label in labels) / total for step, total in zip(steps, totals, strict=True)]
+        shares = [
+            sum(step.get(label, 0.0) for label in labels) / total for step, total in zip(steps, totals, strict=True)
+        ]
         return f"{median(shares):.1%}"
 
     return {"step, s": median(totals)} | {label: share(label) for label in (*WORK, *OWN)} | {"own": share(*OWN)}

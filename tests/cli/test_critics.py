@@ -51,7 +51,7 @@ def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     episodes = engine.run([Start(task=row) for row in relay_tasks("held_out", 3, 4)])
     assert has_critic(mappo_run)
-    values = said(SavedCritic(mappo_run, policy, tokenizer, device="cpu"), episodes)
+    values = said(SavedCritic(mappo_run, policy, tokenizer), episodes)
     assert [len(own) for own in values] == [2, 2, 2]
 
     # The same by hand: the saved backbone on everything said so far, and the saved head at its last token.
@@ -83,7 +83,7 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     weights = load_file(other / "critic" / "critic.safetensors")
     save_file({**weights, "head.weight": torch.zeros(1, 3)}, other / "critic" / "critic.safetensors")
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
-    critic = SavedCritic(other, policy, tokenizer, device="cpu")
+    critic = SavedCritic(other, policy, tokenizer)
     with pytest.raises(ValueError, match=r"a critic must be loaded from one of the same backbone, got .*head.weight"):
         said(critic, engine.run([Start(task=row) for row in relay_tasks("held_out", 1, 4)]))
 
@@ -112,6 +112,6 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
 
     again, _ = loaded(folder)  # as the command loads it: transformers with an adapter in it
-    values = said(SavedCritic(folder, again, tokenizer, device="cpu"), episodes)
+    values = said(SavedCritic(folder, again, tokenizer), episodes)
     assert values == [pytest.approx(own, abs=1e-5) for own in expected]
     assert any(abs(value) > 1e-3 for own in values for value in own)

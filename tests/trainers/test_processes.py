@@ -16,7 +16,7 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from safetensors.torch import load_file
 
-ON_CPU = {"ACCELERATE_USE_CPU": "true"}
+ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}  # FSDP takes a GPU wherever it sees one
 SHARDED = {
     **ON_CPU,
     "ACCELERATE_USE_FSDP": "true",

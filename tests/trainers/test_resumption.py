@@ -56,6 +56,7 @@ def runs() -> Iterator[Any]:
     """The script `resumed_run.py` as a module, which other processes find too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPT.parent))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # bitwise is promised on processors, and CUDA survives no fork
         yield importlib.import_module(SCRIPT.stem)
 
 

@@ -28,6 +28,7 @@ ROLES = ["reasoner", "actor"]
 TEMPERATURE = 5.0  # as in the script
 SHARDED = {
     "ACCELERATE_USE_CPU": "true",
+    "CUDA_VISIBLE_DEVICES": "",  # FSDP takes a GPU wherever it sees one
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
     "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",

@@ -132,7 +132,8 @@ def test_every_setting_of_trl_is_known() -> None:
     known = set.union(*groups)
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     assert fields - known == set(), "new settings of TRL: find out what they do to the loss, and list them"
-    assert known - fields == set(), "settings that TRL has no more"
+    newer = {"activation_checkpointing", "activation_checkpointing_kwargs"}  # than the oldest transformers we support
+    assert known - fields - newer == set(), "settings that TRL has no more"
     assert sum(map(len, groups)) - len(known) == len(set(REFUSED) & set(VARIED)) == 1  # loss_type alone
 
 

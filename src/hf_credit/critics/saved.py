@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from accelerate import Accelerator
+import torch
 from peft import LoraConfig, PeftConfig, PeftModel
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
+from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.kinds import CriticKind
@@ -22,6 +23,8 @@ from hf_credit.rollouts.runner import Reading
 class SavedCritic:
     """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`; loaded when first asked.
 
+    It lies where the policy lies.
+
     Args:
         folder: of a policy.
         policy: the policy itself, loaded.
@@ -30,7 +33,6 @@ class SavedCritic:
         kind: what it says, as in `Method.kinds`.
         model: the backbone, where it was named in training.
         max_tokens: of a text it reads the last so many, as in training; all if `None`.
-        device: where it goes, as for the policy.
     """
 
     def __init__(
@@ -43,9 +45,8 @@ class SavedCritic:
         kind: CriticKind | None = None,
         model: str | None = None,
         max_tokens: int | None = None,
-        device: str | None = None,
     ) -> None:
-        self._where = (Path(folder), policy, tokenizer, name, kind or CriticKind(), model, max_tokens, device)
+        self._where = (Path(folder), policy, tokenizer, name, kind or CriticKind(), model, max_tokens)
         self._critic: ReadingCritic | BeliefHead | None = None
 
     def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
@@ -71,9 +72,8 @@ def _load(
     kind: CriticKind,
     model: str | None,
     max_tokens: int | None,
-    device: str | None,
 ) -> ReadingCritic | BeliefHead:
-    accelerator = Accelerator(cpu=str(device or policy.device).startswith("cpu"))
+    accelerator = alone_on(policy.device)
     config = CriticConfig(
         gradient_checkpointing=False, loss="cross_entropy" if kind.says == "probability" else "squared"
     )
@@ -87,7 +87,7 @@ def _load(
         is_adapter = any(own.search(key) for key in weights.keys())  # noqa: SIM118 (not a mapping)
     if is_adapter:
         # What transformers loads with an adapter is no PEFT model, to which another adapter could be added.
-        policy = policy if isinstance(policy, PeftModel) else _peft_policy(folder, accelerator)
+        policy = policy if isinstance(policy, PeftModel) else _peft_policy(folder, policy.device)
         own_config = policy.peft_config[policy.active_adapter]
         assert isinstance(own_config, LoraConfig)
         backbone = own_config
@@ -99,8 +99,8 @@ def _load(
     return ReadingCritic(critic, max_tokens)
 
 
-def _peft_policy(folder: Path, accelerator: Accelerator) -> PeftModel:
+def _peft_policy(folder: Path, device: torch.device) -> PeftModel:
     base = AutoModelForCausalLM.from_pretrained(
         PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype="auto"
     )
-    return PeftModel.from_pretrained(base.to(accelerator.device), str(folder))
+    return PeftModel.from_pretrained(base.to(device), str(folder))

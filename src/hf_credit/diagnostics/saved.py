@@ -144,7 +144,6 @@ def load_subject(
                 kind=None if bound is None else bound.kinds.get(critic),
                 model=setup.critic_model,
                 max_tokens=None if room is None else room + sampling.max_new_tokens,
-                device=device,
             )
             for critic in dict.fromkeys(("critic", *(bound.critics if bound else ())))
             if has_critic(model, critic)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 
 from hf_credit import methods
+from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.kinds import CriticKind
@@ -155,7 +155,7 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
 
 
 def _critic(kind: CriticKind, name: str, pinned: PinnedPolicy) -> ReadingCritic | BeliefHead:
-    accelerator = Accelerator(cpu=pinned.device == "cpu")
+    accelerator = alone_on(pinned.network.device)
     if kind.says == "beliefs":
         pad = pinned.tokenizer.pad_token_id
         return BeliefHead(pinned.network, pad, accelerator, CRITICS, kind.slots, pinned.room)
