@@ -51,7 +51,7 @@ class Keep(CreditCallback):
 def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
     """Trains once; the trainer, with its gradients and what was played in `keep`."""
 
-    def train(interaction: Any = None, **changed: Any) -> Any:
+    def train(interaction: Any = None, resume: Path | None = None, **changed: Any) -> Any:
         values: dict[str, Any] = {
             **BASE,
             "output_dir": str(tmp_path),
@@ -73,7 +73,7 @@ def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
         trainer: Any = TruncatedPPOTrainer(
             str(micro_policy_append), interaction or Uneven(), TruncatedPPOConfig(**values), rows, callbacks=[keep]
         )
-        trainer.train()
+        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
         trainer.keep = keep
         return trainer
 
@@ -102,6 +102,23 @@ def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
     assert type(spec.build()) is EnvironmentInteraction
     assert spec.method == {"name": "grpo", "options": {"group_size": 2, "eps": 1e-6}}
     assert len(credit.decisions) == len(collected.episodes) == 8
+
+
+def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[..., Any], tmp_path: Path) -> None:
+    settings = {"max_steps": 4, "critic_warmup_steps": 4, "critic_learning_rate": 1e-2, "learning_rate": 1e-3}
+    saved = {"save_strategy": "steps", "save_steps": 1}
+    whole = trained(**settings, **saved)
+    resumed = trained(**settings, **saved, resume=tmp_path / "checkpoint-2")
+    weights = [trainer.critics["critic"].critic.weights for trainer in (whole, resumed)]
+    assert [own.optimizer.param_groups[0]["lr"] for own in weights] == [0.75e-2] * 2  # of the last step
+    heads = [own.parameters["head.weight"] for own in weights]
+    assert torch.equal(*heads)
+    assert heads[0].abs().max() > 0
+    # The first step has a learning rate of 0, so that the critic said 0 in the second update too.
+    said = [[one[0][0] for one in credit.decisions] for _, credit in whole.keep.played]
+    outcomes = [[one.outcome for one in collected.episodes] for collected, _ in whole.keep.played]
+    assert said[:2] == outcomes[:2]
+    assert said[2] != outcomes[2]
 
 
 def by_hand(trainer: Any, model: Any) -> dict[str, torch.Tensor]:
@@ -221,6 +238,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"cut_value": "bootstrap"}, "cut_value is of a rule that cuts"),
         ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
         ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
+        ({"critic_warmup_steps": -3}, "must be a whole number of optimizer steps, 0 for none, got -3"),
     ],
     ids=str,
 )
