@@ -248,6 +248,13 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: di
     assert "\n" not in str(refusal.value)
 
 
+def test_a_rule_that_is_taken_back_takes_its_own_settings_along(tmp_path: Path) -> None:
+    rule: dict[str, Any] = {"window": 1, "cut": "soft", "truncation_options": {"ties": True}, "cut_value": "bootstrap"}
+    without = config(tmp_path, truncation="none", **rule)
+    assert without.to_dict() == config(tmp_path).to_dict()
+    assert without.rule() is None
+
+
 def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_anything_is_loaded(
     tmp_path: Path,
 ) -> None:
