@@ -16,7 +16,7 @@ import pytest
 from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "theory")
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +144,15 @@ def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str
     cells = scripts["table"].read_cells([results / "cells.json"])
     assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")
     assert json.loads((results / "cells.json").read_text(encoding="utf-8"))[0]["made_with"]
+
+
+def test_what_happens_stays_within_the_bounds_of_the_theory(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    scripts["theory"].main(["--results", str(tmp_path), "--worlds", "10"])
+    lines = (tmp_path / "theory.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| 0")]
+    thresholds, leaving, entries = rows[:4], rows[4:5], rows[5:]
+    assert [float(row[1]) for row in thresholds] == [20.94, 10.94, 5.94, 4.28]  # (log 4 + 2 / eta + 0.5) / 2
+    assert all(0.2 < float(row[2]) <= float(row[3]) < 0.3 for row in thresholds)  # c_0 / m is 0.25
+    assert leaving == [["0", "0.00"]]
+    assert all(1 < int(row[1]) <= int(row[2]) for row in entries)
+    assert len(entries) == 3

@@ -43,6 +43,7 @@ def test_a_judge_is_no_turn_and_not_trained():
     assert (GAME.trained(asked), GAME.trained(told)) == (True, False)
     assert GAME.trained(GAME.start(ROW, 0))
     assert GAME.trained(walk(ASK, "Yes", TELL))
+    assert GAME.untrained == ("judge",)
 
 
 def test_a_verdict_that_cannot_be_read_is_unknown():

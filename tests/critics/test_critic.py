@@ -300,7 +300,7 @@ def test_targets_laid_out_otherwise_are_refused(build, batch):
 @pytest.mark.parametrize("kind", ["own", "adapter"])
 def test_it_goes_on_from_a_checkpoint_as_if_nothing_had_happened(build, batch, tokenizer, tmp_path, kind):
     def critic(seed):
-        settings = {"clip": 0.5, "passes": 2, "mini_batch_rows": 2, "learning_rate": 1e-2}
+        settings = {"clip": 0.5, "passes": 2, "mini_batch_rows": 2, "learning_rate": 1e-2, "warmup_steps": 6}
         if kind == "own":
             return build(seed=seed, **settings)
         policy = get_peft_model(build_model(tokenizer, MicroConfig(**SIZES)), LoraConfig(r=2))
@@ -388,6 +388,12 @@ def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
 def test_settings_out_of_range_are_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; raise it"):
         CriticConfig(**{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, 0.015])
+def test_a_warm_up_is_counted_in_steps(value):
+    with pytest.raises(ValueError, match=f"must be a whole number of optimizer steps, 0 for none, got {value}; count"):
+        CriticConfig(warmup_steps=value)
 
 
 def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build):

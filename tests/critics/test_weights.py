@@ -24,9 +24,10 @@ def accelerator():
 def build(accelerator):
     """`build(shape)`: one matrix of ones and a bias."""
 
-    def build(shape=(2, 3)):
+    def build(shape=(2, 3), **changed):
         parameters = {"matrix": torch.nn.Parameter(torch.ones(shape)), "bias": torch.nn.Parameter(torch.zeros(()))}
-        return ReplicatedWeights(parameters, accelerator, learning_rate=0.1, betas=(0.9, 0.99), weight_decay=0.0)
+        settings = {"learning_rate": 0.1, "betas": (0.9, 0.99), "weight_decay": 0.0, **changed}
+        return ReplicatedWeights(parameters, accelerator, **settings)
 
     return build
 
@@ -53,6 +54,24 @@ def test_a_step_gives_the_norm_before_clipping(build):
     assert moment == pytest.approx(0.9 * 0.1 + 0.1 * 0.5 / math.sqrt(7))
     assert weights.steps == 2
     assert weights.parameters["bias"].grad is None
+
+
+def test_the_learning_rate_rises_evenly_from_0(build):
+    # Gradients that are all alike move a weight by the learning rate a step, which is 0, 1/4, 2/4, 3/4, 1, 1 of 0.1.
+    weights, bias = build(warmup_steps=4), []
+    for _ in range(6):
+        stepped(weights)
+        bias.append(-weights.parameters["bias"].item())
+    assert bias == pytest.approx([0, 0.025, 0.075, 0.15, 0.25, 0.35], abs=1e-6)
+
+
+def test_a_step_that_is_left_out_is_none_of_the_warm_up(build):
+    weights = build(warmup_steps=1)
+    for scale in (1.0, math.nan):
+        stepped(weights, scale=scale)
+    assert weights.parameters["bias"].item() == 0
+    stepped(weights)
+    assert weights.parameters["bias"].item() == pytest.approx(-0.1)
 
 
 def test_parameters_without_gradient_stay(build):

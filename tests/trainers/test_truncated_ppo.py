@@ -10,17 +10,22 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import AutoModelForCausalLM
 
 from hf_credit import CreditConfig, CreditTrainer, TruncatedPPOConfig, TruncatedPPOTrainer, make
+from hf_credit.collaborations.judged_puzzles import JudgedPuzzles, judged_puzzles
 from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
+from hf_credit.policies.generation import sampler
+from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Truncated, make_rule, sequence_mean
 from hf_credit.rollouts.rows import Row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.truncated_ppo import hypotheses_left
+from hf_credit.verifiers.judges import judge_prompt
 
 BASE: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none"}
 
@@ -51,7 +56,7 @@ class Keep(CreditCallback):
 def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
     """Trains once; the trainer, with its gradients and what was played in `keep`."""
 
-    def train(interaction: Any = None, **changed: Any) -> Any:
+    def train(interaction: Any = None, resume: Path | None = None, **changed: Any) -> Any:
         values: dict[str, Any] = {
             **BASE,
             "output_dir": str(tmp_path),
@@ -73,7 +78,7 @@ def trained(micro_policy_append: Path, tmp_path: Path) -> Callable[..., Any]:
         trainer: Any = TruncatedPPOTrainer(
             str(micro_policy_append), interaction or Uneven(), TruncatedPPOConfig(**values), rows, callbacks=[keep]
         )
-        trainer.train()
+        trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
         trainer.keep = keep
         return trainer
 
@@ -102,6 +107,23 @@ def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
     assert type(spec.build()) is EnvironmentInteraction
     assert spec.method == {"name": "grpo", "options": {"group_size": 2, "eps": 1e-6}}
     assert len(credit.decisions) == len(collected.episodes) == 8
+
+
+def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[..., Any], tmp_path: Path) -> None:
+    settings = {"max_steps": 4, "critic_warmup_steps": 4, "critic_learning_rate": 1e-2, "learning_rate": 1e-3}
+    saved = {"save_strategy": "steps", "save_steps": 1}
+    whole = trained(**settings, **saved)
+    resumed = trained(**settings, **saved, resume=tmp_path / "checkpoint-2")
+    weights = [trainer.critics["critic"].critic.weights for trainer in (whole, resumed)]
+    assert [own.optimizer.param_groups[0]["lr"] for own in weights] == [0.75e-2] * 2  # of the last step
+    heads = [own.parameters["head.weight"] for own in weights]
+    assert torch.equal(*heads)
+    assert heads[0].abs().max() > 0
+    # The first step has a learning rate of 0, so that the critic said 0 in the second update too.
+    said = [[one[0][0] for one in credit.decisions] for _, credit in whole.keep.played]
+    outcomes = [[one.outcome for one in collected.episodes] for collected, _ in whole.keep.played]
+    assert said[:2] == outcomes[:2]
+    assert said[2] != outcomes[2]
 
 
 def by_hand(trainer: Any, model: Any) -> dict[str, torch.Tensor]:
@@ -181,6 +203,83 @@ def test_how_rows_are_cut_does_not_change_what_an_episode_weighs() -> None:
     assert sequence_mean([], tokens=10, sequences=2) == []
 
 
+class AlwaysAsking(JudgedPuzzles):
+    """Whatever is said is a question, and the outcome depends on what was said and on the verdicts."""
+
+    def __init__(self) -> None:
+        puzzles: Any = make("situation_puzzles", turns=2, wording="brief")
+        puzzles.read_action = lambda reply: f"interact {reply or '?'}"
+        super().__init__(puzzles, instructions=False)
+
+    def outcome(self, state: Any) -> float:
+        return sum(map(len, (*state.world.queries, *state.world.replies))) % 5 / 4
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "gspo"])
+def test_a_judge_with_weights_of_its_own_is_asked_of_many_episodes_at_once_and_never_trained(
+    tmp_path: Path, algorithm: str
+) -> None:
+    game = AlwaysAsking()
+    rows = game.tasks("train", 8)
+    shown = [judge_prompt(row["surface"], row["bottom"], "Was it cold?") for row in rows]
+    tokenizer = tokenizer_of([*shown, "Yes No Unknown"])
+    policy, judge = (build_model(tokenizer, MicroConfig(hidden_size=32, layers=1, seed=seed)) for seed in (0, 1))
+    before = {name: value.clone() for name, value in judge.state_dict().items()}
+    for part in (policy, tokenizer):
+        part.save_pretrained(tmp_path / "start")
+    ruling, asked = sampler(judge, tokenizer, max_new_tokens=3, temperature=0), []
+
+    def judging(contexts: Sequence[Sequence[int]]) -> Any:
+        asked.append(len(contexts))
+        return ruling(contexts)
+
+    args = config(
+        tmp_path,
+        algorithm=algorithm,
+        group_size=2,
+        instances_per_update=4,
+        per_device_train_batch_size=4,
+        max_steps=1,
+        max_completion_length=6,
+        learning_rate=1e-2,
+        beta=0.0,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    keep = Keep()
+    trainer = TruncatedPPOTrainer(
+        str(tmp_path / "start"), game, args, rows, callbacks=[keep], samplers={"judge": judging}
+    )
+    trainer.train()
+    ((collected, credit),) = keep.played
+    assert asked == [8, 8]
+    assert trainer.ledger.decisions == {"agent": 16, "judge": 16}
+    for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+        assert [one.role for one in episode.decisions] == ["agent", "judge"] * 2
+        assert [value is None for value in values] == [False, True] * 2
+        for verdict in episode.decisions[1::2]:
+            assert verdict.action_ids == tuple(ruling([verdict.context_ids])[0].ids)
+    for name, value in judge.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert not all(torch.equal(value, trainer.model.state_dict()[name]) for name, value in policy.state_dict().items())
+    trainer.evaluate(rows)
+    assert asked[2:] == [8, 8]
+
+
+def test_samplers_are_refused_for_roles_that_are_learned_from(tmp_path: Path) -> None:
+    rows, said = Dataset.from_list([{"seed": seed} for seed in range(8)]), {"samplers": {"agent": lambda contexts: []}}
+    with pytest.raises(ValueError, match="got one for 'agent', where 'judged_puzzles' has judge; leave it"):
+        TruncatedPPOTrainer("nowhere", judged_puzzles(), config(tmp_path), rows, **said)
+    with pytest.raises(ValueError, match="got one for 'agent', where 'sudoku' has none; leave it to the policy"):
+        TruncatedPPOTrainer("nowhere", Uneven(), config(tmp_path), rows, **said)
+    adapters = config(tmp_path, role_adapters=["agent", "judge"])
+    judge = {"samplers": {"judge": said["samplers"]["agent"]}}
+    cut = Truncated(judged_puzzles(), make_rule("random"))
+    with pytest.raises(ValueError, match="speak for every role, got samplers of judge beside them; leave one out"):
+        TruncatedPPOTrainer("nowhere", cut, adapters, rows, peft_config=LoraConfig(), **judge)
+
+
 def config(tmp_path: Path, **changed: Any) -> TruncatedPPOConfig:
     return TruncatedPPOConfig(**{**BASE, "output_dir": str(tmp_path), **changed})
 
@@ -221,6 +320,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"cut_value": "bootstrap"}, "cut_value is of a rule that cuts"),
         ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
         ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
+        ({"critic_warmup_steps": -3}, "must be a whole number of optimizer steps, 0 for none, got -3"),
     ],
     ids=str,
 )
@@ -228,6 +328,13 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: di
     with pytest.raises(ValueError, match=message) as refusal:
         config(tmp_path, **changed)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_rule_that_is_taken_back_takes_its_own_settings_along(tmp_path: Path) -> None:
+    rule: dict[str, Any] = {"window": 1, "cut": "soft", "truncation_options": {"ties": True}, "cut_value": "bootstrap"}
+    without = config(tmp_path, truncation="none", **rule)
+    assert without.to_dict() == config(tmp_path).to_dict()
+    assert without.rule() is None
 
 
 def test_episodes_of_several_rows_and_rules_of_other_tasks_are_refused_before_anything_is_loaded(

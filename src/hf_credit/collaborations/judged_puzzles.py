@@ -33,9 +33,10 @@ class JudgedTurn(EnvironmentTurn):
 class JudgedPuzzles(EnvironmentInteraction):
     """A player asks, and a judge model says Yes, No or Unknown, on the prompt of Figure 9 with the whole story.
 
-    The judge is a role of its own, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`),
-    asks it of many episodes at once, and counts its replies in the ledger under its name. They are no turns, and
-    `trained` says that nothing is learned from them. A reply that begins with no verdict is Unknown.
+    The judge is a role of its own, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`)
+    and so does a trainer (`samplers={"judge": ...}`), without which the policy judges. It is asked of many episodes at
+    once, and its replies are counted in the ledger under its name. They are no turns, and `trained` says that nothing
+    is learned from them. A reply that begins with no verdict is Unknown.
 
     Args:
         environment: the puzzles; a judge of its own is not asked.
@@ -43,6 +44,7 @@ class JudgedPuzzles(EnvironmentInteraction):
     """
 
     roles = (PLAYER, JUDGE)
+    untrained = (JUDGE,)
     turn_types = (EnvironmentTurn, JudgedTurn)
 
     def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:

@@ -57,6 +57,7 @@ class BeliefHead:
             config.learning_rate,
             config.betas,
             config.weight_decay,
+            config.warmup_steps,
         )
 
     @torch.no_grad()

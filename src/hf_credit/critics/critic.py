@@ -30,7 +30,8 @@ class CriticConfig:
     """How a critic is trained. Betas, weight decay and gradient norm are those of paper C3, table 7, for the policy.
 
     Attributes:
-        learning_rate: of its own AdamW, constant.
+        learning_rate: of its own AdamW, constant but for a warm-up.
+        warmup_steps: its first optimizer steps, over which the learning rate rises evenly from 0; 0 for none.
         betas: of AdamW.
         weight_decay: of AdamW.
         max_grad_norm: to which its gradient is clipped; `None` leaves it.
@@ -46,6 +47,7 @@ class CriticConfig:
     """
 
     learning_rate: float = 1e-5
+    warmup_steps: int = 0
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     max_grad_norm: float | None = 1.0
@@ -60,6 +62,11 @@ class CriticConfig:
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise ValueError(f"loss of a critic must be one of {', '.join(LOSSES)}, got {self.loss!r}; pick one.")
+        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
+            raise ValueError(
+                "warmup_steps of a critic must be a whole number of optimizer steps, 0 for none, got "
+                f"{self.warmup_steps}; count them."
+            )
         for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -124,6 +131,7 @@ class Critic:
             self.config.learning_rate,
             self.config.betas,
             self.config.weight_decay,
+            self.config.warmup_steps,
         )
         self.fits = 0
         self.rate = 0.5  # how often the event occurs whose probability it says, in the targets so far

@@ -23,6 +23,7 @@ class ReplicatedWeights:
         parameters: by name, the same names on every process.
         accelerator: knows the other processes.
         learning_rate, betas, weight_decay: of AdamW.
+        warmup_steps: over how many steps the learning rate rises evenly, from 0 in the first; 0 for a constant one.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class ReplicatedWeights:
         learning_rate: float,
         betas: tuple[float, float],
         weight_decay: float,
+        warmup_steps: int = 0,
     ) -> None:
         self.parameters = dict(parameters)
         self.accelerator = accelerator
         self.optimizer = torch.optim.AdamW(
             list(self.parameters.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
         )
+        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
         self.steps = 0
         self._share()
 
@@ -56,6 +59,9 @@ class ReplicatedWeights:
             parameter.grad = self.accelerator.reduce(gradient, "sum")
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), max_grad_norm or math.inf).item()
         if math.isfinite(norm):
+            risen = min(1.0, self.steps / self.warmup_steps) if self.warmup_steps else 1.0
+            for group in self.optimizer.param_groups:
+                group["lr"] = risen * self.learning_rate  # by the count, which is in every checkpoint
             self.optimizer.step()
             self.steps += 1
         self.optimizer.zero_grad()

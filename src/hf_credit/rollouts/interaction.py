@@ -60,10 +60,13 @@ class Interaction(ABC, Generic[S]):
         replayable: whether a state can be gone on from more than once.
         most_live: how many episodes can be under way at once; `None`: any number.
         removable: the roles that `without` can leave out.
+        untrained: the roles whose replies are never learned from, as `trained` says too; others than the policy may
+            speak for them.
     """
 
     roles: Collection[str] = ()
     removable: Collection[str] = ()
+    untrained: Collection[str] = ()
     max_replies: int | None = None
     seeded: bool = False
     history: str = "append"

@@ -338,6 +338,10 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def removable(self) -> Collection[str]:  # type: ignore[override]
         return self.inner.removable
 
+    @property
+    def untrained(self) -> Collection[str]:  # type: ignore[override]
+        return self.inner.untrained
+
     def without(self, state: TruncatedTurn[S], role: str) -> TruncatedTurn[S]:
         return dataclasses.replace(state, inner=self.inner.without(state.inner, role))
 

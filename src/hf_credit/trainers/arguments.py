@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -39,6 +39,28 @@ def require(interaction: Any, args: Any, config: type) -> None:
                 if isinstance(interaction, Environment | str)
                 else "a Collaboration, an EnvironmentInteraction or another Interaction."
             )
+        )
+
+
+def require_untrained(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
+    """Refuses samplers of roles that the policy has to speak for.
+
+    Args:
+        interaction, args: the trainer's.
+        samplers: by role.
+
+    Raises:
+        ValueError: something is learned from a role, or roles have adapters.
+    """
+    for role in samplers:
+        if role not in interaction.untrained:
+            raise ValueError(
+                f"samplers are for roles that nothing is learned from, got one for {role!r}, where "
+                f"{interaction.name!r} has {', '.join(interaction.untrained) or 'none'}; leave it to the policy."
+            )
+    if samplers and args.role_adapters is not None:
+        raise ValueError(
+            f"role_adapters speak for every role, got samplers of {', '.join(samplers)} beside them; leave one out."
         )
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +37,7 @@ from hf_credit.rollouts import (
     Chat,
     Engine,
     Episode,
+    GenerateFn,
     Generation,
     Interaction,
     Ledger,
@@ -92,6 +93,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         processing_class: the tokenizer; the model's own if `None`.
         callbacks, optimizers, quantization_config, peft_config: as in TRL.
         evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
+        samplers: who replies for roles that nothing is learned from (`Interaction.untrained`), such as a judge with
+            weights of its own: contexts in the tokens of the policy's tokenizer in, replies in the same out, as
+            `hf_credit.policies.generation.sampler` makes of a model of its family. The policy speaks for the others.
 
     Raises:
         ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
@@ -125,8 +129,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         quantization_config: Any | None = None,
         peft_config: PeftConfig | None = None,
         evaluation_interaction: Interaction[Any] | None = None,
+        samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
         arguments.require(interaction, args, CreditConfig)
+        arguments.require_untrained(interaction, args, samplers or {})
+        self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
         self.interaction, self.args = interaction, args
@@ -195,7 +202,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         return Engine(
             self.interaction,
             chat,
-            self.ranks,
+            {role: self.samplers.get(role, self.ranks) for role in self.interaction.roles}
+            if self.samplers
+            else self.ranks,
             max_concurrent=self.args.max_concurrent_episodes,
             max_context_tokens=self.args.max_context_tokens or self.room_for_context(),
         )

@@ -56,6 +56,8 @@ class CreditConfig(GRPOConfig):
             beside the policy's adapter, or, where the policy is trained as a whole, takes the model that the policy
             started from.
         critic_learning_rate: of the critic's own AdamW.
+        critic_warmup_steps: the critic's first optimizer steps, `critic_passes` for each generation of episodes, over
+            which its learning rate rises evenly from 0. The policy learns meanwhile.
         critic_clip: how far one update may move a value; `None` for no limit.
         critic_passes: how often an update goes over what the critic read.
         role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
@@ -111,6 +113,9 @@ class CreditConfig(GRPOConfig):
     )
     critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
+    critic_warmup_steps: int = field(
+        default=0, metadata={"help": "Steps of the critic over which its learning rate rises from 0."}
+    )
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
     critic_passes: int = field(default=1, metadata={"help": "How often an update goes over what the critic read."})
     role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
@@ -164,6 +169,7 @@ class CreditConfig(GRPOConfig):
         """The settings of a method's critics."""
         return CriticConfig(
             learning_rate=self.critic_learning_rate,
+            warmup_steps=self.critic_warmup_steps,
             betas=(self.adam_beta1, self.adam_beta2),
             weight_decay=self.weight_decay,
             max_grad_norm=self.max_grad_norm,

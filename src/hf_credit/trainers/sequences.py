@@ -18,8 +18,9 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
     """
     if args.importance_sampling_level != "sequence":
         return
-    if len(interaction.roles) > 1:
-        raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(interaction.roles)}; take 'token'.")
+    learning = [role for role in interaction.roles if role not in interaction.untrained]
+    if len(learning) > 1:
+        raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(learning)}; take 'token'.")
     if interaction.history == "current":
         raise ValueError(f"{_ONE_ROW}, got history='current'; take history='append', or 'token'.")
 

@@ -33,6 +33,16 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "gspo": {"beta": 0.0, "epsilon": 0.0003, "epsilon_high": 0.0004, "group_size": 5},
 }
 
+# Settings that go with a rule alone, as they are without one.
+OF_A_RULE: dict[str, Any] = {
+    "truncation_options": {},
+    "window": None,
+    "min_progress": None,
+    "cut": "hard",
+    "train_stalled": True,
+    "cut_value": "zero",
+}
+
 
 @dataclass
 class TruncatedPPOConfig(CreditConfig):
@@ -42,7 +52,8 @@ class TruncatedPPOConfig(CreditConfig):
         algorithm: `"ppo"`, `"grpo"` or `"gspo"`. It sets `beta`, `epsilon`, `epsilon_high` and `group_size` where
             these are left out, and the ratio of `importance_sampling_level`.
         truncation: the rule that cuts, as for `hf_credit.rollouts.make_rule`: one of `hf_credit.rollouts.RULES`, or
-            `"module:factory"`. `None` (on a command line `none`) trains without: the plain algorithm over many turns.
+            `"module:factory"`. `None` trains without: the plain algorithm over many turns. So does `"none"`, as on a
+            command line, which also takes back what a recipe says of its rule.
         truncation_options: its options, a mapping.
         window, min_progress: of the rule, in place of its own.
         cut: `"hard"`, `"soft"` or `"mask"`, and
@@ -97,7 +108,10 @@ class TruncatedPPOConfig(CreditConfig):
             )
         self.importance_sampling_level = level
         super().__post_init__()
-        self.truncation = None if self.truncation == "none" else self.truncation  # a command line has no null
+        if self.truncation == "none":  # a command line has no null, and cannot take a recipe's fields out
+            self.truncation = None
+            for name, value in OF_A_RULE.items():
+                setattr(self, name, value)
         self.truncation_options = self._options()
         if self.truncation is None:
             self._refuse_what_only_a_rule_has()
@@ -160,15 +174,7 @@ class TruncatedPPOConfig(CreditConfig):
         return dict(options)
 
     def _refuse_what_only_a_rule_has(self) -> None:
-        unused: dict[str, Any] = {
-            "truncation_options": {},
-            "window": None,
-            "min_progress": None,
-            "cut": "hard",
-            "train_stalled": True,
-            "cut_value": "zero",
-        }
-        for name, value in unused.items():
+        for name, value in OF_A_RULE.items():
             if getattr(self, name) != value:
                 raise ValueError(
                     f"{name} is of a rule that cuts, got {getattr(self, name)!r} without truncation; name the rule, "
