@@ -22,7 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 T = TypeVar("T")
 
-PACKAGES = ("torch", "transformers", "trl", "open_spiel", "python-constraint2", "math-verify")
+PACKAGES = ("torch", "transformers", "trl", "vllm", "open_spiel", "python-constraint2", "math-verify")
 _STATUS = Path("/proc/self/status")
 
 

@@ -141,7 +141,7 @@ def now() -> float:
     return time.perf_counter()
 
 
-def measure(case: Case, policy: Path, updates: int, scratch: Path, eager: bool) -> dict[str, Any]:
+def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) -> dict[str, Any]:
     """One line of the table."""
     recipe = {
         **yaml.safe_load((RECIPES / case.recipe).read_text(encoding="utf-8")),
@@ -152,6 +152,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, eager: bool) 
         "report_to": "none",
         "log_completions": False,
         "disable_tqdm": True,
+        **({"use_vllm": False} if vllm == "none" else {}),
         **({} if torch.cuda.is_available() else {"use_cpu": True, "bf16": False}),
     }
     if "problem_sets" in recipe:
@@ -161,7 +162,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, eager: bool) 
     # A generation, and every step of the optimizer that learns from it.
     steps = job.args.num_iterations * job.args.steps_per_generation // job.args.gradient_accumulation_steps
     job.args.max_steps = (updates + 1) * steps
-    if eager and job.args.use_vllm:
+    if vllm == "eager" and job.args.use_vllm:
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     trainer = build_trainer(job)
     labelled = [
@@ -193,8 +194,14 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=",".join(CASES), help="which, with commas between them")
     parser.add_argument("--shape", default="", help="the shape of all policies; as CASES has it if empty")
+    parser.add_argument("--reply-tokens", type=int, default=0, help="of the longest reply; as CASES has it if 0")
     parser.add_argument("--updates", type=int, default=2, help="that are measured, after one that is not")
-    parser.add_argument("--eager", type=int, default=0, help="1: vLLM compiles nothing: slower, up sooner")
+    parser.add_argument(
+        "--vllm",
+        choices=("compiled", "eager", "none"),
+        default="compiled",
+        help="how it generates where a recipe has it: eager is slower and up sooner, none is transformers",
+    )
     parser.add_argument("--policies", default="", help="a folder for the policies, to be used again")
     parser.add_argument("--only", choices=CASES, help="one case, in this process")
     parser.add_argument("--output", type=Path, help="a folder for the table, as NAME.md and NAME.json")
@@ -202,9 +209,11 @@ def main(arguments_given: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         if options.only:
             case = CASES[options.only]
+            if options.reply_tokens:
+                case.changed["max_completion_length"] = options.reply_tokens
             shape = options.shape or case.shape
             policy = save_policy(shape, Path(options.policies or scratch) / shape)
-            print(json.dumps(measure(case, policy, options.updates, Path(scratch), bool(options.eager))))
+            print(json.dumps(measure(case, policy, options.updates, Path(scratch), options.vllm)))
             return
         options.policies = options.policies or scratch
         del options.only

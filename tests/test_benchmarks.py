@@ -66,6 +66,15 @@ def test_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(float(row["step, s"]) > 0 for row in rows)
 
 
+def test_large_policies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small = ("--cases=VPR (LoRA)", "--shape=tiny", "--reply-tokens=8", "--updates=1", "--vllm=none")
+    (row,) = run("large_policies", capsys, tmp_path, *small)
+    assert row["case"] == "VPR (LoRA)"
+    shares = [float(row[label].rstrip("%")) for label in ("generation", "forward", "backward", "optimizer", "own")]
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert min(shares[:3]) > 0
+
+
 def test_step_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--plays=2", "--large-plays=2", "--rows-at-once=2", "--steps=1")
     rows = run("step_time", capsys, tmp_path, *TINY_POLICY, *sizes)

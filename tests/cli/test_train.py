@@ -111,7 +111,8 @@ def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     script = root / "trainers" / "verifiable_process" / "train.py"
     path = recipe(per_device_train_batch_size=4, max_steps=2)
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    on_processors = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}  # two processes, and GPUs may be fewer
+    environment = {**os.environ, **on_processors, "OMP_NUM_THREADS": "1"}
     result = subprocess.run([*launcher, str(script), str(path)], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     run = read_run(path.parent / "run")
