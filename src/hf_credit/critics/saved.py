@@ -100,7 +100,7 @@ def _load(
 
 
 def _peft_policy(folder: Path, device: torch.device) -> PeftModel:
-    base = AutoModelForCausalLM.from_pretrained(
+    base: Any = AutoModelForCausalLM.from_pretrained(
         PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype="auto"
     )
     return PeftModel.from_pretrained(base.to(device), str(folder))
