@@ -131,7 +131,7 @@ def train(experiment: Experiment, team: Team, arm: str, seed: int, start: Path, 
         chat = Chat(AutoTokenizer.from_pretrained(start, padding_side="left"))
         return {"exact": exact(experiment, team, interaction, chat, model)}
     settings = {
-        "output_dir": str(work / "trained"),
+        "output_dir": str(work / f"trained_{os.getpid()}"),  # each of those side by side has its own
         "seed": seed,
         "max_steps": team.updates,
         "switch_every": 5,

@@ -121,7 +121,7 @@ def trainer_of(experiment: Experiment, arm: str, seed: int, work: Path) -> Any:
 
     args = ConstrainedCounterfactualConfig(
         **{
-            "output_dir": str(work / "trained"),
+            "output_dir": str(work / f"trained_{os.getpid()}"),  # each of those side by side has its own
             "seed": seed,
             "max_steps": 100_000,  # the tokens end it
             "temperature": 1.0,

@@ -132,7 +132,7 @@ def train(
     interaction = interaction_of(game, game.turns_of(arm))
     args = TruncatedPPOConfig(
         **{
-            "output_dir": str(work / "trained"),
+            "output_dir": str(work / f"trained_{os.getpid()}"),  # each of those side by side has its own
             "seed": seed,
             "algorithm": algorithm,
             "temperature": 1.0,
