@@ -178,7 +178,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
     found = timed_updates(trainer, labelled, steps=steps, now=now)
     totals = [sum(update.values()) for update in found]
     shares = [
-        f"{median(update.get(label, 0.0) / total for update, total in zip(found, totals, strict=True)):.1%}"
+        f"{median(update[label] / total for update, total in zip(found, totals, strict=True)):.1%}"
         for label in (*WORK, "rest")
     ]
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
