@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # One thread for each process that runs tests: more would spin against each other.
 test: lint browser ## run the linter, the type checker and the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py

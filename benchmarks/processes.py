@@ -97,10 +97,9 @@ def work(folder: Path, options: argparse.Namespace) -> None:
 def launched(processes: int, folder: Path, words: list[str]) -> dict[str, Any]:
     """The steps of a run of so many processes."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    done = subprocess.run(
-        [*launch, __file__, "--worker", str(folder), *words], env=environment, capture_output=True, text=True
-    )
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    command = [sys.executable, *(several if processes > 1 else ()), __file__, "--worker", str(folder), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         if line.startswith("STEPS"):
             result: dict[str, Any] = json.loads(line.removeprefix("STEPS"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import string
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,9 @@ os.environ.update(
 # Threads beyond the cores spin against each other.
 os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
+# `launched` is found here, also by the processes that it starts.
+sys.path.append(os.path.join(os.path.dirname(__file__), "processes"))
+
 # Shapes in the signatures of credit are promises; they are checked here and cost nothing elsewhere.
 jaxtyping.install_import_hook("hf_credit.credit", "beartype.beartype")
 
@@ -40,6 +45,12 @@ jaxtyping.install_import_hook("hf_credit.credit", "beartype.beartype")
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile("ci")
+
+
+def pytest_collection_finish() -> None:
+    # Every training collects garbage, and would look through all that was imported to collect tests each time.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

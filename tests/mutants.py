@@ -223,8 +223,8 @@ MUTANTS = [
     Mutant(
         "prompts that differ in padding only are shared",
         "src/hf_credit/rollouts/batches.py",
-        "tuple(row[len(row) - length :])",
-        "tuple(row)",
+        "row[len(row) - length :].tobytes()",
+        "row.tobytes()",
         ["tests/rollouts/test_batches.py::test_prompts_that_differ_in_padding_only_have_numbers_of_their_own"],
     ),
     Mutant(

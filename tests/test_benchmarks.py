@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from launched import finish, launch, start
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
@@ -20,6 +23,24 @@ from hf_credit import make
 def _folder_of_scripts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts find their neighbours because Python looks in the script's folder first."""
     monkeypatch.syspath_prepend(root / "benchmarks")
+
+
+@pytest.fixture
+def copied_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that a benchmark starts are copies of one that has imported everything."""
+
+    def run_copy(command: list[str], env: dict[str, str], **how_to_read: Any) -> subprocess.CompletedProcess[str]:
+        _, *words = command
+        logs = Path(tempfile.mkdtemp(dir=tmp_path))
+        if words[0] != "-m":
+            log = logs / "log"
+            return subprocess.CompletedProcess(command, 0, finish(start(*words, log=log, environment=env), log), "")
+        processes, script, *arguments = words[words.index("--nproc_per_node") + 1 :]
+        launch(script, *arguments, processes=int(processes), folder=logs, environment=env)
+        printed = "".join(log.read_text(encoding="utf-8") for log in sorted(logs.glob("*.log")))
+        return subprocess.CompletedProcess(command, 0, printed, "")
+
+    monkeypatch.setattr(subprocess, "run", run_copy)
 
 
 def table(printed: str) -> list[list[str]]:
@@ -53,6 +74,7 @@ def test_rollouts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(float(row["tokens/s"]) > 0 for row in rows)
 
 
+@pytest.mark.usefixtures("copied_processes")
 def test_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--blanks=2", "--games=4", "--epochs=2", "--plays=2", "--rows-at-once=4", "--steps=1")
     rows = run("processes", capsys, tmp_path, *sizes)
@@ -66,6 +88,7 @@ def test_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert all(float(row["step, s"]) > 0 for row in rows)
 
 
+@pytest.mark.usefixtures("copied_processes")
 def test_large_policies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     small = ("--cases=VPR (LoRA)", "--shape=tiny", "--reply-tokens=8", "--updates=1", "--vllm=none")
     (row,) = run("large_policies", capsys, tmp_path, *small)
@@ -100,6 +123,7 @@ def test_oracles(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the kernel's account of memory in /proc")
+@pytest.mark.usefixtures("copied_processes")
 def test_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--episodes=4", "--turns=2", "--rows-at-once=2", "--hidden-size=64", "--layers=1", "--steps=1")
     rows = run("memory", capsys, tmp_path, *sizes, "--repeats=1")
@@ -132,6 +156,7 @@ def test_role_generation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert [(row["agents"], row["replies"]) for row in rows] == [("2", "2"), ("3", "3")]
 
 
+@pytest.mark.usefixtures("copied_processes")
 def test_role_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sizes = ("--replies=8", "--hidden-size=64", "--layers=1", "--steps=1", "--agents=2", "--repeats=1")
     rows = run("role_memory", capsys, tmp_path, *sizes)

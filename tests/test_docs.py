@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from launched import finish, start
 from trl import ModelConfig
 from typer.main import get_command
 
@@ -97,11 +97,8 @@ def run(code: str, folder: Path) -> str:
     """What a script prints, run by itself in a folder of its own."""
     path = folder / "document.py"
     path.write_text(code, encoding="utf-8")
-    finished = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path)], cwd=folder, capture_output=True, text=True, timeout=300
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    return finished.stdout
+    log = folder / "document.log"
+    return finish(start(path, log=log, folder=folder), log)
 
 
 def commands(document: str) -> Iterator[list[str]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ import hf_credit
 from hf_credit import environments, oracles
 from hf_credit.environments import ENVIRONMENTS, Environment, known
 from hf_credit.oracles import ORACLES, Oracle
-from hf_credit.registry import build
+from hf_credit.registry import build, short_name
 
 NUMBERS = {"whole": "builtins:int", "fraction": "fractions:Fraction"}
 
@@ -98,3 +99,16 @@ def test_one_environment_imports_neither_torch_nor_the_others() -> None:
         "assert not {'torch', 'datasets', 'hf_credit.environments.minesweeper'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_entry_point_with_a_name_of_ours_hides_nothing_and_is_known_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "other-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[hf_credit.environments]\nsudoku = other:Sudoku\nnim = other:Nim\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ours = {"sudoku": "ours:Sudoku"}
+    targets = {"ours:Sudoku": "sudoku", "other:Sudoku": "other:Sudoku", "other:Nim": "nim", "no:One": "no:One"}
+    assert {target: short_name("environment", ours, target) for target in targets} == targets

@@ -173,7 +173,11 @@ def described(kind: str, known: Mapping[str, str], made: Any) -> tuple[str, dict
 
 def short_name(kind: str, known: Mapping[str, str], target: str) -> str:
     """The name by which `find` knows `"module:attribute"`; itself where it has no other."""
-    return next((name for name, one in {**known, **_entry_points(kind)}.items() if one == target), target)
+    own = next((name for name, one in known.items() if one == target), None)
+    if own is not None:  # most are, and to ask every installed package takes tens of milliseconds
+        return own
+    others = _entry_points(kind).items()
+    return next((name for name, one in others if one == target and name not in known), target)
 
 
 def importable(thing: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from launched import finish, start
 
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.recipes import read_job
@@ -130,15 +131,17 @@ def best(scale: float = 1.0, size: int = 2):
 '''
 
 
+PROGRAM = Path(sys.executable).parent / "hf-credit"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stranger's folder, with a policy for their environment."""
     folder = tmp_path_factory.mktemp("stranger")
     (folder / "of_a_stranger.py").write_text(FILE)
     small = ["--episodes", "64", "--hidden-size", "16", "--layers", "1", "--heads", "2", "--option", "most=3"]
-    words = [sys.executable, "-m", "hf_credit.cli", "init-policy", "of_a_stranger:Nim", "base", *small]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    log = folder / "init-policy.log"
+    finish(start(PROGRAM, "init-policy", "of_a_stranger:Nim", "base", *small, log=log, folder=folder), log)
     return folder
 
 
@@ -174,9 +177,8 @@ def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     """A run of two updates, trained from the command line in the stranger's folder."""
-    words = [sys.executable, "-m", "hf_credit.cli", "train", str(recipe(folder))]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    log = folder / "train.log"
+    finish(start(PROGRAM, "train", recipe(folder), log=log, folder=folder), log)
     return folder / "run"
 
 

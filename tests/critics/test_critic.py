@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from launched import launch
 from peft import LoraConfig, get_peft_model
 
 from hf_credit import make
@@ -347,14 +345,7 @@ def test_a_context_batch_has_one_position_a_row():
 
 def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
     script = Path(__file__).with_name("two_critics.py")
-    finished = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", script, tmp_path],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    launch(script, tmp_path, processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
     spec = importlib.util.spec_from_file_location("two_critics", script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -110,16 +110,7 @@ def run(policy: str, output: str, settings: dict[str, Any], deadly: int | None =
         torch.distributed.destroy_process_group()
 
 
-def forked(arguments: dict[str, Any], environment: dict[str, str], log: str) -> None:
-    """`run` in a process that another one was copied to: with an environment and a log of its own."""
-    os.environ.update(environment)
-    if "HF_ENDPOINT" in environment:  # read when huggingface_hub was imported, which was long ago
-        constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = False, True
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(told, stream)
-    run(**arguments)
-
-
 if __name__ == "__main__":
+    if "HF_ENDPOINT" in os.environ:  # read when huggingface_hub was imported, which may be long ago
+        constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = False, True
     run(**json.loads(sys.argv[1]))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from launched import launch
 from safetensors.torch import load_file
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
@@ -189,15 +187,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
 
 
 def test_two_processes_keep_one_policy_one_copy_and_one_memory(policy: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    finished = subprocess.run(
-        [*command, str(policy), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    launch(SCRIPT, policy, tmp_path, processes=2, folder=tmp_path, environment={"ACCELERATE_USE_CPU": "true"})
     one, other = (json.loads((tmp_path / f"process_{rank}.json").read_text(encoding="utf-8")) for rank in range(2))
     for what in ("weights", "frozen", "critics", "memory", "tokens"):
         assert one[what] == other[what], what

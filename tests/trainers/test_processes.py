@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
+from launched import launch
 from safetensors.torch import load_file
 
 ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}  # FSDP takes a GPU wherever it sees one
@@ -43,16 +41,8 @@ def update_of_two(
 ) -> dict[str, Any]:
     """What two processes left of one update, with two rows in each forward and backward pass."""
     output.mkdir()
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     settings = {"per_device_train_batch_size": 2, **changed}
-    finished = subprocess.run(
-        [sys.executable, *command, str(policy), str(output), json.dumps(settings)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    launch(script, policy, output, json.dumps(settings), processes=2, folder=output, environment=environment)
     two = torch.load(output / "update.pt")
     assert two["processes"] == 2
     return two

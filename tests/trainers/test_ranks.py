@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
+from launched import launch
 
 from hf_credit.rollouts import Generation
 from hf_credit.trainers.ranks import SynchronizedSampler
@@ -20,10 +18,7 @@ def reports(tmp_path_factory):
     """What each of two processes of a real run saw."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("two_in_step.py")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    run = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
+    launch(script, folder, processes=2, folder=folder, environment={"ACCELERATE_USE_CPU": "true"})
     return [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
 
 

@@ -6,7 +6,6 @@ import copy
 import importlib
 import json
 import logging
-import multiprocessing
 import os
 import random
 import re
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import launched
 import pytest
 import torch
 from datasets import Dataset
@@ -53,29 +53,22 @@ FOUR_UPDATES_OF_ONE_GENERATION = {
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Any]:
-    """The script `resumed_run.py` as a module, which other processes find too."""
+    """The script `resumed_run.py` as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPT.parent))
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # bitwise is promised on processors, and CUDA survives no fork
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # bitwise is promised on processors
         yield importlib.import_module(SCRIPT.stem)
 
 
 @pytest.fixture(scope="module")
 def start(runs: Any, micro_policy: Path) -> Callable[..., Any]:
-    """`start(output, deadly, environment, **settings)`: a run in a process of its own.
-
-    The process is a copy of one that has imported everything once, which is the larger part of a short run.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hf_credit.trainers.verifiable_process"])
+    """`start(output, deadly, environment, **settings)`: a run in a process of its own."""
 
     def started(
         output: Path, deadly: int | None = None, environment: dict[str, str] | None = None, **settings: Any
     ) -> Any:
         arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
-        process = context.Process(target=runs.forked, args=(arguments, environment or {}, f"{output}.log"))
-        process.start()
-        return process
+        return launched.start(SCRIPT, json.dumps(arguments), log=Path(f"{output}.log"), environment=environment)
 
     return started
 
@@ -97,8 +90,7 @@ def start_two(start: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 def end_of(process: Any, output: Path) -> dict[str, Any]:
     """What a run found, which has to end well."""
-    process.join()
-    assert process.exitcode == 0, Path(f"{output}.log").read_text()[-3000:]
+    launched.finish(process, Path(f"{output}.log"))
     return json.loads((output / "found.json").read_text())
 
 

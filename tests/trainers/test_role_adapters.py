@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from launched import launch
 from peft import LoHaConfig, LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM
 
@@ -215,16 +213,8 @@ def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any])
 def two_processes(policy: Path, output: Path, environment: dict[str, str], **changed: Any) -> list[dict[str, Any]]:
     """What each of two processes left of a run."""
     output.mkdir()
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    done = subprocess.run(
-        [*launch, str(policy), str(output), json.dumps(changed)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    told = {"CUDA_VISIBLE_DEVICES": "", **environment}
+    launch(SCRIPT, policy, output, json.dumps(changed), processes=2, folder=output, environment=told)
     return [torch.load(output / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from launched import launch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from torch import nn
 from transformers import (
@@ -343,21 +341,9 @@ def test_two_processes_that_share_prompts_give_the_gradient_of_one_that_does_not
     output = tmp_path / "two"
     output.mkdir()
     greedy = {**SHARING, "top_k": 1}
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(one_update_script)]
-    finished = subprocess.run(
-        [
-            sys.executable,
-            *command,
-            str(micro_policy),
-            str(output),
-            json.dumps(greedy | {"per_device_train_batch_size": 4}),
-        ],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    settings = json.dumps(greedy | {"per_device_train_batch_size": 4})
+    told = {"ACCELERATE_USE_CPU": "true", **environment}
+    launch(one_update_script, micro_policy, output, settings, processes=2, folder=output, environment=told)
     two = torch.load(output / "update.pt")
     assert two["processes"] == 2
     for name, value in one_update(micro_policy, share_prompts=False, **greedy).kept[0].items():

@@ -21,6 +21,7 @@ from hf_credit.cli.options import (
     MaxTurnsOption,
     OracleOption,
     OracleOptions,
+    RoleModels,
     SplitOption,
     TaskOption,
     TopKOption,
@@ -52,6 +53,7 @@ def evaluate(
     option: EnvironmentOptions = None,
     oracle: OracleOption = None,
     oracle_option: OracleOptions = None,
+    role_model: RoleModels = None,
     history: HistoryOption = None,
     instructions: InstructionsOption = None,
     max_turns: MaxTurnsOption = None,
@@ -97,6 +99,7 @@ def evaluate(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     told, spec = spec, replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
     warn_unlike(spec, told, model)
+    speakers = {role: str(name) for role, name in parse_options(role_model).items()}
     judge = named_oracle(oracle, oracle_option)
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
     with Progress() as progress:
@@ -106,6 +109,7 @@ def evaluate(
             spec,
             episodes,
             oracle=judge,
+            role_models=speakers,
             dataset=dataset,
             split=split,
             first_task=first_task,
@@ -121,6 +125,11 @@ def evaluate(
     if output is not None:
         output.write_text(results.to_json(), encoding="utf-8")
     (_print_json if as_json else _print_table)(results)
+    for role, name in results.about.get("role_models", {}).items():
+        if name is None:
+            typer.echo(
+                f"Warning: the policy itself replied for {role!r}; --role-model {role}=MODEL names another.", err=True
+            )
 
 
 def _saving(folder: Path, model: str, spec: TaskSpec) -> Callable[[Sequence[Start[Any]], Sequence[Episode]], None]:

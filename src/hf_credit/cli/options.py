@@ -41,6 +41,10 @@ DatasetOption = Annotated[
 SplitOption = Annotated[str, typer.Option(help="Of the dataset, if it has any.")]
 OracleOption = Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")]
 OracleOptions = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")]
+RoleModels = Annotated[
+    list[str] | None,
+    typer.Option("--role-model", metavar="ROLE=MODEL", help="Who replies for a role without learning, as a judge."),
+]
 HistoryOption = Annotated[str | None, typer.Option(help="append or current; as in training if left out.")]
 InstructionsOption = Annotated[
     bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")

@@ -23,7 +23,7 @@ from hf_credit.rollouts import (
     refuse_total_failure,
     verify,
 )
-from hf_credit.rollouts.samplers import counted
+from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
@@ -77,6 +77,39 @@ def load_sampler(
         return network, tokenizer, generate
     network, tokenizer = load_policy(model, device, trust_remote_code)
     return network, tokenizer, sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
+
+
+def load_role_models(
+    models: Mapping[str, str],
+    interaction: Interaction[Any],
+    tokenizer: Any,
+    max_new_tokens: int,
+    device: str | None = None,
+    trust_remote_code: bool = False,
+) -> dict[str, GenerateFn]:
+    """Models with weights of their own for roles that nothing is learned from, such as a judge. They reply greedily.
+
+    Args:
+        models: a folder or an id on the Hub, by role.
+        interaction: has the roles.
+        tokenizer: the policy's, whose tokens they read and write.
+        max_new_tokens: of a reply.
+        device, trust_remote_code: as in `load_policy`.
+
+    Raises:
+        ValueError: something is learned from a role, there is no such model, or it has another vocabulary.
+    """
+    require_untrained(interaction, models)
+    found = {}
+    for role, name in models.items():
+        network, own = load_policy(name, device, trust_remote_code)
+        if own.get_vocab() != tokenizer.get_vocab():
+            raise ValueError(
+                f"a model that replies for {role!r} must have the policy's vocabulary, got {name!r} with another; "
+                "take one of the policy's family."
+            )
+        found[role] = sampler(network, tokenizer, max_new_tokens=max_new_tokens, temperature=0.0)
+    return found
 
 
 def evaluate_policy(
@@ -150,6 +183,7 @@ def evaluate_model(
     episodes: int | None = None,
     *,
     oracle: Oracle[Any] | None = None,
+    role_models: Mapping[str, str] | None = None,
     dataset: str | None = None,
     split: str = "test",
     first_task: int = 0,
@@ -168,6 +202,7 @@ def evaluate_model(
         spec: the task, how it is shown and how replies are drawn.
         episodes, dataset, split: which tasks, one episode each, as for `hf_credit.tasks.rows.evaluation_starts`.
         oracle: judges every action of a game; the environment's own if `None`.
+        role_models: as `models` of `load_role_models`. The policy replies for every other role.
         first_task: index of the first task.
         seed: of the drawing of replies; the tasks do not depend on it.
         max_concurrent: episodes under way at once, hence the batch of a generation call.
@@ -181,11 +216,20 @@ def evaluate_model(
     interaction = spec.build()
     oracle = interaction.check_oracle(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
+    speakers = dict(role_models or {})
+    require_untrained(interaction, speakers)
     network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
+    about: dict[str, Any] = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
+    if interaction.untrained:
+        about["role_models"] = {role: speakers.get(role) for role in interaction.untrained}
+    if speakers:
+        most = spec.sampling.max_new_tokens
+        others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
+        policies = generate if isinstance(generate, Mapping) else dict.fromkeys(interaction.roles, generate)
+        generate = {**policies, **others}
     if on_begin is not None:
         on_begin(len(starts) * (interaction.max_replies or 1))
     set_seed(seed)
-    about = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
     return evaluate_policy(
         generate,
         Chat(tokenizer, spec.chat_template_kwargs),

@@ -179,9 +179,9 @@ def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
         ids: of shape (rows, prompt tokens), padded on the left.
         mask: of the same shape, 1 on every token that is there.
     """
-    numbers: dict[tuple[int, ...], int] = {}
+    numbers: dict[bytes, int] = {}
     lengths = mask.sum(dim=1).tolist()
-    prompts = (tuple(row[len(row) - length :]) for row, length in zip(ids.tolist(), lengths, strict=True))
+    prompts = (row[len(row) - length :].tobytes() for row, length in zip(ids.cpu().numpy(), lengths, strict=True))
     return [numbers.setdefault(prompt, len(numbers)) for prompt in prompts]
 
 

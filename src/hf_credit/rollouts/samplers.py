@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hf_credit.rollouts.interaction import Interaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,20 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn], roles: Itera
                     f"every role must have a sampler, got none for {role!r} beside those of "
                     f"{', '.join(generate) or 'nobody'}; add one."
                 )
+
+
+def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
+    """Refuses samplers of roles that the policy has to speak for.
+
+    Raises:
+        ValueError: something is learned from one of them.
+    """
+    for role in roles:
+        if role not in interaction.untrained:
+            raise ValueError(
+                f"only roles that nothing is learned from may have a model of their own, got one for {role!r}, where "
+                f"{interaction.name!r} has {', '.join(interaction.untrained) or 'none'}; leave it to the policy."
+            )
 
 
 def _shares(generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]) -> Iterator[tuple[Any, list[int]]]:

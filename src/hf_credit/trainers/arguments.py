@@ -15,6 +15,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, Start
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
+from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
@@ -42,7 +43,7 @@ def require(interaction: Any, args: Any, config: type) -> None:
         )
 
 
-def require_untrained(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
+def require_samplers(interaction: Interaction[Any], args: Any, samplers: Mapping[str, Any]) -> None:
     """Refuses samplers of roles that the policy has to speak for.
 
     Args:
@@ -52,12 +53,7 @@ def require_untrained(interaction: Interaction[Any], args: Any, samplers: Mappin
     Raises:
         ValueError: something is learned from a role, or roles have adapters.
     """
-    for role in samplers:
-        if role not in interaction.untrained:
-            raise ValueError(
-                f"samplers are for roles that nothing is learned from, got one for {role!r}, where "
-                f"{interaction.name!r} has {', '.join(interaction.untrained) or 'none'}; leave it to the policy."
-            )
+    require_untrained(interaction, samplers)
     if samplers and args.role_adapters is not None:
         raise ValueError(
             f"role_adapters speak for every role, got samplers of {', '.join(samplers)} beside them; leave one out."

@@ -132,7 +132,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
         arguments.require(interaction, args, CreditConfig)
-        arguments.require_untrained(interaction, args, samplers or {})
+        arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class

@@ -76,6 +76,8 @@ class GameArguments(ScriptArguments):
         history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
         oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
         oracle_options: the oracle's options, a mapping.
+        role_models: models with weights of their own for roles that nothing is learned from, such as
+            `{judge: Qwen/Qwen2.5-14B-Instruct}`; a mapping, as for `hf_credit.evaluation.play.load_role_models`.
         training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
         held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
         problem_sets: problems that are trained on, in place of a dataset, each as for `hf_credit.data.load_problems`.
@@ -96,6 +98,7 @@ class GameArguments(ScriptArguments):
     max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
     oracle: str | None = field(default=None, metadata={"help": "Who verifies; the environment's own by default."})
     oracle_options: dict | str | None = field(default=None, metadata={"help": "The oracle's options, a mapping."})
+    role_models: dict | str | None = field(default=None, metadata={"help": "Models of untrained roles, a mapping."})
     training_tasks: int = field(default=1024, metadata={"help": "Tasks of an epoch without a dataset."})
     held_out_tasks: int = field(default=256, metadata={"help": "Tasks of an evaluation during training."})
     problem_sets: list[str] = field(default_factory=list, metadata={"help": "NAME, NAME@REVISION or NAME=FILE."})
@@ -104,7 +107,13 @@ class GameArguments(ScriptArguments):
     on_missing: str = field(default="refuse", metadata={"help": "Refuse or drop problems without an answer or tests."})
 
     def __post_init__(self) -> None:
-        for name in ("method_options", "environment_options", "collaboration_options", "oracle_options"):
+        for name in (
+            "method_options",
+            "environment_options",
+            "collaboration_options",
+            "oracle_options",
+            "role_models",
+        ):
             setattr(self, name, _mapping(name, getattr(self, name)))
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")

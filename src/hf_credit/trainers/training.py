@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback
@@ -14,6 +14,7 @@ from trl import get_peft_config, get_quantization_config
 
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
+from hf_credit.evaluation.play import load_role_models
 from hf_credit.oracles import resolve
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import importing_from_here
@@ -96,6 +97,16 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
+    if game.role_models:
+        most = args.max_completion_length
+        credited["samplers"] = load_role_models(
+            cast(dict[str, str], game.role_models),
+            interaction,
+            tokenizer,
+            most,
+            str(args.device),
+            args.trust_remote_code,
+        )
     trainer: Any = load_named(trainer_of(game.method))(
         model.model_name_or_path,
         interaction,

@@ -1,0 +1,128 @@
+"""Models with weights of their own for roles that nothing is learned from, in evaluation and by recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hf_credit.evaluation.play import evaluate_model, load_policy
+from hf_credit.policies.generation import sampler
+from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
+from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.trainers.recipes import read_job
+from hf_credit.trainers.training import build_trainer
+from hf_credit.verifiers.judges import judge_prompt
+
+ASKING = """
+from hf_credit import make
+from hf_credit.collaborations.judged_puzzles import JudgedPuzzles
+
+
+def asking():
+    puzzles = make("situation_puzzles", turns=2, wording="brief")
+    puzzles.read_action = lambda reply: f"interact {reply or '?'}"  # whatever is said is a question
+    return JudgedPuzzles(puzzles, instructions=False)
+"""
+SPEC = TaskSpec(collaboration="asking:asking", sampling=Sampling(max_new_tokens=4), trusted=True)
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of a policy, of a judge that has its vocabulary, and of a stranger that has another."""
+    (tmp_path / "asking.py").write_text(ASKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = SPEC.build().tasks("held_out", 2)
+    words = tokenizer_of([*(judge_prompt(row["surface"], row["bottom"], "Was it cold?") for row in rows), "Yes No"])
+    for seed, (name, known) in enumerate({"policy": words, "judge": words, "stranger": tokenizer_of(["Yes"])}.items()):
+        for part in (build_model(known, MicroConfig(hidden_size=32, layers=1, seed=seed)), known):
+            part.save_pretrained(tmp_path / name)
+    return tmp_path
+
+
+def test_the_named_model_is_asked_greedily_and_the_policy_everything_else(models: Path) -> None:
+    played: list[Any] = []
+
+    def played_with(**speakers: str) -> dict[str, Any]:
+        told = evaluate_model(
+            str(models / "policy"),
+            SPEC,
+            4,
+            role_models=speakers,
+            on_episodes=lambda _, episodes: played.append(episodes),
+        )
+        return told.about["role_models"]
+
+    assert played_with(judge=str(models / "judge")) == {"judge": str(models / "judge")}
+    assert played_with() == {"judge": None}
+    network, tokenizer = load_policy(str(models / "judge"))
+    ruling = sampler(network, tokenizer, max_new_tokens=4, temperature=0)
+    by_judge, by_policy = (
+        [
+            tuple(ruling([one.context_ids])[0].ids) == one.action_ids
+            for episode in episodes
+            for one in episode.decisions[1::2]
+        ]
+        for episodes in played
+    )
+    assert [one.role for one in played[0][0].decisions] == ["agent", "judge"] * 2
+    assert all(by_judge)
+    assert not all(by_policy)
+    first = [[episode.decisions[0].action_ids for episode in episodes] for episodes in played]
+    assert first[0] == first[1]
+
+
+def test_a_role_that_is_learned_from_and_another_vocabulary_are_refused(models: Path) -> None:
+    policy = str(models / "policy")
+    with pytest.raises(
+        ValueError, match="got one for 'agent', where 'judged_puzzles' has judge; leave it to the policy"
+    ):
+        evaluate_model(policy, SPEC, 4, role_models={"agent": policy})
+    with pytest.raises(
+        ValueError, match=r"'judge' must have the policy's vocabulary, got '.*stranger' with another; take"
+    ):
+        evaluate_model(policy, SPEC, 4, role_models={"judge": str(models / "stranger")})
+
+
+def test_the_command_line_names_one_and_warns_where_nobody_is_named(
+    models: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(models)
+    asked = ("evaluate", "policy", "--task", "asking:asking", "--episodes", 4, "--max-new-tokens", 4, "--json")
+    code, out, err = command(*asked, "--role-model", "judge=judge")
+    assert code == 0, err
+    assert json.loads(out)["role_models"] == {"judge": "judge"}
+    assert "Warning" not in err
+    code, out, err = command(*asked)
+    assert code == 0, err
+    assert "Warning: the policy itself replied for 'judge'; --role-model judge=MODEL names another." in err
+
+
+def test_a_recipe_names_one(models: Path) -> None:
+    values = {
+        "method": "truncated_ppo",
+        "algorithm": "grpo",
+        "group_size": 2,
+        "collaboration": "asking:asking",
+        "role_models": {"judge": str(models / "judge")},
+        "model_name_or_path": str(models / "policy"),
+        "output_dir": str(models / "run"),
+        "instances_per_update": 2,
+        "per_device_train_batch_size": 2,
+        "max_steps": 1,
+        "max_completion_length": 4,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+    }
+    (models / "recipe.yaml").write_text(yaml.safe_dump(values))
+    job = read_job(["--config", str(models / "recipe.yaml")])
+    assert job.config()["role_models"] == values["role_models"]
+    trainer = build_trainer(job)
+    trainer.train()
+    assert list(trainer.samplers) == ["judge"]
+    assert trainer.ledger.decisions["judge"] == trainer.ledger.decisions["agent"] > 0

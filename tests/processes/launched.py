@@ -1,0 +1,111 @@
+"""Scripts in processes of their own, each a copy of one that has imported everything: most of what a short run takes.
+
+Whatever depends on how a program is started, or on what it imports, is tested with a program that is started afresh.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+from torch.distributed import TCPStore
+
+IMPORTED = ["hf_credit.trainers.verifiable_process", "hf_credit.trainers.replay_loo", "hf_credit.cli", "datasets"]
+MOST_SECONDS = 300
+
+
+def start(
+    script: str | Path,
+    *arguments: object,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> BaseProcess:
+    """Starts `python script arguments`.
+
+    Args:
+        script: its path.
+        arguments: of its command line.
+        log: gets what it prints; what it complains of goes to the same name with `.err` behind it.
+        environment: variables beside those of this process. What is read on import was read before.
+        folder: where it works; here if `None`.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    told = {**os.environ, **(environment or {})}
+    process = context.Process(
+        target=_run, args=(str(script), [str(one) for one in arguments], str(log), told, str(folder or Path.cwd()))
+    )
+    process.start()
+    return process
+
+
+def finish(process: BaseProcess, log: Path) -> str:
+    """What a process printed until it ended, which has to be well."""
+    process.join(MOST_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    assert process.exitcode == 0, f"exit status {process.exitcode}\n{_errors(log).read_text(errors='replace')[-3000:]}"
+    return log.read_text(encoding="utf-8")
+
+
+def launch(
+    script: str | Path, *arguments: object, processes: int, folder: Path, environment: Mapping[str, str] | None = None
+) -> None:
+    """Runs a script in several processes that find each other, as `torchrun` has it; each has to end well.
+
+    Args:
+        script, arguments, environment: as for `start`.
+        processes: how many.
+        folder: gets their logs.
+    """
+    # Their meeting place is here, at a port that is this process's own; they know by the last variable.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    both = {
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        **(environment or {}),
+    }
+    logs = [folder / f"process_{rank}.log" for rank in range(processes)]
+    started = [
+        start(script, *arguments, log=log, environment={**both, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank, log in enumerate(logs)
+    ]
+    try:
+        waiting = {process.sentinel: (process, log) for process, log in zip(started, logs, strict=True)}
+        while waiting:
+            ended = connection.wait(list(waiting), MOST_SECONDS)
+            assert ended, f"{len(waiting)} of {processes} processes still ran after {MOST_SECONDS} seconds"
+            for sentinel in ended:
+                finish(*waiting.pop(sentinel))
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
+
+
+def _run(script: str, arguments: Sequence[str], log: str, environment: Mapping[str, str], folder: str) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    torch.set_num_threads(1)  # as many run side by side; OMP_NUM_THREADS was read long ago
+    for stream, path in ((1, Path(log)), (2, _errors(Path(log)))):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.chdir(folder)
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    runpy.run_path(script, run_name="__main__")
+
+
+def _errors(log: Path) -> Path:
+    return log.with_name(f"{log.name}.err")
