@@ -119,14 +119,15 @@ def test_a_new_repository_is_private_until_what_it_holds_was_compared(failing: C
     assert len(commits_of(api, "me/x")) == 1
 
 
-def test_other_bytes_than_were_sent_are_refused(hub: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = {"endpoint": hub.url, "token": hub.token()}
-    api = HfApi(**where)
-    path = Path(hub.folder)
+def test_other_bytes_than_were_sent_are_refused(
+    failing: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A Hub of its own: objects are stored once, so what is spoiled here would be spoiled for other tests.
+    api, where, _ = failing()
     compare = publishing._Repository.compare
 
     def spoiled(self: Any, contents: Any, commit: str) -> None:
-        for file in path.rglob("*"):
+        for file in tmp_path.rglob("*"):
             if file.is_file() and file.read_bytes() == FILES["a/big.txt"]:
                 file.chmod(0o600)
                 file.write_bytes(FILES["a/big.txt"].replace(b"0", b"1"))
