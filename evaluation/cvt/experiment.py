@@ -24,10 +24,14 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     FREE: {"constrained": False},
     "CVT-RL, its own policy plays on": {"refresh_every": 1},
     "CVT-RL by importance alone (ips)": {"estimator": "ips"},
+    "CVT-RL by the model alone": {"estimator": "model"},
+    "CVT-RL without the gate": {"gate": False},
+    "CVT-RL without correction for drawn steps": {"selection": "none"},
+    "CVT-RL without beliefs": {"belief": 0.0},
 }
 """Options of the method `constrained_counterfactual` by arm, in the order of the tables."""
-FEWER = tuple(ARMS)[-2:]
-"""The arms beyond those of the specification's comparison, which have five seeds."""
+ABLATIONS = tuple(ARMS)[-6:]
+"""The arms beyond those of the specification's comparison: CVT-RL with one part changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,8 @@ class Experiment:
         tokens: a training ends with the update in which the policy's tokens, given and generated, counterfactual ones
             included, come to so many.
         held_out: tasks that every policy is measured on.
-        seeds, fewer_seeds: of the arms, and of `FEWER`.
+        seeds: of the training runs.
+        arms: which of `ARMS` are run, in this order.
     """
 
     world: Mapping[str, Any] = field(default_factory=dict)
@@ -50,18 +55,17 @@ class Experiment:
     tokens: int = 200_000
     held_out: int = 512
     seeds: tuple[int, ...] = tuple(range(10))
-    fewer_seeds: tuple[int, ...] = tuple(range(5))
+    arms: tuple[str, ...] = tuple(ARMS)
 
     def settings(self) -> dict[str, Any]:
         """What a finished cell depends on beside its arm and seed, as plain values."""
         values = dataclasses.asdict(self)
-        del values["seeds"], values["fewer_seeds"]
-        return {**values, "arms": {name: dict(options) for name, options in ARMS.items()}}
+        del values["seeds"]
+        return {**values, "arms": {name: dict(ARMS[name]) for name in self.arms}}
 
     def cells(self) -> list[tuple[str, int]]:
-        """Arm and seed of everything that is run, seed by seed, the arms of the specification first."""
-        main = [(arm, seed) for seed in self.seeds for arm in (BASE, *ARMS) if arm not in FEWER]
-        return main + [(arm, seed) for seed in self.fewer_seeds for arm in FEWER]
+        """Arm and seed of everything that is run, the starts first, then arm by arm."""
+        return [(arm, seed) for arm in (BASE, *self.arms) for seed in self.seeds]
 
 
 # As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the schedule: equal tokens are different
@@ -86,3 +90,11 @@ EXPERIMENT = Experiment(
         "max_context_tokens": 512,
     }
 )
+
+# The specification's 100 updates of CVT-RL, where the other experiment is the first ten; those that decide first.
+LONG = dataclasses.replace(
+    EXPERIMENT,
+    tokens=2_000_000,
+    arms=(CVT, INFORMATION, COMPUTE, *(arm for arm in ARMS if arm not in (CVT, INFORMATION, COMPUTE, *ABLATIONS))),
+)
+SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG}

@@ -1,6 +1,7 @@
 """Trains and measures every policy of the comparison, then writes the tables. Finished cells are skipped.
 
 python evaluation/cvt/run.py --work runs/cvt
+python evaluation/cvt/run.py --schedule long --work runs/cvt_long
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
-from experiment import ARMS, BASE, EXPERIMENT, Experiment
+from experiment import ARMS, BASE, SCHEDULES, Experiment
 from running import prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
@@ -29,30 +30,41 @@ CURVES = ("verified", "evidence/f1", "hacks/true", "budget/tokens")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--schedule", choices=SCHEDULES, default="short", help="200,000 tokens each, or ten times that"
+    )
+    parser.add_argument("--arms", nargs="+", metavar="ARM", help="of the schedule's; all of them if left out")
     parser.add_argument("--work", type=Path, default=Path("runs/cvt"), help="starts and finished cells")
-    parser.add_argument("--results", type=Path, default=here / "results", help="tables")
+    parser.add_argument("--results", type=Path, help="tables; the committed ones if left out")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
     options = parser.parse_args(arguments)
-    run(EXPERIMENT, options.work, options.workers)
-    table.write_tables((options.work / "cells").glob("*.json"), options.results)
+    experiment = SCHEDULES[options.schedule]
+    if unknown := [arm for arm in options.arms or () if arm not in experiment.arms]:
+        parser.error(f"arms must be of {', '.join(experiment.arms)}, got {unknown[0]!r}; name these.")
+    run(experiment, options.work, options.workers, options.arms)
+    folder = options.results or table.RESULTS[options.schedule]
+    table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 
-def run(experiment: Experiment, work: Path, workers: int) -> None:
+def run(experiment: Experiment, work: Path, workers: int, arms: Collection[str] | None = None) -> None:
     """Runs every cell that is not finished: first the starts, then what is trained from them.
 
     Args:
         experiment: what to run.
         work: holds the starts and a JSON file for each finished cell.
         workers: processes of one thread each.
+        arms: of the experiment's; all of them if `None`.
 
     Raises:
         ValueError: what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
     cells = experiment.cells()
-    phases = ([one for one in cells if one[0] == BASE], [one for one in cells if one[0] != BASE])
+    phases = (
+        [one for one in cells if one[0] == BASE],
+        [one for one in cells if one[0] != BASE and (arms is None or one[0] in arms)],
+    )
     run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="arms")
 
 

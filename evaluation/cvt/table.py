@@ -1,6 +1,7 @@
 """The tables of the comparison from finished cells.
 
 python evaluation/cvt/table.py        # again from the committed results/cells.json, without training anything
+python evaluation/cvt/table.py --results evaluation/cvt/results/long
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from statistics import fmean
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from experiment import ARMS, BASE, COMPUTE, CVT, INFORMATION
+from experiment import ABLATIONS, ARMS, BASE, COMPUTE, CVT, INFORMATION
 from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
@@ -34,6 +35,9 @@ COLUMNS = {**TASKS, "held-out hacks": "held_out_hacked", "the check": "check"}
 """What is shown, likewise."""
 AGAINST = (COMPUTE, INFORMATION)
 """What CVT-RL is tested against."""
+_SHORT = Path(__file__).resolve().parent / "results"
+RESULTS: Mapping[str, Path] = {"short": _SHORT, "long": _SHORT / "long"}
+"""The folders of the committed tables, by schedule."""
 
 
 def read_cells(paths: Iterable[Path]) -> Cells:
@@ -55,9 +59,10 @@ def markdown(cells: Cells) -> str:
         [
             "# Results",
             "",
-            "Written by `evaluation/cvt/table.py`; do not edit. How to read it: `../README.md`.",
+            "Written by `evaluation/cvt/table.py`; do not edit. How to read it: the README of `evaluation/cvt`.",
             "",
             *_deciding(cells),
+            *_ablations(cells),
             "## After training, on held-out tasks",
             "",
             "Means over seeds with 95% intervals (Student's t); a share of episodes but for F1.",
@@ -124,6 +129,29 @@ def _deciding(cells: Cells) -> list[str]:
     ]
 
 
+def _ablations(cells: Cells) -> list[str]:
+    found = []
+    for arm in ABLATIONS:
+        seeds = sorted(set(cells.get(CVT, {})) & set(cells.get(arm, {})))
+        if len(seeds) > 1:
+            ours, theirs = (of_arm(cells, one, "verified success", seeds) for one in (CVT, arm))
+            difference = interval(paired_difference(ours, theirs), signed=True)
+            found.append(([arm, str(len(seeds)), difference], permutation_test(ours, theirs).p_value))
+    if not found:
+        return []
+    adjusted = holm([p for _, p in found])
+    rows = [[*row, f"{p:.4f}", f"{held:.4f}"] for (row, p), held in zip(found, adjusted, strict=True)]
+    return [
+        "## What each part does",
+        "",
+        "Verified success of CVT-RL less that of CVT-RL with one part changed, from the same starts, at equal tokens. "
+        f"Exact sign-flip test over seeds, Holm over the {len(rows)}.",
+        "",
+        table(["CVT-RL less", "seeds", "difference", "p", "p, Holm"], rows),
+        "",
+    ]
+
+
 def _costs(cells: Cells, arms: Sequence[str]) -> str:
     names = list(next(iter(cells[arms[0]].values()))["held_out"]["costs"])
     rows = [
@@ -171,4 +199,4 @@ def _ledger(cells: Cells, arms: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    write_again(__doc__, Path(__file__).resolve().parent / "results", write_tables)
+    write_again(__doc__, RESULTS["short"], write_tables)
