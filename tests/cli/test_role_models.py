@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,26 @@ def test_the_command_line_names_one_and_warns_where_nobody_is_named(
     assert "Warning: the policy itself replied for 'judge'; --role-model judge=MODEL names another." in err
 
 
-def test_a_recipe_names_one(models: Path) -> None:
+def test_a_diagnosis_asks_the_named_model_and_looks_at_no_decision_of_its(
+    models: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(models)
+    asked = ["diagnose", "policy", "--task", "asking:asking", "--episodes", 4, "--max-new-tokens", 4, "--json"]
+    asked += ["--buckets", 3, "--candidates", 2, "--replays", 1, "--value-actions", 0, "--attempts", 0]
+    code, _, err = command(*asked, "--role-model", "judge=judge")
+    assert code == 0, err
+    (told,) = json.loads(Path("policy/diagnosis/diagnosis.json").read_text())
+    assert told["about"]["role_models"] == {"judge": "judge"}
+    assert [one["event"] for one in told["events"]] == ["agent"]
+    assert told["cost"]["decisions"]["judge"] > 0
+    assert "Warning" not in err
+    code, _, err = command(*asked, "--event", "judge")
+    assert code == 1
+    assert "must come up in the episodes, got judge where there are agent" in err
+
+
+def job(models: Path, **changes: Any) -> Any:
+    """What a recipe with a judge says."""
     values = {
         "method": "truncated_ppo",
         "algorithm": "grpo",
@@ -114,15 +134,25 @@ def test_a_recipe_names_one(models: Path) -> None:
         "instances_per_update": 2,
         "per_device_train_batch_size": 2,
         "max_steps": 1,
+        "save_steps": 1,
         "max_completion_length": 4,
         "use_cpu": True,
         "bf16": False,
         "gradient_checkpointing": False,
+        **changes,
     }
     (models / "recipe.yaml").write_text(yaml.safe_dump(values))
-    job = read_job(["--config", str(models / "recipe.yaml")])
-    assert job.config()["role_models"] == values["role_models"]
-    trainer = build_trainer(job)
+    return read_job(["--config", str(models / "recipe.yaml")])
+
+
+def test_a_recipe_names_one_and_is_resumed_with_no_other(models: Path) -> None:
+    first = job(models)
+    assert first.config()["role_models"] == {"judge": str(models / "judge")}
+    trainer = build_trainer(first)
     trainer.train()
     assert list(trainer.samplers) == ["judge"]
     assert trainer.ledger.decisions["judge"] == trainer.ledger.decisions["agent"] > 0
+    shutil.copytree(models / "judge", models / "other")
+    changed = build_trainer(job(models, role_models={"judge": str(models / "other")}))
+    with pytest.raises(ValueError, match=r"got samplers.judge '.*other' in place of '.*judge'"):
+        changed.train(resume_from_checkpoint=True)

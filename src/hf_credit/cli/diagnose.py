@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.evaluate import spec_for, warn_unlike
+from hf_credit.cli.evaluate import spec_for, warn_of_own_replies, warn_unlike
 from hf_credit.cli.options import (
     AsJson,
     BatchSizeOption,
@@ -23,6 +23,7 @@ from hf_credit.cli.options import (
     MaxTurnsOption,
     OracleOption,
     OracleOptions,
+    RoleModels,
     SplitOption,
     TaskOption,
     TopKOption,
@@ -31,6 +32,7 @@ from hf_credit.cli.options import (
     given,
     named_oracle,
     parse_options,
+    parse_role_models,
 )
 from hf_credit.cli.progress import Progress, print_table
 
@@ -96,6 +98,7 @@ def diagnose(
     ] = 10,
     oracle: OracleOption = None,
     oracle_option: OracleOptions = None,
+    role_model: RoleModels = None,
     history: HistoryOption = None,
     instructions: InstructionsOption = None,
     max_turns: MaxTurnsOption = None,
@@ -176,6 +179,7 @@ def diagnose(
         seed=seed,
     )
     judge = named_oracle(oracle, oracle_option)
+    speakers = parse_role_models(role_model)
     asked = _methods(method, method_option)
     tasks = Tasks(episodes=episodes, first_task=first_task, dataset=dataset, split=split)
     mean_with_interval([0.0, 1.0])  # what is missing is told before the work, not after it
@@ -197,6 +201,7 @@ def diagnose(
                     tasks=tasks,
                     methods=asked,
                     exact_floor=exact,
+                    role_models=speakers,
                     max_concurrent=batch_size,
                     device=device,
                     trust_remote_code=trust_remote_code,
@@ -206,6 +211,7 @@ def diagnose(
         path = write_training_credit(measured, output or Path(model) / "diagnosis")
         (_print_training_json if as_json else _print_training)(measured)
         typer.echo(f"Wrote {path}", err=as_json)
+        warn_of_own_replies(measured[0].about if measured else {})
         return
     require_matplotlib()
     found: list[Diagnosis] = []
@@ -224,6 +230,7 @@ def diagnose(
                     credit_replays=credit_replays,
                     exact_floor=exact,
                     oracle=judge,
+                    role_models=speakers,
                     max_concurrent=batch_size,
                     device=device,
                     trust_remote_code=trust_remote_code,
@@ -234,6 +241,7 @@ def diagnose(
     path = write_diagnosis(found, output or Path(model) / "diagnosis", examples)
     (_print_json if as_json else _print_table)(found)
     typer.echo(f"Wrote {path}", err=as_json)
+    warn_of_own_replies(found[0].about)
 
 
 def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Method]:

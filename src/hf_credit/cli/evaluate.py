@@ -30,11 +30,12 @@ from hf_credit.cli.options import (
     given,
     named_oracle,
     parse_options,
+    parse_role_models,
 )
 from hf_credit.cli.progress import Progress, Task, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hf_credit.evaluation.results import EvalResults
     from hf_credit.rollouts import Episode, Start
@@ -99,7 +100,7 @@ def evaluate(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     told, spec = spec, replace(spec, **shown, sampling=replace(spec.sampling, **drawn))
     warn_unlike(spec, told, model)
-    speakers = {role: str(name) for role, name in parse_options(role_model).items()}
+    speakers = parse_role_models(role_model)
     judge = named_oracle(oracle, oracle_option)
     mean_interval([0.0, 1.0], resamples=2)  # what is missing for statistics is told before the games, not after
     with Progress() as progress:
@@ -125,7 +126,12 @@ def evaluate(
     if output is not None:
         output.write_text(results.to_json(), encoding="utf-8")
     (_print_json if as_json else _print_table)(results)
-    for role, name in results.about.get("role_models", {}).items():
+    warn_of_own_replies(results.about)
+
+
+def warn_of_own_replies(about: Mapping[str, Any]) -> None:
+    """Says for which roles that nothing is learned from the policy itself replied."""
+    for role, name in about.get("role_models", {}).items():
         if name is None:
             typer.echo(
                 f"Warning: the policy itself replied for {role!r}; --role-model {role}=MODEL names another.", err=True

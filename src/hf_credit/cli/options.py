@@ -103,6 +103,15 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
     return options
 
 
+def parse_role_models(pairs: Iterable[str] | None) -> dict[str, str]:
+    """The model of each role from `role=model`.
+
+    Raises:
+        ValueError: as `parse_options`.
+    """
+    return {role: str(name) for role, name in parse_options(pairs).items()}
+
+
 def _value(text: str) -> Any:
     try:
         json.loads(text)

@@ -98,11 +98,11 @@ def diagnostic_buckets(
 ) -> tuple[list[Bucket], Ledger]:
     """Buckets at decisions drawn uniformly from those of one episode for each start (paper C3, Appendix I).
 
-    The policy plays each start once, unscored. Of the decisions in these episodes (of those that did not fail),
-    `plan.buckets` are drawn uniformly, one for each event type and context. At each, replies are drawn from the policy
-    until there are `plan.candidates` different texts, the real one included, and `plan.value_actions` more with
-    repetition; and each is replayed `plan.replays` times from the recorded state: it is forced there, and the policy
-    goes on to the end, where the outcome is asked for.
+    The policy plays each start once, unscored. Of the decisions in these episodes that may be trained on (of those
+    that did not fail), `plan.buckets` are drawn uniformly, one for each event type and context. At each, replies are
+    drawn from the policy until there are `plan.candidates` different texts, the real one included, and
+    `plan.value_actions` more with repetition; and each is replayed `plan.replays` times from the recorded state: it is
+    forced there, and the policy goes on to the end, where the outcome is asked for.
 
     Replays start at the recorded state, so nothing before the decision is said again. They can be as many as
     (J + J_V) c for each bucket; the engine's `max_concurrent` bounds what is under way at once.
@@ -189,10 +189,10 @@ def _drafts(engine: Engine[Any], references: Sequence[Episode], plan: BucketPlan
         for episode in references
         if episode.ending != Ending.ERROR
         for index, decision in enumerate(episode.decisions)
-        if not plan.events or decision.event in plan.events
+        if decision.trained and (not plan.events or decision.event in plan.events)
     ]
     if plan.events and not visited:
-        seen = dict.fromkeys(decision.event for episode in references for decision in episode.decisions)
+        seen = dict.fromkeys(one.event for episode in references for one in episode.decisions if one.trained)
         raise ValueError(
             f"an event of a diagnosis must come up in the episodes, got {', '.join(plan.events)} where there are "
             f"{', '.join(seen) or 'no decisions'}; name one of these."

@@ -13,14 +13,14 @@ from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import Diagnosis
 from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
-from hf_credit.evaluation.play import load_sampler
+from hf_credit.evaluation.play import load_role_models, load_sampler, with_role_models
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, Start
-from hf_credit.rollouts.samplers import counted
+from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit.tasks.rows import evaluation_starts
 
@@ -88,6 +88,7 @@ def load_subject(
     name: str | None = None,
     tasks: Tasks | None = None,
     exact_floor: float | None = None,
+    role_models: Mapping[str, str] | None = None,
     max_concurrent: int = 256,
     device: str | None = None,
     trust_remote_code: bool = False,
@@ -101,6 +102,7 @@ def load_subject(
         name: of the policy; the model if `None`.
         tasks: of the evaluation split.
         exact_floor: with it, the true values by enumeration, leaving out replies less probable than this.
+        role_models: as `models` of `load_role_models`. The policy replies for every other role.
         max_concurrent: episodes under way at once.
         device, trust_remote_code: as in `load_policy`.
         on_replies: told after each round how many replies it brought.
@@ -110,6 +112,8 @@ def load_subject(
     """
     tasks = tasks or Tasks()
     interaction = setup.build()
+    speakers = dict(role_models or {})
+    require_untrained(interaction, speakers)
     trained = setup.build_method()
     bound = None if trained is None else trained.bound_to(interaction)
     if exact_floor is not None:
@@ -119,9 +123,10 @@ def load_subject(
     chat = Chat(tokenizer, setup.chat_template_kwargs)
     sampling = setup.sampling
     room = room_for_context(network, sampling.max_new_tokens)
+    others = load_role_models(speakers, interaction, tokenizer, sampling.max_new_tokens, device, trust_remote_code)
 
     def engine(draws: GenerateFn | Mapping[str, GenerateFn]) -> Engine[Any]:
-        samplers = counted(draws, on_replies)
+        samplers = counted(with_role_models(draws, interaction, others), on_replies)
         return Engine(interaction, chat, samplers, max_concurrent=max_concurrent, max_context_tokens=room)
 
     def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
@@ -130,6 +135,8 @@ def load_subject(
 
     set_seed(plan.seed)
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
+    if interaction.untrained:
+        about["role_models"] = {role: speakers.get(role) for role in interaction.untrained}
     subject = Subject(
         name=name or model,
         engine=engine(generate),

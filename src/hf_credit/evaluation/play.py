@@ -112,6 +112,16 @@ def load_role_models(
     return found
 
 
+def with_role_models(
+    generate: GenerateFn | Mapping[str, GenerateFn], interaction: Interaction[Any], others: Mapping[str, GenerateFn]
+) -> GenerateFn | Mapping[str, GenerateFn]:
+    """The policy's sampler, or that of each role, beside those of `load_role_models`."""
+    if not others:
+        return generate
+    policies = generate if isinstance(generate, Mapping) else dict.fromkeys(interaction.roles, generate)
+    return {**policies, **others}
+
+
 def evaluate_policy(
     generate: GenerateFn | Mapping[str, GenerateFn],
     chat: Chat,
@@ -222,11 +232,9 @@ def evaluate_model(
     about: dict[str, Any] = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
     if interaction.untrained:
         about["role_models"] = {role: speakers.get(role) for role in interaction.untrained}
-    if speakers:
-        most = spec.sampling.max_new_tokens
-        others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
-        policies = generate if isinstance(generate, Mapping) else dict.fromkeys(interaction.roles, generate)
-        generate = {**policies, **others}
+    most = spec.sampling.max_new_tokens
+    others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
+    generate = with_role_models(generate, interaction, others)
     if on_begin is not None:
         on_begin(len(starts) * (interaction.max_replies or 1))
     set_seed(seed)

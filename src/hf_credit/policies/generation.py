@@ -64,6 +64,10 @@ class _StandAlone:
     def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
         self._continuing = PrefixSampler(model, config)
 
+    @property
+    def model(self) -> PreTrainedModel:
+        return self._continuing.model
+
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         self._continuing.model.eval()
         with torch.inference_mode():

@@ -57,11 +57,18 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         "processes": trainer.accelerator.num_processes,
         "method": trainer.method.facts() if hasattr(trainer, "method") else trainer._name,
         "task": trainer.interaction.facts(),
+        "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],
         "tasks": None if isinstance(dataset, IterableDataset) else len(dataset),
     }
     return dict(redacted(json.loads(json.dumps(facts, default=str))))  # it may be pushed where everyone reads it
+
+
+def _named(sampler: Any) -> str:
+    """The model behind a sampler, or what else it is."""
+    model = getattr(getattr(sampler, "model", None), "name_or_path", "")
+    return str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
 
 
 class _IntervalsOfThisRun(TrainerCallback):
