@@ -71,17 +71,21 @@ def test_contributions_are_measured_against_exact_ones(
     scripts: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = scripts["fidelity"]
-    monkeypatch.setattr(module, "UPDATES", {2: "taught by one update"})
+    told = {("still", 2): "taught by one update", ("lagging", 2): "and the copy one behind"}
+    monkeypatch.setattr(module, "UPDATES", told)
     still = dataclasses.replace(
         module.STILL,
         world={**module.STILL.world, "turns": 2},
         policy=MicroConfig(hidden_size=32, layers=2, heads=2, quality=0.5, episodes=96, epochs=30, batch_rows=16),
         training={**module.STILL.training, "instances_per_update": 2, "per_device_train_batch_size": 2},
     )
-    (tmp_path / "fidelity").mkdir()
-    module.run_cell(still, module.CVT, 0, tmp_path)
-    cell = json.loads((tmp_path / "fidelity" / "0.json").read_text(encoding="utf-8"))
-    (row,) = cell["updates"]
+    lagging = dataclasses.replace(still, training={**still.training, "learning_rate": 1e-3})
+    cells = {}
+    for name, experiment in {"still": still, "lagging": lagging}.items():
+        (tmp_path / name / "cells").mkdir(parents=True)
+        module.run_cell(experiment, module.CVT, 0, tmp_path / name)
+        cells[name] = json.loads((tmp_path / name / "cells" / "0.json").read_text(encoding="utf-8"))
+    (row,), (behind,) = (cells[name]["updates"] for name in ("still", "lagging"))
     assert row["update"] == 2
     assert 0 < row["steps"] == len(row["exact"])
     assert all(-1 <= value <= 1 for value in row["exact"])
@@ -89,7 +93,9 @@ def test_contributions_are_measured_against_exact_ones(
     # The policy plays on by itself, so nothing is left of the model in a doubly robust value.
     assert row["fidelity"]["dr"]["squared_error"] == pytest.approx(row["fidelity"]["ips"]["squared_error"])
     assert row["fidelity"]["model"]["squared_error"] != row["fidelity"]["ips"]["squared_error"]
-    assert "taught by one update" in module.markdown([cell, cell])
+    assert behind["fidelity"]["dr"]["squared_error"] != behind["fidelity"]["ips"]["squared_error"]
+    written = module.markdown([*cells.values()])
+    assert all(one in written for one in told.values())
 
 
 def _cell(arm: str, seed: int, verified: list[int]) -> dict[str, Any]:

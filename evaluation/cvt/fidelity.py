@@ -1,11 +1,11 @@
-"""How near estimated contributions of steps come to the exact ones, by estimator. No policy is trained.
+"""How near estimated contributions of steps come to the exact ones, by estimator.
 
 python evaluation/cvt/fidelity.py --work runs/cvt_fidelity
 
-In a smaller `evidence`, the start of each seed plays the updates of CVT-RL with a learning rate of 0, so that its
-outcome model alone learns, and it plays on by itself. Every drawn step is credited by each estimator from the same
-samples, without the correction for selection, which scales it; its exact contribution is enumerated (eq. 4). Finished
-seeds are skipped.
+In a smaller `evidence`, the start of each seed plays the updates of CVT-RL: once with a rate of 0, so that its
+outcome model alone learns and it plays on by itself, and once learning, while the copy that plays on stays the start.
+Each drawn step is credited by each estimator from the same samples, without the correction for selection, which scales
+it; its exact contribution, if the copy plays on, is enumerated (eq. 4). Finished seeds are skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,6 @@ from hf_credit.methods.drawn_steps import is_sound, numbers
 from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.trainers.credit import CreditCallback, CreditTrainer
 
-UPDATES: Mapping[int, str] = {1: "untaught", 8: "taught by seven updates"}
-"""When it is measured, and what the outcome model is then."""
 ESTIMATORS = ("dr", "ips", "model", "sequential")
 STILL = dataclasses.replace(
     EXPERIMENT,
@@ -50,16 +48,26 @@ STILL = dataclasses.replace(
     tokens=2**62,
 )
 """The experiment with nothing to learn for the policy, in a world whose values are enumerated in seconds."""
+LAGGING = dataclasses.replace(STILL, training=EXPERIMENT.training)
+"""The same where the policy learns; its copy would be made anew after more updates than are played."""
+EXPERIMENTS: Mapping[str, Experiment] = {"still": STILL, "lagging": LAGGING}
+UPDATES: Mapping[tuple[str, int], str] = {
+    ("still", 1): "untaught",
+    ("still", 8): "taught by seven updates",
+    ("lagging", 8): "taught by seven updates, the copy seven behind",
+}
+"""In which experiment and update it is measured, and what the outcome model and the copy are then."""
 
 
 class Measurement(CreditCallback):
     """Compares contributions in some updates, and changes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, updates: Collection[int]) -> None:
+        self.updates = updates
         self.rows: list[dict[str, Any]] = []
 
     def on_credit(self, trainer: CreditTrainer, collected: Collected, credit: Credit) -> None:
-        if trainer.updates_collected in UPDATES:
+        if trainer.updates_collected in self.updates:
             self.rows.append(measured(trainer, collected))
 
 
@@ -83,7 +91,7 @@ def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
         )
         steps = of_steps.steps(collected, episodes)
         found[estimator], _ = of_steps(steps, episodes, runner)
-    with trainer.frozen_policy():  # who plays on; here it is the policy
+    with trainer.frozen_policy():  # who plays on
         play = audited_play(interaction.environment, model_policy(interaction, runner.chat, model), auditor)
         exact: dict[tuple[int, int], float] = {}
         errors = []
@@ -140,18 +148,21 @@ def _unlike(trainer: CreditTrainer, collected: Collected) -> dict[str, dict[str,
 def run_cell(experiment: Experiment, arm: str, seed: int, work: Path) -> None:
     """Plays from the start of a seed as far as the last measurement, and writes what was measured."""
     prepare_process()
+    name = work.name
+    updates = [update for played, update in UPDATES if played == name]
     build(experiment, seed, start_folder(work, seed))
     trainer = trainer_of(experiment, arm, seed, work)
-    trainer.args.max_steps = max(UPDATES) * trainer.args.num_iterations
-    measurement = Measurement()
+    trainer.args.max_steps = max(updates) * trainer.args.num_iterations
+    measurement = Measurement(updates)
     trainer.add_callback(measurement)
     trainer.train()
-    write_whole(cell_file(work, arm, seed), {"seed": seed, "updates": measurement.rows, "made_with": versions()})
+    cell = {"experiment": name, "seed": seed, "updates": measurement.rows, "made_with": versions()}
+    write_whole(cell_file(work, arm, seed), cell)
 
 
 def cell_file(work: Path, arm: str, seed: int) -> Path:
-    """Where a finished seed is kept."""
-    return work / "fidelity" / f"{seed}.json"
+    """Where a finished seed is kept, in the folder of its experiment."""
+    return work / "cells" / f"{seed}.json"
 
 
 def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
@@ -159,14 +170,14 @@ def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
     parts = []
     for name, title in (("rank_correlation", "Spearman's rank correlation"), ("squared_error", "Mean squared error")):
         rows = [
-            [place, *(_over_seeds(cells, update, ("fidelity", estimator, name)) for estimator in ESTIMATORS)]
-            for update, place in UPDATES.items()
+            [told, *(_over_seeds(cells, when, ("fidelity", estimator, name)) for estimator in ESTIMATORS)]
+            for when, told in UPDATES.items()
         ]
         parts += [f"{title} of estimated and exact contribution.", "", table(["outcome model", *ESTIMATORS], rows), ""]
     families = [family for family in FAMILIES if family != "perturbation"]
     rows = [
-        [place, *(_over_seeds(cells, update, ("unlike", family, "share")) for family in families)]
-        for update, place in UPDATES.items()
+        [told, *(_over_seeds(cells, when, ("unlike", family, "share")) for family in families)]
+        for when, told in UPDATES.items()
     ]
     parts += [
         "Share of valid proposals that are out of distribution.",
@@ -177,12 +188,12 @@ def markdown(cells: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def _over_seeds(cells: Sequence[Mapping[str, Any]], update: int, path: tuple[str, str, str]) -> str:
+def _over_seeds(cells: Sequence[Mapping[str, Any]], when: tuple[str, int], path: tuple[str, str, str]) -> str:
     found = []
     for cell in cells:
         for row in cell["updates"]:
             value = row[path[0]].get(path[1], {}).get(path[2], math.nan)
-            if row["update"] == update and not math.isnan(value):
+            if (cell["experiment"], row["update"]) == when and not math.isnan(value):
                 found.append(value)
     return mean(found)
 
@@ -195,12 +206,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=here / "results", help="tables")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
     options = parser.parse_args(arguments)
-    (options.work / "fidelity").mkdir(parents=True, exist_ok=True)
-    cells = [(CVT, seed) for seed in STILL.seeds]
-    run_cells(options.work, STILL.settings(), [cells], cell_file, run_cell, STILL, options.workers, arms="arms")
-    told = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted((options.work / "fidelity").glob("*.json"))
-    ]
+    told = []
+    for name, experiment in EXPERIMENTS.items():
+        work = options.work / name
+        cells = [(CVT, seed) for seed in experiment.seeds]
+        run_cells(work, experiment.settings(), [cells], cell_file, run_cell, experiment, options.workers, arms="arms")
+        told += [json.loads(cell_file(work, *cell).read_text(encoding="utf-8")) for cell in cells]
     write_whole(options.results / "fidelity.json", told)
     (options.results / "fidelity.md").write_text(markdown(told), encoding="utf-8")
 
