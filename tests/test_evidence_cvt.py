@@ -157,6 +157,12 @@ def test_parts_are_tested_against_the_whole_method_seed_by_seed(scripts: dict[st
     assert "| CVT-RL without the gate | 6 | +0.000 [+0.000, +0.000] | 1.0000 | 1.0000 |" in written
 
 
+def test_the_committed_fidelity_is_that_of_its_data(scripts: dict[str, ModuleType], root: Path) -> None:
+    results = root / "evaluation" / "cvt" / "results"
+    told = json.loads((results / "fidelity.json").read_text(encoding="utf-8"))
+    assert scripts["fidelity"].markdown(told) == (results / "fidelity.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("schedule", ["short", "long"])
 def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], schedule: str) -> None:
     results = scripts["table"].RESULTS[schedule]
