@@ -14,6 +14,7 @@ from hf_credit.evaluation.plots import require_matplotlib
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
 _CATEGORIES = dict(zip(Failure, ("#009e73", "#d55e00", "#999999", "#cc79a7", "#0072b2", "#dddddd"), strict=True))
+_SLANTED: Mapping[str, Any] = {"rotation": 15, "ha": "right", "rotation_mode": "anchor"}  # long names side by side
 
 
 def draw(diagnoses: Sequence[Diagnosis], path: str | Path) -> Path:
@@ -111,7 +112,8 @@ def _failures(axis: Any, found: Mapping[str, EventDiagnosis]) -> None:
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axis.set_ylabel("share of buckets")
     axis.set_ylim(0, 1)
-    axis.legend(fontsize="x-small")
+    axis.set_xticks(range(len(names)), names, **_SLANTED)
+    axis.legend(fontsize="x-small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # beside the bars
 
 
 def _bars(axis: Any, values: Mapping[str, Mapping[str, Any]]) -> None:
@@ -130,7 +132,8 @@ def _bars(axis: Any, values: Mapping[str, Mapping[str, Any]]) -> None:
             low, high = getattr(value, "low", math.nan), getattr(value, "high", math.nan)
             if not math.isnan(low):
                 axis.vlines(where, low, high, color="black", linewidth=1)
-    axis.set_xticks(range(len(groups)), groups)
+    axis.set_xticks(range(len(groups)), groups, **_SLANTED)
     axis.axhline(0, color="black", linewidth=0.6)
     if len(values) > 1 and axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize="x-small")
+        axis.margins(y=0.2)
+        axis.legend(fontsize="x-small", loc="upper left")
