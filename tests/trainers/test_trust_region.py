@@ -177,6 +177,13 @@ def test_policies_that_cannot_be_projected_are_refused(sharded: bool, own: dict[
     assert "\n" not in str(refusal.value)
 
 
+def test_the_divergence_is_that_of_the_step_that_is_logged(one_update: Callable[..., Any], micro_policy: Path) -> None:
+    every, rare = (one_update(micro_policy, **PLAY, logging_steps=steps).state.log_history for steps in (1, 2))
+    # No mean over steps: it costs a forward pass, which the others are spared.
+    assert rare[0]["step"] == every[1]["step"] == 2
+    assert rare[0]["trust_region/kl"] == every[1]["trust_region/kl"] != every[0]["trust_region/kl"]
+
+
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
     one_update: Callable[..., Any], micro_policy: Path
 ) -> None:

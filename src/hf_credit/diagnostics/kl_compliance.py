@@ -31,7 +31,7 @@ def kl_compliance(divergences: Sequence[float], radius: float) -> KLCompliance:
         within = share of updates with mean over tokens of KL(old || new) <= delta
 
     A bound of the projected policy is none of the policy that an optimizer's step leads to, which is why this is
-    measured. The trainers log it after each step as `trust_region/kl` and, of actions, `trust_region/kl_tool`.
+    measured. The trainers log it of steps that are logged: `trust_region/kl` and, of actions, `trust_region/kl_tool`.
 
     Args:
         divergences: of each update, the mean over its tokens, in nats.

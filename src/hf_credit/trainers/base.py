@@ -633,7 +633,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
 
 class _LogDivergence(TrainerCallback):
-    """Has the divergence of the policy logged after each update.
+    """Has the divergence of the policy logged after each update that is logged: it takes a forward pass of all rows.
 
     Args:
         trainer: whose policy it is.
@@ -643,7 +643,8 @@ class _LogDivergence(TrainerCallback):
         self.trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.log_divergence()
+        if control.should_log:
+            self.trainer.log_divergence()
 
 
 @contextmanager
