@@ -59,6 +59,14 @@ def _remove_cache() -> Iterator[None]:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _as_loud_as_ever() -> Iterator[None]:
+    """What a test tells transformers to say is for itself: less than warnings would take progress from commands."""
+    yield
+    if (transformers := sys.modules.get("transformers")) is not None:
+        transformers.logging.set_verbosity_warning()
+
+
 @pytest.fixture
 def unchecked_shapes() -> Iterator[None]:
     """Shapes go unchecked, as they do for users: for tests of the error that a function itself raises on them."""

@@ -31,7 +31,7 @@ OWN_CODE: Mapping[str, str] = {
     "hack_rate": "e0b230a98260e17ade0028e4a8264df39459674eee992d2c25e3a1b7d8b46be6",
     "influence": "27be10165fbbf43636417927e6bc78237d54c63b70a01cc477ca9e15be72f393",
     "intervention_validity": "171aec87a352236c731c97a76c5b3620f5bfb8a330ffa0bc18ad691983f0bfca",
-    "kl_compliance": "da4919b6ab7a40e3475828daf11940628338862154756de68cab67a3b7471d04",
+    "kl_compliance": "47a7631bd229c7753768ca7d5ff91976a6275dab79e2dce29e28c51bfde5070f",
     "overlap": "1936e066b2cf0483928bcc039ed573131c317adaaf082d4c903dae91023ebfa8",
     "pass_at_k": "abdc3030144022547c3f1d6977ddd0f08241a5b268a912a0e0d8df14ad46e3c7",
     "pccc_fidelity": "e348dc49aeea79add2709539719a49ccf038f84f412b1e33b0c6eb4d71f6c9fd",

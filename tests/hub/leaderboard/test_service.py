@@ -29,7 +29,7 @@ from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit.hub.leaderboard.service import Verdict, Verifier
 from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
-from hf_credit.hub.server import Served
+from hf_credit.hub.server import Served, serving
 from hf_credit.policies.scripted import walk
 
 from .conftest import BENCHMARK, RESULTS, Board, commit_of
@@ -79,10 +79,18 @@ class World:
         return self.verifier().api.get_discussion_details(RESULTS, number, repo_type="dataset")
 
 
-@pytest.fixture(scope="module")
-def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A run that was submitted, sent in once more, and judged."""
+
+    submission: Submission
+    numbers: tuple[int, int]
+    verdicts: list[Verdict]
+
+
+def world_on(hub: Served, board: Board, cache: Path) -> World:
     """A benchmark, results and policies on a Hub."""
-    client = Hub(endpoint=hub.url, token=hub.token(rights="admin"), cache_dir=tmp_path_factory.mktemp("cache"))
+    client = Hub(endpoint=hub.url, token=hub.token(rights="admin"), cache_dir=cache)
     made = client.publish({SEASON_FILE: board.season.to_json().encode()}, BENCHMARK, "dataset")
     client.publish({"README.md": b"# Results\n"}, RESULTS, "dataset")
     commits = {
@@ -93,15 +101,28 @@ def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -
     return World(hub=client, board=board, commits=commits, benchmark=made.commit)
 
 
-def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: World) -> None:
+@pytest.fixture(scope="module")
+def world(hub: Served, board: Board, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A season that stays open, for all tests here; each finds what others have sent."""
+    return world_on(hub, board, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def well_taught(world: World) -> Sent:
+    """The run of the good policy."""
     submission = make_submission(world.hub, BENCHMARK, "relay", ["me/good"], name="well taught", device="cpu")
     number = world.send(submission)
     second = world.opened(*(bytes(content) for content in submission.files.values()))  # type: ignore[arg-type]
-    verdict, again = world.verifier().run()
+    return Sent(submission=submission, numbers=(number, second), verdicts=world.verifier().run())
+
+
+def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: World, well_taught: Sent) -> None:
+    submission, (number, second) = well_taught.submission, well_taught.numbers
+    verdict, again = well_taught.verdicts
     assert (verdict.number, verdict.entry, verdict.listed) == (number, submission.id, True)
     folder = world.hub.get(RESULTS, "dataset").folder
-    (row,) = read_results(folder, world.board.season).rows
-    assert (row.id, row.badge, row.entry.name) == (submission.id, VERIFIED, "well taught")
+    row = read_results(folder, world.board.season).row(submission.id)
+    assert (row.badge, row.entry.name) == (VERIFIED, "well taught")
     assert row.record is not None
     assert row.record.public["claimed"] == row.record.public["found"] == submission.score
     assert len(row.record.secret[0]) == 48
@@ -112,15 +133,15 @@ def test_a_run_is_submitted_verified_and_listed_with_a_signed_record(world: Worl
     assert world.verifier().run() == []
 
 
-def test_the_same_results_under_another_name_are_refused(world: World) -> None:
-    entry = read_results(world.hub.get(RESULTS, "dataset").folder, world.board.season).rows[0].entry
+def test_the_same_results_under_another_name_are_refused(world: World, well_taught: Sent) -> None:
+    entry = world.verifier().results().row(well_taught.submission.id).entry
     _, episodes = world.entry("good")
     verdict = world.sent(dataclasses.replace(entry, name="mine"), episodes)
     assert not verdict.listed
     assert "under another name" in verdict.reason
 
 
-def test_a_copied_checkpoint_is_linked_to_the_first(world: World) -> None:
+def test_a_copied_checkpoint_is_linked_to_the_first(world: World, well_taught: Sent) -> None:
     entry, episodes = world.entry("good", name="a copy")
     copied = dataclasses.replace(
         entry, checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=3),)
@@ -132,8 +153,9 @@ def test_a_copied_checkpoint_is_linked_to_the_first(world: World) -> None:
     copies = [row for row in results.rows if row.record and row.record.copy_of]
     assert [row.entry.name for row in copies] == ["a copy"]
     assert copies[0].record is not None
-    assert results.row(str(copies[0].record.copy_of)).entry.name == "well taught"
-    assert [one.entry for one in results.ranks("relay")] == [copies[0].record.copy_of]
+    assert copies[0].record.copy_of == well_taught.submission.id
+    ranked = [one.entry for one in results.ranks("relay")]
+    assert (well_taught.submission.id in ranked, copies[0].id in ranked) == (True, False)
 
 
 def refused(world: World, entry: Entry, episodes: list[Any], reason: str) -> None:
@@ -373,10 +395,12 @@ def test_a_verifier_that_was_killed_before_its_record_takes_it_up_once(world: Wo
     assert world.verifier().run() == []
 
 
-def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(world: World) -> None:
-    over = close_season(world.hub, BENCHMARK, world.board.secret)
-    season, _, commit = world.hub.season(BENCHMARK)
-    assert season == over
-    assert (season.open, season.salt) == (False, world.board.secret.salt)
-    entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")
-    refused(world, entry, episodes, "which is over")
+def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(board: Board, tmp_path: Path) -> None:
+    with serving(tmp_path / "hub") as hub:
+        world = world_on(hub, board, tmp_path / "cache")
+        over = close_season(world.hub, BENCHMARK, world.board.secret)
+        season, _, commit = world.hub.season(BENCHMARK)
+        assert season == over
+        assert (season.open, season.salt) == (False, world.board.secret.salt)
+        entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")
+        refused(world, entry, episodes, "which is over")

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from hf_credit.hub.server import Served
+from hf_credit.hub.server import Served, serving
 
 REPO = "bench/results"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Served]:
+    """One for each test: what was merged in one would be in the way of another."""
+    with serving(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture
 def owner(hub: Served) -> HfApi:
     api = HfApi(endpoint=hub.url, token=hub.token("bench"))
     api.create_repo(REPO, repo_type="dataset")
@@ -20,7 +30,7 @@ def owner(hub: Served) -> HfApi:
     return api
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def visitor(hub: Served, owner: HfApi) -> HfApi:
     return HfApi(endpoint=hub.url, token=hub.token("ada", "read", {"ada/*": "write"}))
 

@@ -161,8 +161,11 @@ class TestCommits:
         assert api.create_commit(REPO, files, commit_message="Again").oid == head
 
     def test_a_large_file_is_copied_within_its_repository(self, api: HfApi) -> None:
-        api.create_commit(REPO, [CommitOperationCopy("in/data.bin", "copy.bin")], commit_message="Copy")
-        assert api.get_paths_info(REPO, "copy.bin")[0].size == len(CONTENT)
+        api.create_repo("org/copied")
+        api.create_commit("org/copied", [CommitOperationAdd("data.bin", CONTENT)], commit_message="Fill")
+        copy = CommitOperationCopy("data.bin", "copy.bin")
+        api.create_commit("org/copied", [copy], commit_message="Copy")
+        assert api.get_paths_info("org/copied", "copy.bin")[0].size == len(CONTENT)
 
     def test_how_a_file_is_sent_follows_attributes_size_and_content(self, client: httpx2.Client, api: HfApi) -> None:
         api.create_repo("org/modes")
