@@ -133,8 +133,8 @@ def test_a_token_of_no_right_name_or_repository_is_refused(hub: Served, argument
 
 
 @pytest.fixture
-def upload(hub: Served) -> tuple[str, bytes]:
-    content = b"some content"
+def upload(hub: Served, request: pytest.FixtureRequest) -> tuple[str, bytes]:
+    content = request.node.name.encode()  # what another test has sent needs no link
     body = {
         "operation": "upload",
         "objects": [{"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}],
