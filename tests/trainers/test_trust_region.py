@@ -182,6 +182,8 @@ def test_the_divergence_is_that_of_the_step_that_is_logged(one_update: Callable[
     # No mean over steps: it costs a forward pass, which the others are spared.
     assert rare[0]["step"] == every[1]["step"] == 2
     assert rare[0]["trust_region/kl"] == every[1]["trust_region/kl"] != every[0]["trust_region/kl"]
+    epochs = one_update(micro_policy, **PLAY, logging_strategy="epoch").state.log_history
+    assert epochs[0]["trust_region/kl"] == every[1]["trust_region/kl"]
 
 
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(

@@ -646,6 +646,8 @@ class _LogDivergence(TrainerCallback):
         if control.should_log:
             self.trainer.log_divergence()
 
+    on_epoch_end = on_step_end  # where epochs are logged
+
 
 @contextmanager
 def making_engine(**settings: Any) -> Iterator[None]:
