@@ -443,6 +443,13 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        "how much is interpolated is taken for a constant in the backward pass",
+        "src/hf_credit/credit/interpolation.py",
+        "along * centred",
+        "0 * centred",
+        ["tests/credit/test_interpolation.py::test_gradients_go_through_it"],
+    ),
+    Mutant(
         "the frozen copy is the policy",
         "src/hf_credit/policies/frozen.py",
         "parameter.detach().clone()",

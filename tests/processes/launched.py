@@ -1,5 +1,8 @@
 """Scripts in processes of their own, each a copy of one that has imported everything: most of what a short run takes.
 
+None of them sees a GPU: there may be fewer than processes, FSDP takes one wherever it sees one, runs are bitwise the
+same on processors alone, and a copy of a process that has asked for a GPU cannot use it.
+
 Whatever depends on how a program is started, or on what it imports, is tested with a program that is started afresh.
 """
 
@@ -13,12 +16,14 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch.distributed import TCPStore
 
 IMPORTED = ["hf_credit.trainers.verifiable_process", "hf_credit.trainers.replay_loo", "hf_credit.cli", "datasets"]
 MOST_SECONDS = 300
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def start(
@@ -39,11 +44,12 @@ def start(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
-    told = {**os.environ, **(environment or {})}
+    told = {**os.environ, **NO_GPU, **(environment or {})}
     process = context.Process(
         target=_run, args=(str(script), [str(one) for one in arguments], str(log), told, str(folder or Path.cwd()))
     )
-    process.start()
+    with patch.dict(os.environ, NO_GPU):  # of the process that is copied, which the first one starts
+        process.start()
     return process
 
 

@@ -14,7 +14,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from launched import launch
 from safetensors.torch import load_file
 
-ON_CPU = {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}  # FSDP takes a GPU wherever it sees one
+ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 SHARDED = {
     **ON_CPU,
     "ACCELERATE_USE_FSDP": "true",
@@ -32,7 +32,6 @@ ZERO3 = {
     "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "none",
     "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE": "none",
     "DS_ACCELERATOR": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
 }
 
 

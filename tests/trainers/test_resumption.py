@@ -56,7 +56,6 @@ def runs() -> Iterator[Any]:
     """The script `resumed_run.py` as a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPT.parent))
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # bitwise is promised on processors
         yield importlib.import_module(SCRIPT.stem)
 
 
@@ -185,6 +184,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
         [sys.executable, *launcher, str(SCRIPT), json.dumps(arguments)],
         env={
             **os.environ,
+            **launched.NO_GPU,
             "ACCELERATE_USE_CPU": "true",
             "OMP_NUM_THREADS": "1",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones

@@ -26,7 +26,6 @@ ROLES = ["reasoner", "actor"]
 TEMPERATURE = 5.0  # as in the script
 SHARDED = {
     "ACCELERATE_USE_CPU": "true",
-    "CUDA_VISIBLE_DEVICES": "",  # FSDP takes a GPU wherever it sees one
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
     "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
@@ -213,8 +212,7 @@ def test_a_critic_learns_beside_the_adapters_of_roles(build: Callable[..., Any])
 def two_processes(policy: Path, output: Path, environment: dict[str, str], **changed: Any) -> list[dict[str, Any]]:
     """What each of two processes left of a run."""
     output.mkdir()
-    told = {"CUDA_VISIBLE_DEVICES": "", **environment}
-    launch(SCRIPT, policy, output, json.dumps(changed), processes=2, folder=output, environment=told)
+    launch(SCRIPT, policy, output, json.dumps(changed), processes=2, folder=output, environment=environment)
     return [torch.load(output / f"update_{rank}.pt", weights_only=True) for rank in range(2)]
 
 

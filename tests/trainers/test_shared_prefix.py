@@ -41,7 +41,6 @@ PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13)}
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
 SHARDED = {
-    "CUDA_VISIBLE_DEVICES": "",  # FSDP takes a GPU wherever it sees one
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
     "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",

@@ -13,8 +13,17 @@ from torch import Tensor, nn
 from transformers import Qwen3Config
 
 from hf_credit import CreditConfig
+from hf_credit.credit import divergence, interpolated_logprobs
 from hf_credit.rollouts import Decision
-from hf_credit.trainers.trust_region import TrustRegion, distances, is_of_action, moved, new_tops, old_tops
+from hf_credit.trainers.trust_region import (
+    PROJECTIONS,
+    TrustRegion,
+    distances,
+    is_of_action,
+    moved,
+    new_tops,
+    old_tops,
+)
 
 # Two updates of one generation, so that the second is away from the policy that played.
 PLAY = {"num_generations": 2, "optim": "sgd", "warmup_steps": 0, "learning_rate": 1.0, "top_k": 0, "seed": 1,
@@ -46,9 +55,9 @@ def projected(old: nn.Linear, new: nn.Linear, **changed: Any) -> Any:
     own = region(**changed)
     kept = old_tops(own, old, STATES, 0.8)
     tops, sums = new_tops(new, STATES, kept["region_ids"], 0.8)
-    radii = torch.full((4,), own.radius)
+    of_action = torch.zeros(4, dtype=torch.bool)
     plain, before = (logprobs(one).gather(1, DRAWN[:, None]).squeeze(1) for one in (new, old))
-    return kept, moved(kept, tops, sums, DRAWN, plain, before.detach(), radii)
+    return kept, moved(own, kept, tops, sums, DRAWN, plain, before.detach(), of_action)
 
 
 def test_the_top_of_the_old_policy_is_as_wide_as_its_coverage_asks() -> None:
@@ -83,9 +92,10 @@ def test_a_token_outside_the_top_has_a_ratio_of_one_and_no_gradient() -> None:
     assert new.weight.grad is None or not new.weight.grad.any()
 
 
-def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary() -> None:
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary(projection: str) -> None:
     old, new = head(), head(1)
-    own = region(coverage=0.5)
+    own = region(coverage=0.5, radius=1.0, tool_radius=1e-4, projection=projection)
     kept = old_tops(own, old, STATES, 0.8)
     p = logprobs(old).exp().detach()
     for row in range(4):
@@ -94,11 +104,28 @@ def test_the_projected_policy_diverges_by_the_radius_over_the_whole_vocabulary()
         one = {name: kept[name][row : row + 1].expand(10, *kept[name].shape[1:]) for name in kept}
         tops, sums = new_tops(new, STATES[row : row + 1].expand(10, -1), ids, 0.8)
         before = p[row].log().detach()
-        told = moved(one, tops, sums, everyone, before, before, torch.full((10,), 1e-4))
+        told = moved(own, one, tops, sums, everyone, before, before, torch.ones(10, dtype=torch.bool))
         q = told.logprobs.detach().exp()
         assert float(q.sum()) == pytest.approx(1.0, abs=1e-5)
         assert told.projected.all()
-        assert float((p[row] * (p[row].log() - q.log())).sum()) == pytest.approx(1e-4, abs=1e-6)
+        first, second = (p[row], q) if projection == "least_squares" else (q, p[row])
+        assert float((first * (first.log() - second.log())).sum()) == pytest.approx(1e-4, abs=1e-6)
+
+
+def test_a_regression_is_the_divergence_from_what_is_projected_and_draws_the_policy_there() -> None:
+    old, new = head(), head(1)
+    every = {"top": 10, "wide": 10, "projection": "interpolation"}
+    _, told = projected(old, new, **every, regression=1.0)
+    q = logprobs(new).detach().double()
+    expected = divergence(q, interpolated_logprobs(q, logprobs(old).double(), 0.025))
+    torch.testing.assert_close(told.regression.detach(), expected, rtol=1e-4, atol=1e-6)
+    assert bool((expected > 0).any())
+    told.regression.sum().backward()
+    assert new.weight.grad is not None
+    new.weight.data -= 0.01 * new.weight.grad
+    _, after = projected(old, new, **every, regression=1.0)
+    assert after.regression.sum().item() < expected.sum().item()
+    assert not projected(old, new, **every)[1].regression.any()
 
 
 def test_where_little_is_covered_the_token_keeps_its_own_and_its_divergence_is_penalised() -> None:
@@ -149,9 +176,11 @@ def test_tokens_of_an_action_stand_between_its_tags(chat: Any, reply: str, expec
         ("trust_region_wide", 8),
         ("trust_region_coverage", 0.0),
         ("trust_region_penalty", -1.0),
+        ("trust_region_projection", "clipping"),
+        ("trust_region_regression", -1.0),
     ],
 )
-def test_a_region_out_of_range_is_refused_in_one_sentence(tmp_path: Path, name: str, value: float) -> None:
+def test_a_region_out_of_range_is_refused_in_one_sentence(tmp_path: Path, name: str, value: Any) -> None:
     own = {"output_dir": str(tmp_path), "bf16": False, "use_cpu": True, "report_to": "none", "trust_region": 0.02}
     with pytest.raises(ValueError, match=rf"^{name} must be [^\n]*{value}[^\n]*$"):
         CreditConfig(**{**own, name: value})
@@ -186,10 +215,14 @@ def test_the_divergence_is_that_of_the_step_that_is_logged(one_update: Callable[
     assert epochs[0]["trust_region/kl"] == every[1]["trust_region/kl"]
 
 
+@pytest.mark.parametrize(
+    "layer", [{}, {"trust_region_projection": "interpolation", "trust_region_regression": 1.0}], ids=["eq. 8", "TROLL"]
+)
 def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
-    one_update: Callable[..., Any], micro_policy: Path
+    one_update: Callable[..., Any], micro_policy: Path, layer: dict[str, Any]
 ) -> None:
-    whole = one_update(micro_policy, **PLAY, rows_per_forward=1000, share_prompts=False)
+    play = {**PLAY, **layer}
+    whole = one_update(micro_policy, **play, rows_per_forward=1000, share_prompts=False)
     logged = whole.state.log_history
     assert 0 < logged[1]["trust_region/projected"] < 1
     assert logged[0]["trust_region/projected"] == 0  # at the policy that played
@@ -201,7 +234,7 @@ def test_no_layout_of_rows_changes_the_gradient_of_a_projected_policy(
         "accumulated and padded": {"per_device_train_batch_size": 4, "pad_to_multiple_of": 16},
     }
     for layout, settings in layouts.items():
-        cut = one_update(micro_policy, **{**PLAY, **settings})
+        cut = one_update(micro_policy, **{**play, **settings})
         for found, expected in zip(cut.kept, whole.kept, strict=True):
             for key, value in expected.items():
                 torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-5, msg=f"{layout}: {key}")
@@ -220,3 +253,13 @@ def test_the_projection_changes_the_second_update_and_not_the_first(
     for key, value in free[0].items():
         torch.testing.assert_close(near[0][key], value, rtol=1e-3, atol=1e-4)
     assert any((near[1][key] - value).abs().max() > 1e-3 for key, value in free[1].items())
+
+
+def test_a_regression_changes_the_second_update_of_an_interpolating_layer_and_not_the_first(
+    one_update: Callable[..., Any], micro_policy: Path
+) -> None:
+    play = {**PLAY, "trust_region_top": 40, "trust_region_wide": 40, "trust_region_projection": "interpolation"}
+    bare, drawn = (one_update(micro_policy, **play, trust_region_regression=weight).kept for weight in (0.0, 1.0))
+    for key, value in bare[0].items():
+        torch.testing.assert_close(drawn[0][key], value, rtol=1e-3, atol=1e-4)
+    assert any((drawn[1][key] - value).abs().max() > 1e-4 for key, value in bare[1].items())

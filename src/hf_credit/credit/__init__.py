@@ -17,6 +17,7 @@ from hf_credit.credit.group_advantages import group_advantages, tree_group_advan
 from hf_credit.credit.group_in_group import group_in_group_advantages
 from hf_credit.credit.grouping import group_scaled, group_spread, value_assisted
 from hf_credit.credit.importance import sampling_ratio
+from hf_credit.credit.interpolation import interpolated_logprobs
 from hf_credit.credit.lagrangian import Multipliers, cost_advantages
 from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.moments import Moment, Moments
@@ -68,6 +69,7 @@ __all__ = [
     "group_spread",
     "harmonic_mean",
     "inclusion_probabilities",
+    "interpolated_logprobs",
     "leave_one_out",
     "multi_turn_advantages",
     "optimal_baseline",

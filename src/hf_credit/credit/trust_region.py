@@ -69,6 +69,25 @@ def projected_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
+    radii = radii_of(logprobs, old_logprobs, radius)
+    outside = divergence(old_logprobs.detach(), logprobs.detach()) > radii
+    if not bool(outside.any()):
+        return logprobs
+    rows = outside.nonzero().squeeze(1)
+    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
+    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+
+
+def radii_of(
+    logprobs: Float[Tensor, "tokens top"],
+    old_logprobs: Float[Tensor, "tokens top"],
+    radius: Float[Tensor, " tokens"] | float,
+) -> Float[Tensor, " tokens"]:
+    """The radius of each token, in double precision, of what can be projected.
+
+    Raises:
+        ValueError: a radius is not above 0, or a log-probability is not finite.
+    """
     radii = torch.as_tensor(radius, dtype=torch.float64, device=logprobs.device).expand(len(logprobs))
     if not bool((radii > 0).all()):
         raise ValueError(
@@ -77,12 +96,7 @@ def projected_logprobs(
     for name, given in (("logprobs", logprobs), ("old_logprobs", old_logprobs)):
         if not bool(given.isfinite().all()):
             raise ValueError(f"{name} must be finite, got {given[~given.isfinite()][0].item()}; take fewer tokens.")
-    outside = divergence(old_logprobs.detach(), logprobs.detach()) > radii
-    if not bool(outside.any()):
-        return logprobs
-    rows = outside.nonzero().squeeze(1)
-    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
-    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+    return radii
 
 
 def divergence(

@@ -83,7 +83,7 @@ BASELINES: Mapping[str, Mapping[str, Any]] = {
     "information_matched": {"estimator": "process"},
 }
 """Options that make of this method what the paper compares it with. TROLL-style is `ppo_rlvr` with the trainer's
-`trust_region`."""
+`trust_region`, `trust_region_projection="interpolation"` and `trust_region_regression=1`."""
 
 
 @dataclass(frozen=True, kw_only=True)

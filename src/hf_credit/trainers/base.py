@@ -496,18 +496,19 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         old = {name: part[name][mask] for name in NAMES}
         with self.accelerator.autocast():
             tops, sums = new_tops(self._head(), scores.states[mask], old["region_ids"], self.temperature)
-        radii = torch.where(part["marks"][mask].bool(), self.region.tool_radius, self.region.radius)
         told = moved(
+            self.region,
             old,
             tops,
             sums,
             part["completion_ids"][mask],
             scores.logprobs[mask],
             part["old_per_token_logps"][mask],
-            radii,
+            part["marks"][mask].bool(),
         )
         penalised = torch.where(told.penalised, told.divergence, 0).sum()
-        self._penalty = self.region.penalty * penalised.to(scores.logprobs.dtype)
+        beside = self.region.penalty * penalised + self.region.regression * told.regression.sum()
+        self._penalty = beside.to(scores.logprobs.dtype)
         counts = torch.stack([one.sum() for one in (told.projected, told.outside, told.penalised)] + [mask.sum()])
         *some, tokens = self.accelerator.reduce(counts, "sum").tolist()
         for name, count in zip(("projected", "outside_top", "penalised"), some, strict=True):

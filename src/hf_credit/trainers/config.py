@@ -72,8 +72,9 @@ class CreditConfig(GRPOConfig):
             distribution is farther than this, in nats, from the one that played (paper CVT-RL, eqs. 8 and 9). What is
             clipped beside it is `epsilon`'s: with 1 and a huge `epsilon_high`, nothing. `None` projects nothing.
         trust_region_tool: the same for tokens of actions and tool calls; as `trust_region` if `None`.
-        trust_region_top, trust_region_wide, trust_region_coverage, trust_region_penalty: `top`, `wide`, `coverage` and
-            `penalty` of `hf_credit.trainers.trust_region.TrustRegion`.
+        trust_region_top, trust_region_wide, trust_region_coverage, trust_region_penalty, trust_region_projection,
+            trust_region_regression: `top`, `wide`, `coverage`, `penalty`, `projection` and `regression` of
+            `hf_credit.trainers.trust_region.TrustRegion`.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
@@ -130,6 +131,12 @@ class CreditConfig(GRPOConfig):
     trust_region_wide: int = field(default=1024, metadata={"help": "The same where these cover too little."})
     trust_region_coverage: float = field(default=0.98, metadata={"help": "How much they must cover."})
     trust_region_penalty: float = field(default=1.0, metadata={"help": "Weight of the KL where none covers enough."})
+    trust_region_projection: str = field(
+        default="least_squares", metadata={"help": "How a token is projected; interpolation is TROLL's layer."}
+    )
+    trust_region_regression: float = field(
+        default=0.0, metadata={"help": "Weight of the KL of the policy from what it is projected to; 1 in TROLL."}
+    )
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -195,6 +202,8 @@ class CreditConfig(GRPOConfig):
             wide=self.trust_region_wide,
             coverage=self.trust_region_coverage,
             penalty=self.trust_region_penalty,
+            projection=self.trust_region_projection,
+            regression=self.trust_region_regression,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ a piece of the tokens at a time, and computed anew in the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,18 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hf_credit.credit import divergence, projected_logprobs, top_tokens
+from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
 from hf_credit.environments.actions import CLOSE, OPEN
 from hf_credit.rollouts import Decision
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """What a batch holds of the old policy's next-token distributions."""
+
+PROJECTIONS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "least_squares": projected_logprobs,
+    "interpolation": interpolated_logprobs,
+}
+"""What takes a distribution into its region, by name: paper CVT-RL, eq. 8, and TROLL's layer."""
 
 _LOGITS_AT_ONCE = 2**26  # 256 MiB of float32
 _CALLS = (OPEN, "<tool_call>", "<function=")
@@ -40,9 +46,12 @@ class TrustRegion:
         coverage: how much they must have of it, in (0, 1]. Tokens whose widest M has less are not projected, but
             held by a penalty on their divergence.
         penalty: its weight, at least 0.
+        projection: of `PROJECTIONS`.
+        regression: weight, at least 0, of KL(policy || projected) among the projected tokens, which is beside the loss
+            and draws the policy to where it was projected; 1 in TROLL, nothing in paper CVT-RL.
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: a number is out of range, or the projection unknown.
     """
 
     radius: float = 0.025
@@ -51,8 +60,11 @@ class TrustRegion:
     wide: int = 1024
     coverage: float = 0.98
     penalty: float = 1.0
+    projection: str = "least_squares"
+    regression: float = 0.0
 
     def __post_init__(self) -> None:
+        known = ", ".join(PROJECTIONS)
         for name, right, rule, usual in (
             ("trust_region", 0 < self.radius < math.inf, "above 0", 0.025),
             ("trust_region_tool", 0 < self.tool_radius < math.inf, "above 0", 0.010),
@@ -60,6 +72,8 @@ class TrustRegion:
             ("trust_region_wide", self.wide >= self.top, f"at least trust_region_top ({self.top})", 1024),
             ("trust_region_coverage", 0 < self.coverage <= 1, "in (0, 1]", 0.98),
             ("trust_region_penalty", 0 <= self.penalty < math.inf, "at least 0", 1.0),
+            ("trust_region_projection", self.projection in PROJECTIONS, f"one of {known}", "least_squares"),
+            ("trust_region_regression", 0 <= self.regression < math.inf, "at least 0", 0.0),
         ):
             if not right:
                 value = {"trust_region": self.radius, "trust_region_tool": self.tool_radius}.get(
@@ -181,6 +195,8 @@ class Moved:
     Attributes:
         logprobs: what the loss is to take for the log-probability of the token that was drawn.
         divergence: of the old from the present distribution, its tail counted as one token.
+        regression: of the present from the projected distribution, KL(policy || projected) among the top; 0 if the
+            region does not ask for it.
         penalised: whether the divergence itself is in the loss.
         projected: whether the distribution lay outside its region.
         outside: whether the token is not among the top of the old policy.
@@ -188,19 +204,21 @@ class Moved:
 
     logprobs: Tensor
     divergence: Tensor
+    regression: Tensor
     penalised: Tensor
     projected: Tensor
     outside: Tensor
 
 
 def moved(
+    region: TrustRegion,
     old: dict[str, Tensor],
     tops: Tensor,
     sums: Tensor,
     drawn: Tensor,
     plain: Tensor,
     before: Tensor,
-    radii: Tensor,
+    of_action: Tensor,
 ) -> Moved:
     """Projects the distributions of some tokens into their regions (paper CVT-RL, eqs. 8 and 9).
 
@@ -209,31 +227,41 @@ def moved(
     so that a token outside the top has a ratio of 1 and no gradient. Tokens of too little coverage keep their own.
 
     Args:
+        region: how far, and by which projection.
         old: as `old_tops` gave it.
         tops, sums: as `new_tops` gives them.
         drawn: the token that was drawn at each place.
         plain: its log-probability under the policy as it is.
         before: the same under the old policy.
-        radii: delta of each.
+        of_action: whether it is part of an action or a tool call.
     """
     apart = distances(old, tops, sums)
-    logprobs, size = before, old["region_size"]
+    project = PROJECTIONS[region.projection]
+    logprobs, size, pulled = before, old["region_size"], torch.zeros_like(apart)
     projected, outside = torch.zeros_like(size, dtype=torch.bool), torch.zeros_like(size, dtype=torch.bool)
+    radii = torch.where(of_action, region.tool_radius, region.radius)
     for most in sorted({one for one in size.tolist() if one}):
         rows = (size == most).nonzero().squeeze(1)
         among, mass = old["region_logprobs"][rows, :most], old["region_mass"][rows]
         present = tops[rows, :most].log_softmax(-1)
-        radius = radii[rows] / mass
-        nearest = projected_logprobs(present, among, radius)
+        nearest = project(present, among, radii[rows] / mass)
         is_drawn = old["region_ids"][rows, :most] == drawn[rows, None]
         there = is_drawn.any(1)
         chosen = nearest.gather(1, is_drawn.int().argmax(1, keepdim=True)).squeeze(1) + mass.log()
         logprobs = logprobs.index_put((rows[there],), chosen[there].to(logprobs.dtype))
-        projected[rows] = divergence(among, present.detach()) > radius
+        if region.regression:
+            pulled = pulled.index_put((rows,), divergence(present, nearest.detach()))
+        projected[rows] = (nearest != present).any(1)
         outside[rows] = ~there
     bare = size == 0
-    logprobs = torch.where(bare, plain, logprobs)
-    return Moved(logprobs=logprobs, divergence=apart, penalised=bare, projected=projected, outside=outside)
+    return Moved(
+        logprobs=torch.where(bare, plain, logprobs),
+        divergence=apart,
+        regression=pulled,
+        penalised=bare,
+        projected=projected,
+        outside=outside,
+    )
 
 
 def distances(old: dict[str, Tensor], tops: Tensor, sums: Tensor) -> Tensor:

@@ -1,0 +1,95 @@
+"""The projection into a trust region by interpolation: TROLL's layer (Becker et al., arXiv 2510.03817)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from hf_credit.credit.trust_region import divergence, radii_of
+
+_STEPS = 100
+_TOLERANCE = 1e-12
+
+
+def interpolated_logprobs(
+    logprobs: Float[Tensor, "tokens top"],
+    old_logprobs: Float[Tensor, "tokens top"],
+    radius: Float[Tensor, " tokens"] | float,
+) -> Float[Tensor, "tokens top"]:
+    """The distribution that is nearest to the new one and not too far from the old one, in log-probabilities.
+
+        argmin_q KL(q || pi),    KL(q || p) <= radius
+
+    whose solution is pi itself where that is inside, and otherwise between the two, on a geometric mean:
+
+        log q = (log pi + eta log p) / (1 + eta) + constant
+
+    with the eta > 0 at which the divergence is the radius, found by Newton's method within a bracket. Gradients go
+    through it to `logprobs`, by the implicit function theorem. Both divergences are of the projected distribution;
+    that of `projected_logprobs` is of the old one.
+
+    Args:
+        logprobs: log pi, of the new policy given that one of these tokens is drawn: normalised, in nats.
+        old_logprobs: log p, of the old policy, likewise; finite.
+        radius: delta / alpha of each token, above 0, where alpha is the mass of these tokens, as the tail is kept.
+
+    Returns:
+        log q, normalised, in the dtype of `logprobs`.
+
+    Raises:
+        ValueError: a radius is not above 0, or a log-probability is not finite.
+    """
+    radii = radii_of(logprobs, old_logprobs, radius)
+    outside = divergence(logprobs.detach(), old_logprobs.detach()) > radii
+    if not bool(outside.any()):
+        return logprobs
+    rows = outside.nonzero().squeeze(1)
+    solved: Tensor = _Interpolation.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
+    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+
+
+class _Interpolation(torch.autograd.Function):
+    """The solution for tokens outside their region, in double precision."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, log_p: Tensor, radii: Tensor) -> Tensor:
+        y, share, centred, variance = _solved(z - log_p, log_p, radii)
+        ctx.save_for_backward(y, share, centred, variance)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        y, share, centred, variance = ctx.saved_tensors
+        (gradient,) = gradients
+        q = y.exp()
+        # With d = z - log p, c = d - E_q d:  dy = w (dd - E_q dd) + c dw,  dw = -w E_q[c dd] / E_q[c^2].
+        along = (gradient * centred).sum(1, keepdim=True) / variance[:, None]
+        return share[:, None] * (gradient - q * (gradient.sum(1, keepdim=True) + along * centred)), None, None
+
+
+def _solved(steps: Tensor, log_p: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log q, w = 1 / (1 + eta), and the steps' deviation from their mean and their variance under q, of each token.
+
+    q is proportional to p e^(w d) with the step d, so KL(q || p) = w E_q d - log E_p e^(w d), whose derivative by w
+    is w times the variance of d under q: it rises.
+    """
+    low, high = torch.zeros_like(radii), torch.ones_like(radii)
+    share = high
+    for _ in range(_STEPS):
+        tilted = log_p + share[:, None] * steps
+        normaliser = tilted.logsumexp(1)
+        y = tilted - normaliser[:, None]
+        q = y.exp()
+        mean = (q * steps).sum(1)
+        centred = steps - mean[:, None]
+        variance = (q * centred.square()).sum(1)
+        excess = share * mean - normaliser - radii
+        if bool(((excess.abs() <= _TOLERANCE) | (high - low <= _TOLERANCE * high)).all()):
+            break
+        low, high = torch.where(excess > 0, low, share), torch.where(excess > 0, share, high)
+        step = share - excess / (share * variance)
+        share = torch.where((step >= low) & (step <= high), step, (low + high) / 2)
+    return y, share, centred, variance
