@@ -13,6 +13,7 @@ BASE = "start"
 CVT = "CVT-RL"
 INFORMATION, COMPUTE = "information-matched", "compute-matched"
 FREE = "CVT-RL without constraints"
+CRITIC = "CVT-RL, eight passes of the critic"
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "the check (PPO-RLVR)": {"baseline": "ppo_rlvr"},
@@ -28,10 +29,12 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "CVT-RL without the gate": {"gate": False},
     "CVT-RL without correction for drawn steps": {"selection": "none"},
     "CVT-RL without beliefs": {"belief": 0.0},
+    CRITIC: {"critic_passes": 8},
 }
 """Options of the method `constrained_counterfactual` by arm, in the order of the tables."""
-ABLATIONS = tuple(ARMS)[-6:]
-"""The arms beyond those of the specification's comparison: CVT-RL with one part changed."""
+ABLATIONS = tuple(ARMS)[-7:]
+"""The arms beyond those of the specification's comparison: CVT-RL with one part changed. The last was added after the
+long schedule had been seen, where policies forget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,10 @@ EXPERIMENT = Experiment(
 LONG = dataclasses.replace(
     EXPERIMENT,
     tokens=2_000_000,
-    arms=(CVT, INFORMATION, COMPUTE, *(arm for arm in ARMS if arm not in (CVT, INFORMATION, COMPUTE, *ABLATIONS))),
+    arms=(
+        *(CVT, INFORMATION, COMPUTE),
+        *(arm for arm in ARMS if arm not in (CVT, INFORMATION, COMPUTE, *ABLATIONS)),
+        CRITIC,
+    ),
 )
 SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG}
