@@ -163,8 +163,9 @@ def test_the_committed_fidelity_is_that_of_its_data(scripts: dict[str, ModuleTyp
     assert scripts["fidelity"].markdown(told) == (results / "fidelity.md").read_text(encoding="utf-8")
 
 
-def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType]) -> None:
-    results = scripts["table"].RESULTS["short"]
+@pytest.mark.parametrize("schedule", ["short", "long"])
+def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], schedule: str) -> None:
+    results = scripts["table"].RESULTS[schedule]
     cells = scripts["table"].read_cells([results / "cells.json"])
     assert scripts["table"].markdown(cells) == (results / "results.md").read_text(encoding="utf-8")
     assert json.loads((results / "cells.json").read_text(encoding="utf-8"))[0]["made_with"]

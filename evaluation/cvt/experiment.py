@@ -13,7 +13,7 @@ BASE = "start"
 CVT = "CVT-RL"
 INFORMATION, COMPUTE = "information-matched", "compute-matched"
 FREE = "CVT-RL without constraints"
-CRITIC = "CVT-RL, eight passes of the critic"
+CRITICS = "CVT-RL, eight passes of its critics"
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "the check (PPO-RLVR)": {"baseline": "ppo_rlvr"},
@@ -29,7 +29,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "CVT-RL without the gate": {"gate": False},
     "CVT-RL without correction for drawn steps": {"selection": "none"},
     "CVT-RL without beliefs": {"belief": 0.0},
-    CRITIC: {"critic_passes": 8},
+    CRITICS: {"critic_passes": 8},
 }
 """Options of the method `constrained_counterfactual` by arm, in the order of the tables."""
 ABLATIONS = tuple(ARMS)[-7:]
@@ -101,7 +101,7 @@ LONG = dataclasses.replace(
     arms=(
         *(CVT, INFORMATION, COMPUTE),
         *(arm for arm in ARMS if arm not in (CVT, INFORMATION, COMPUTE, *ABLATIONS)),
-        CRITIC,
+        CRITICS,
     ),
 )
 SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG}
