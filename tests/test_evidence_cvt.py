@@ -128,6 +128,13 @@ def test_a_curve_is_read_where_a_share_of_the_tokens_is_spent(scripts: dict[str,
     assert scripts["table"]._at(curves, 0.41) == (0.5, 0.2)
 
 
+def test_what_was_forgotten_is_the_best_of_eight_updates_less_the_last(scripts: dict[str, ModuleType]) -> None:
+    best_and_last = scripts["table"]._best_and_last
+    assert best_and_last([0.0] * 4 + [1.0] * 8 + [0.5] * 4 + [0.0] * 4) == (1.0, 0.25)
+    assert best_and_last([0.25] * 8 + [0.75] * 8) == (0.75, 0.75)
+    assert best_and_last([1.0] * 15) is None
+
+
 def test_every_arm_has_ten_seeds_and_the_arms_that_decide_come_first(scripts: dict[str, ModuleType]) -> None:
     module = scripts["experiment"]
     short, long = module.EXPERIMENT.cells(), module.LONG.cells()

@@ -35,6 +35,8 @@ COLUMNS = {**TASKS, "held-out hacks": "held_out_hacked", "the check": "check"}
 """What is shown, likewise."""
 AGAINST = (COMPUTE, INFORMATION)
 """What CVT-RL is tested against."""
+WINDOW = 8
+"""Updates whose mean stands for a policy of that time."""
 _SHORT = Path(__file__).resolve().parent / "results"
 RESULTS: Mapping[str, Path] = {"short": _SHORT, "long": _SHORT / "long"}
 """The folders of the committed tables, by schedule."""
@@ -82,6 +84,11 @@ def markdown(cells: Cells) -> str:
             "share of all.",
             "",
             _curves(cells, trained),
+            "",
+            f"The best mean of {WINDOW} updates in a row, by seed, and how far the last {WINDOW} are below it: what was "
+            f"forgotten. A training of fewer than {2 * WINDOW} is left out.",
+            "",
+            _forgotten(cells, trained),
             "",
             "## What a training took",
             "",
@@ -170,6 +177,26 @@ def _curves(cells: Cells, arms: Sequence[str], shares: Sequence[float] = (0.1, 0
             row.append(f"{fmean(one for one, _ in found):.2f}, {fmean(one for _, one in found):.2f}")
         rows.append(row)
     return table(["", *(f"{share:.0%} of the tokens" for share in shares)], rows)
+
+
+def _forgotten(cells: Cells, arms: Sequence[str]) -> str:
+    rows = []
+    for arm in arms:
+        found = [_best_and_last(cell["curves"]["verified"]) for _, cell in sorted(cells[arm].items())]
+        lost = [best - last for best, last in filter(None, found)]
+        if lost:
+            shown = ["-" if one is None else f"{one[0]:.2f} -{one[0] - one[1]:.2f}" for one in found]
+            rows.append([arm, f"{fmean(lost):.2f}", *shown])
+    most = max((len(row) for row in rows), default=2) - 2
+    return table(["", "mean", *(f"seed {seed}" for seed in range(most))], rows)
+
+
+def _best_and_last(verified: Sequence[float]) -> tuple[float, float] | None:
+    """The best and the last mean over so many updates in a row; `None` where both would be nearly the same."""
+    if len(verified) < 2 * WINDOW:
+        return None
+    means = [fmean(verified[at : at + WINDOW]) for at in range(len(verified) - WINDOW + 1)]
+    return max(means), means[-1]
 
 
 def _at(curves: Mapping[str, Sequence[float]], share: float) -> tuple[float, float]:
