@@ -85,8 +85,8 @@ def markdown(cells: Cells) -> str:
             "",
             _curves(cells, trained),
             "",
-            f"The best mean of {WINDOW} updates in a row, by seed, and how far the last {WINDOW} are below it: what was "
-            f"forgotten. A training of fewer than {2 * WINDOW} is left out.",
+            f"The best mean of {WINDOW} updates in a row, by seed, and how far the last {WINDOW} are below it: what "
+            f"was forgotten. A training of fewer than {2 * WINDOW} is left out.",
             "",
             _forgotten(cells, trained),
             "",
