@@ -15,7 +15,7 @@ from statistics import fmean
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from experiment import ABLATIONS, ARMS, BASE, COMPUTE, CVT, INFORMATION
+from experiment import ABLATIONS, ARMS, BASE, COMPUTE, CVT, FREE, INFORMATION
 from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
@@ -138,7 +138,7 @@ def _deciding(cells: Cells) -> list[str]:
 
 def _ablations(cells: Cells) -> list[str]:
     found = []
-    for arm in ABLATIONS:
+    for arm in (FREE, *ABLATIONS):
         seeds = sorted(set(cells.get(CVT, {})) & set(cells.get(arm, {})))
         if len(seeds) > 1:
             ours, theirs = (of_arm(cells, one, "verified success", seeds) for one in (CVT, arm))
