@@ -138,7 +138,7 @@ def test_what_was_forgotten_is_the_best_of_eight_updates_less_the_last(scripts: 
 def test_every_arm_has_ten_seeds_and_the_arms_that_decide_come_first(scripts: dict[str, ModuleType]) -> None:
     module = scripts["experiment"]
     short, long = module.EXPERIMENT.cells(), module.LONG.cells()
-    assert len(short) == 10 * (1 + 14)
+    assert len(short) == 10 * (1 + 13)
     assert len(long) == 10 * (1 + 8)
     assert short[:10] == long[:10] == [(module.BASE, seed) for seed in range(10)]
     assert {arm for arm, _ in long[10:40]} == {module.CVT, module.INFORMATION, module.COMPUTE}

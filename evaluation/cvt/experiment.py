@@ -91,7 +91,8 @@ EXPERIMENT = Experiment(
         "weight_decay": 0.0,
         "max_completion_length": 12,
         "max_context_tokens": 512,
-    }
+    },
+    arms=tuple(arm for arm in ARMS if arm != CRITICS),
 )
 
 # The specification's 100 updates of CVT-RL, where the other experiment is the first ten; those that decide first.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from hf_credit.credit.trust_region import divergence, radii_of
+from hf_credit.credit.trust_region import divergence, moved_inside
 
 _STEPS = 100
 _TOLERANCE = 1e-12
@@ -42,13 +42,8 @@ def interpolated_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
-    radii = radii_of(logprobs, old_logprobs, radius)
-    outside = divergence(logprobs.detach(), old_logprobs.detach()) > radii
-    if not bool(outside.any()):
-        return logprobs
-    rows = outside.nonzero().squeeze(1)
-    solved: Tensor = _Interpolation.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
-    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+    apart = divergence(logprobs.detach(), old_logprobs.detach())
+    return moved_inside(logprobs, old_logprobs, radius, apart, _Interpolation)
 
 
 class _Interpolation(torch.autograd.Function):

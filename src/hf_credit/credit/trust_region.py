@@ -69,21 +69,23 @@ def projected_logprobs(
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
     """
-    radii = radii_of(logprobs, old_logprobs, radius)
-    outside = divergence(old_logprobs.detach(), logprobs.detach()) > radii
-    if not bool(outside.any()):
-        return logprobs
-    rows = outside.nonzero().squeeze(1)
-    solved: Tensor = _Projection.apply(logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows])  # type: ignore[no-untyped-call]
-    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
+    apart = divergence(old_logprobs.detach(), logprobs.detach())
+    return moved_inside(logprobs, old_logprobs, radius, apart, _Projection)
 
 
-def radii_of(
+def moved_inside(
     logprobs: Float[Tensor, "tokens top"],
     old_logprobs: Float[Tensor, "tokens top"],
     radius: Float[Tensor, " tokens"] | float,
-) -> Float[Tensor, " tokens"]:
-    """The radius of each token, in double precision, of what can be projected.
+    apart: Float[Tensor, " tokens"],
+    projection: type[torch.autograd.Function],
+) -> Float[Tensor, "tokens top"]:
+    """The distributions that lie outside their region projected, in double precision, the others as they are.
+
+    Args:
+        logprobs, old_logprobs, radius: as for `projected_logprobs`.
+        apart: the divergence that has to be within the radius.
+        projection: solves for new and old log-probabilities and the radii of the tokens outside.
 
     Raises:
         ValueError: a radius is not above 0, or a log-probability is not finite.
@@ -96,7 +98,13 @@ def radii_of(
     for name, given in (("logprobs", logprobs), ("old_logprobs", old_logprobs)):
         if not bool(given.isfinite().all()):
             raise ValueError(f"{name} must be finite, got {given[~given.isfinite()][0].item()}; take fewer tokens.")
-    return radii
+    outside = apart > radii
+    if not bool(outside.any()):
+        return logprobs
+    rows = outside.nonzero().squeeze(1)
+    outer = logprobs[rows].double(), old_logprobs[rows].detach().double(), radii[rows]
+    solved: Tensor = projection.apply(*outer)  # type: ignore[no-untyped-call]
+    return logprobs.index_copy(0, rows, solved.to(logprobs.dtype))
 
 
 def divergence(
