@@ -145,10 +145,37 @@ def test_an_auditor_that_raises_ends_its_episode_and_nothing_is_replaced_there(c
     assert not sources & {one.id for sample in failed for one in sample.episode.decisions}
 
 
+def test_steps_are_drawn_by_what_a_selector_is_told_of_them_and_that_is_kept_with_the_sample(chat: Chat) -> None:
+    class Surprised:
+        """Expects something of those steps alone that were less likely than the one before."""
+
+        fitted = True
+
+        def scores(self, features: Sequence[Sequence[float]]) -> list[float]:
+            return [float(own[0] > 0) for own in features]
+
+    class Memory:
+        selector = Surprised()
+
+    own = runner(chat)
+    own.critics["critic"] = lambda readings: [(0.0,)] * len(readings)
+    own._logprobs = lambda decisions: [(-1.0 if "final" in one.action_text else 0.0,) for one in decisions]
+    collector = AuditedSteps(inner=Group(size=2), steps=1, families=("deletion",), gate=False).bound_to(WORLD)
+    collected = collector([{"seed": place} for place in range(20)], own, Memory())
+    drawn = {one.source: one for one in collected.samples if not one.trained}
+    after_others = [one.decisions for one in collected.episodes if len(one.decisions) in (2, 3, 4)]
+    told = [drawn[one[-1].id] for one in after_others if "final" in one[-1].action_text and one[-1].id in drawn]
+    assert {one.features[0] for one in told} == {1.0}
+    # One step in the mean: the last of n has what the others leave of it, .15 each.
+    assert {round(one.probability, 6) for one in told} <= {0.85, 0.7, 0.55}
+
+
 def test_what_a_selector_knows_of_a_step(chat: Chat) -> None:
     collected, _ = collect(chat, counterfactuals="none")
     episode = max(collected.episodes, key=lambda one: len(one.decisions))
-    features = step_features(episode, [0.25] * len(episode.decisions))
+    logprobs = [(-0.5, -1.5), *[(-0.25,)] * (len(episode.decisions) - 1)]
+    features = step_features(episode, [0.25] * len(episode.decisions), logprobs)
+    assert [one[0] for one in features[:2]] == [0.0, -0.75][: len(features)]
     assert len(features) == len(episode.decisions)
     first = features[0]
     audit = episode.decisions[0].audit

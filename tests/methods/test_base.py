@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from hf_credit import (
+    ConstrainedCounterfactualTrainer,
+    CounterfactualGRPOTrainer,
+    ReplayLOOTrainer,
+    TruncatedPPOTrainer,
+    VerifiableProcessTrainer,
+    methods,
+)
+from hf_credit.methods import METHODS
 from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, place, sound, spread
 from hf_credit.rollouts import Ending, LocalRunner
+
+TRAINERS = (
+    VerifiableProcessTrainer,
+    ReplayLOOTrainer,
+    TruncatedPPOTrainer,
+    CounterfactualGRPOTrainer,
+    ConstrainedCounterfactualTrainer,
+)
 
 
 class SecondOfThree(LocalRunner):
@@ -15,6 +32,15 @@ class SecondOfThree(LocalRunner):
 
     def gather(self, items):
         return [*self.before, *items, *self.after]
+
+
+def test_every_paper_is_cited_in_bibtex():
+    papers = [methods.make(name).paper for name in METHODS] + [trainer._paper for trainer in TRAINERS]
+    cited = [one for one in papers if one]
+    assert len(cited) > len(TRAINERS)
+    for one in cited:
+        assert one["citation"].startswith("@misc{")
+        assert f"title = {{{{{one['title']}}}}}" in one["citation"]
 
 
 def test_a_shared_decision_gets_the_mean_of_its_episodes_in_the_first_of_them(hand):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +12,12 @@ import pytest
 
 from hf_credit import make, methods
 from hf_credit.collectors import Collected, Sample, counterfactual
+from hf_credit.environments.evidence import Evidence
 from hf_credit.methods.constrained_counterfactual import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints
 from hf_credit.oracles.auditing import Audit
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalRunner
+from hf_credit.oracles.evidence_audit import EvidenceAuditor
+from hf_credit.oracles.evidence_interventions import EvidenceInterventions
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalRunner, Truncated, make_rule
 from hf_credit.rollouts.chat import Chat
 
 # Only the contribution counts, at gamma and lambda 1.
@@ -54,14 +58,17 @@ def episode(*decisions: Decision, check: float = 0.0, verified: float | None = 0
     return Episode(decisions=decisions, outcome=check, verified=verified, **{"ending": Ending.FINISHED, **changed})
 
 
-def branch(source: str, family: str, verified: float | None, probability: float = 1.0, **changed: Any) -> Sample:
+def branch(
+    source: str, family: str, verified: float | None, probability: float = 1.0, *decisions: Decision, **changed: Any
+) -> Sample:
     return Sample(
-        episode=episode(verified=verified, **changed),
+        episode=episode(*decisions, verified=verified, **changed),
         instance=0,
         trained=False,
         kind=counterfactual(family),
         source=source,
         probability=probability,
+        features=(0.0,),
         reply=(6,),
     )
 
@@ -265,6 +272,36 @@ def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_say
     assert memory.updates == 1
 
 
+def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(runner: Told) -> None:
+    hack, fine = Audit(kind="meta", hacks={"leak": 1.0}), Audit(kind="read")
+    walk = episode(decision("a", hack), decision("b", fine), decision("c", fine), verified=1.0)
+    same, other = decision("d", fine), decision("e", hack)
+    found = collected(
+        walk,
+        branches=[
+            branch("a", "deletion", 1.0, 1.0, same),  # without the hack itself
+            branch("b", "deletion", 1.0, 1.0, same),
+            branch("c", "deletion", 1.0, 1.0, other),  # the same category once more
+        ],
+    )
+    examples = estimator()(found, runner, Constraints()).memory.selector.examples
+    assert [label for _, label in examples] == [1.0, 0.0, 0.0]
+
+
+def test_what_an_episode_that_goes_on_from_a_drawn_step_costs_is_not_in_the_means(runner: Told) -> None:
+    own = estimator(
+        counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 0.2}, hack=0.0
+    )
+    dear = Audit(costs={"tampering": 1.0}, true_hacks=frozenset({"stamp"}))
+    whole = [Sample(episode=episode(decision(name, Audit())), instance=0) for name in "ab"]
+    forks = [Sample(episode=episode(decision(name, dear)), instance=0, counted=False) for name in "cdef"]
+    credit = own(Collected(samples=(*whole, *forks), rows=1), runner, Constraints(multipliers=(0.5,)))
+    assert (runner.metrics["costs/tampering"], runner.metrics["hacks/true"]) == ([0.0], [0.0])
+    assert credit.memory.multipliers == pytest.approx((0.5 - 0.05 * 0.2,))
+    assert [one[0] for one in credit.decisions] == pytest.approx([0.5 * 4 / 5] * 2 + [-0.5 * 2 / 5] * 4)
+    assert own(Collected(samples=tuple(forks), rows=1), runner, Constraints(multipliers=(0.5,))).memory.multipliers
+
+
 def test_the_parts_of_a_team_of_baselines(runner: Told) -> None:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     for name in BASELINES:
@@ -314,3 +351,39 @@ def test_what_an_auditor_does_not_know_is_refused(changed: dict[str, Any], messa
         methods.make("constrained_counterfactual", **changed).bound_to(interaction)
     with pytest.raises(ValueError, match="needs an auditor, got none"):
         methods.make("constrained_counterfactual").bound_to(EnvironmentInteraction(make("sudoku")))
+
+
+def test_an_auditor_of_another_world_is_refused_before_anything_is_played() -> None:
+    auditor = EvidenceAuditor(documents=4)
+    for world, message in (
+        (make("sudoku"), "must be made for the environment 'sudoku', got 'evidence'"),
+        (make("evidence"), "must audit every legal action of 'evidence', got ValueError"),
+    ):
+        method = methods.make("constrained_counterfactual", auditor=auditor, counterfactuals="none")
+        for interaction in (
+            EnvironmentInteraction(world),
+            Truncated(EnvironmentInteraction(world), make_rule("random", probability=0.0)),
+        ):
+            with pytest.raises(ValueError, match=message):
+                method.bound_to(interaction)
+
+
+def test_a_world_that_cannot_be_replayed_is_refused_unless_nothing_is_replaced() -> None:
+    class Restless(Evidence):
+        replayable = False
+
+    interaction = EnvironmentInteraction(Restless(), history="current", instructions=False)
+    for baseline in (None, "compute_matched"):
+        with pytest.raises(ValueError, match="what is replayed must repeat itself"):
+            methods.make("constrained_counterfactual", baseline=baseline).bound_to(interaction)
+    methods.make("constrained_counterfactual", baseline="ppo_rlvr").bound_to(interaction)
+
+
+def test_it_is_described_by_plain_values_with_whatever_judges_and_replaces_steps() -> None:
+    method = methods.make(
+        "constrained_counterfactual", auditor=EvidenceAuditor(documents=4), interventions=EvidenceInterventions()
+    )
+    described = method.spec()
+    assert json.loads(json.dumps(described)) == described
+    again = methods.make(described["name"], **described["options"])
+    assert again.facts() == method.facts()

@@ -210,6 +210,18 @@ def test_the_teams_advantage_can_be_allotted_where_ties_do_not_punish_who_is_rig
     assert credit.decisions[1] == pytest.approx([0.0, 0.0, 0.0])
 
 
+def test_where_every_walk_without_a_role_failed_nothing_is_allotted(chat: Any) -> None:
+    method, collected, _, runner = played(chat, ballot("none"), VOTES, allocation="weighted")
+    failed = replace(
+        collected,
+        samples=tuple(
+            one if one.trained else replace(one, episode=replace(one.episode, ending=Ending.ERROR))
+            for one in collected.samples
+        ),
+    )
+    assert list(method.estimator(failed, runner, method.memory).decisions) == [[None] * 3] * 2
+
+
 def test_the_shared_reward_needs_nothing_but_the_group(chat: Any) -> None:
     method, collected, credit, _ = played(chat, ballot(), VOTES, reward="shared")
     assert method.collector == Group(size=2)

@@ -24,6 +24,7 @@ class Sample:
         kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or stands beside; empty where there is none.
         probability: with which that decision was drawn, where it was.
+        features: what was known of that decision by which it was drawn.
         reply: the tokens that stand in its place, where it was replaced.
     """
 
@@ -34,6 +35,7 @@ class Sample:
     kind: str = "policy"
     source: str = ""
     probability: float = 1.0
+    features: tuple[float, ...] = ()
     reply: tuple[int, ...] = ()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
@@ -17,6 +18,9 @@ from hf_credit.rollouts.runner import Policy, Runner
 
 COUNTERFACTUAL = "counterfactual"
 KINDS = ("branches", "random", "extra", "none")
+
+Features = tuple[float, ...]
+"""What is known of a step by which a selector tells it from others."""
 
 
 def counterfactual(family: str) -> str:
@@ -91,13 +95,18 @@ class AuditedSteps:
             if not right:
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
 
+    @property
+    def replaying(self) -> bool:
+        """Whether it goes on from states, or what plays does."""
+        return self.counterfactuals != "none" or bool(getattr(self.inner, "replaying", False))
+
     def bound_to(self, interaction: Interaction[Any]) -> AuditedSteps:
         """The same with the auditor and the interventions of an Interaction, where none are given.
 
         Raises:
-            ValueError: there are none, or a family is not among them.
+            ValueError: there are none, the auditor does not fit, or a family is not among the interventions'.
         """
-        auditor = resolve_auditor(self.auditor) or interaction.default_auditor()
+        auditor = interaction.check_auditor(resolve_auditor(self.auditor))
         interventions = resolve_interventions(self.interventions) or interaction.default_interventions()
         if auditor is None or (interventions is None and self.counterfactuals != "none"):
             what = "an auditor" if auditor is None else "interventions"
@@ -117,8 +126,13 @@ class AuditedSteps:
         collected = replace(collected, samples=self._audited(collected.samples, runner))
         if self.counterfactuals == "none":
             return collected
-        drawn = self._drawn(collected, runner, None if memory is None else memory.selector)
-        more = self._extra(drawn, runner) if self.counterfactuals == "extra" else self._replaced(drawn, runner)
+        if self.counterfactuals == "extra":
+            more = self._extra(self._drawn(collected, runner), runner)
+        else:
+            selector = getattr(memory, "selector", None)
+            features = {} if selector is None else self._features(collected, runner)
+            drawn = self._drawn(collected, runner, selector, features)
+            more = self._replaced(drawn, features, runner)
         return replace(collected, samples=(*collected.samples, *self._audited(more, runner)))
 
     def _audited(self, samples: Sequence[Sample], runner: Runner) -> tuple[Sample, ...]:
@@ -129,19 +143,35 @@ class AuditedSteps:
         runner.log("auditor/seconds", time.perf_counter() - begun)
         return tuple(replace(one, episode=episode) for one, episode in zip(samples, episodes, strict=True))
 
-    def _drawn(self, collected: Collected, runner: Runner, selector: Scores | None) -> list[tuple[Sample, int, float]]:
+    def _features(self, collected: Collected, runner: Runner) -> dict[str, Features]:
+        """What a selector knows of each decision, by its id, for which the policy and the critic are read."""
+        episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
+        values = context_values(episodes, runner)
+        told = iter(runner.logprobs([decision for episode in episodes for decision in episode.decisions]))
+        logprobs = [[next(told) for _ in episode.decisions] for episode in episodes]
+        return {
+            decision.id: features
+            for episode, said, own in zip(episodes, values, logprobs, strict=True)
+            for decision, features in zip(episode.decisions, step_features(episode, said, own), strict=True)
+        }
+
+    def _drawn(
+        self,
+        collected: Collected,
+        runner: Runner,
+        selector: Scores | None = None,
+        features: Mapping[str, Features] = MappingProxyType({}),
+    ) -> list[tuple[Sample, int, float]]:
         """The drawn steps: a sample, the index of the decision, and with which probability it was drawn."""
         samples = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
-        learned = selector is not None and selector.fitted
-        values = context_values([one.episode for one in samples], runner) if learned else [None] * len(samples)
         drawn, lowered = [], 0
-        for place, (sample, own) in enumerate(zip(samples, values, strict=True)):
+        for place, sample in enumerate(samples):
             count = len(sample.episode.decisions)
             if not count:
                 continue
             scores = [1.0] * count
-            if selector is not None and learned:
-                scores = selector.scores(step_features(sample.episode, own))
+            if selector is not None and selector.fitted:
+                scores = selector.scores([features[one.id] for one in sample.episode.decisions])
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
             uniform = runner.draws("steps", place).random()
@@ -171,7 +201,9 @@ class AuditedSteps:
         seeds = [runner.draws("extra", place).randrange(2**31) for place in range(len(origins))]
         return [replace(one, counted=False) for one in fork(origins, seeds, runner)]
 
-    def _replaced(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
+    def _replaced(
+        self, drawn: Sequence[tuple[Sample, int, float]], features: Mapping[str, Features], runner: Runner
+    ) -> list[Sample]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
         made: list[tuple[Sample, Decision, float, str, Branch]] = []
@@ -215,6 +247,7 @@ class AuditedSteps:
                 kind=counterfactual(family),
                 source=source,
                 probability=probability,
+                features=features.get(source, ()),
                 reply=branch.action_ids,
             )
             for episode, source, (sample, _, probability, family, branch) in zip(played, sources, made, strict=True)
@@ -263,7 +296,7 @@ def context_values(episodes: Sequence[Episode], runner: Runner) -> list[list[flo
     return [[next(told)[0] for _ in episode.decisions] for episode in episodes]
 
 
-def step_features(episode: Episode, values: Sequence[float] | None) -> list[tuple[float, ...]]:
+def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[Sequence[float]]) -> list[Features]:
     """What a selector knows of each step of an audited episode (paper CVT-RL, Appendix A.2).
 
     The drop of the mean log-probability of a token from the step before; the error of the critic over the step; by how
@@ -272,17 +305,17 @@ def step_features(episode: Episode, values: Sequence[float] | None) -> list[tupl
 
     Args:
         episode: with an audit of each decision.
-        values: what a critic says before each; 0 where it is not known.
+        values: what a critic says before each.
+        logprobs: of the tokens of each under the policy, in nats.
     """
-    known = [0.0] * len(episode.decisions) if values is None else [*values]
     seen: set[tuple[str, str]] = set()
     arguments: set[str] = set()
-    found: list[tuple[float, ...]] = []
+    found: list[Features] = []
     before = None
     for place, decision in enumerate(episode.decisions):
         audit = decision.audit
-        mean = sum(decision.logprobs) / len(decision.logprobs) if decision.logprobs else 0.0
-        after = known[place + 1] if place + 1 < len(known) else episode.outcome
+        mean = sum(logprobs[place]) / max(len(logprobs[place]), 1)
+        after = values[place + 1] if place + 1 < len(values) else episode.outcome
         if audit is None:
             found.append((0.0,) * 6)
             continue
@@ -290,7 +323,7 @@ def step_features(episode: Episode, values: Sequence[float] | None) -> list[tupl
         found.append(
             (
                 (before - mean) if before is not None else 0.0,
-                abs(after - known[place]),
+                abs(after - values[place]),
                 abs(audit.uncertainty[0] - audit.uncertainty[1]),
                 float(len(audit.arguments)),
                 float(bool(audit.arguments) and said not in arguments),

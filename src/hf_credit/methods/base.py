@@ -14,6 +14,8 @@ from hf_credit import oracles
 from hf_credit.collectors import Collected, Collector, Single
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.oracles import Oracle
+from hf_credit.oracles.auditing import Auditor, Interventions
+from hf_credit.oracles.auditors import auditor_spec, interventions_spec
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.interaction import require_replayable
@@ -170,6 +172,10 @@ def _option(value: Any) -> Any:
     if isinstance(value, Oracle):
         name, options = oracles.spec(value)
         return {"name": name, "options": options}
+    if isinstance(value, Auditor):
+        return auditor_spec(value)
+    if isinstance(value, Interventions):
+        return interventions_spec(value)
     return plain(value)
 
 

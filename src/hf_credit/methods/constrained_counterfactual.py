@@ -19,7 +19,6 @@ from hf_credit.collectors import (
     Group,
     Single,
     context_values,
-    step_features,
 )
 from hf_credit.credit import (
     Multipliers,
@@ -36,7 +35,7 @@ from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, 
 from hf_credit.methods.drawn_steps import DrawnStep, is_sound
 from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.methods.turns import matrix
-from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor
+from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.runner import Reading, Runner
 
@@ -158,6 +157,7 @@ class ConstrainedCounterfactual:
     slots: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
         for name, known in (
             ("answer_by", OUTCOMES),
             ("contribution_to", OUTCOMES),
@@ -191,9 +191,9 @@ class ConstrainedCounterfactual:
         """The same for the slots of an auditor, the Interaction's own where none is given.
 
         Raises:
-            ValueError: there is none, or it does not know a cost that has a limit.
+            ValueError: there is none, it does not fit, or it does not know a cost that has a limit.
         """
-        auditor = resolve_auditor(self.auditor) or interaction.default_auditor()
+        auditor = interaction.check_auditor(resolve_auditor(self.auditor))
         if auditor is None:
             raise ValueError(
                 f"constraints need an auditor, got none and {interaction.name!r} has none of its own; pass auditor=, "
@@ -268,8 +268,10 @@ class ConstrainedCounterfactual:
 
         # Constraints (eqs. 2 and 10): advantages in each cost, weighed by multipliers that this update still uses
         remembered = self.multipliers(memory.multipliers)
+        samples = collected.trained
+        counted = [samples[row].counted for row in rows]
         if self.constrained:
-            weighed, remembered = self._constrained(episodes, remembered, runner)
+            weighed, remembered = self._constrained(episodes, counted, remembered, runner)
             advantages -= weighed[:, : advantages.shape[1]]
 
         given: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
@@ -277,13 +279,14 @@ class ConstrainedCounterfactual:
             given[row] = own[: len(collected.episodes[row].decisions)]
         if beliefs is not None:
             lessons.append(self._belief_lesson(episodes, beliefs))
-        self._log(episodes, rewards, found, runner)
+        whole = [place for place, one in enumerate(counted) if one]
+        self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, runner)
         assert remembered.values is not None
         return Credit(
             decisions=average(collected, given),
             memory=Constraints(
                 multipliers=tuple(remembered.values.values()),
-                selector=self._learned(memory.selector, steps, episodes, values, runner),
+                selector=self._learned(memory.selector, steps, episodes, runner),
                 updates=memory.updates + 1,
             ),
             lessons=lessons,
@@ -296,17 +299,16 @@ class ConstrainedCounterfactual:
         selector: StepSelector,
         steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
-        values: Sequence[Sequence[float]],
         runner: Runner,
     ) -> StepSelector:
         """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
         examples = []
         for step in steps:
-            without = [one.episode for one in step.branches.get("deletion", ()) if is_sound(one.episode)]
-            if without:
-                told = _verdict(episodes[step.row])
-                changed = float(any(_verdict(one) != told for one in without))
-                examples.append((step_features(episodes[step.row], values[step.row])[step.turn], changed))
+            without = [one for one in step.branches.get("deletion", ()) if is_sound(one.episode)]
+            if without and without[0].features:
+                before, told = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
+                changed = any(_verdict(one.episode, before) != told for one in without)
+                examples.append((without[0].features, float(changed)))
         return selector.updated(everywhere(examples, runner)[0])
 
     # Reward and belief --------------------------------------------------------------------------------------------
@@ -371,19 +373,24 @@ class ConstrainedCounterfactual:
     # Constraints --------------------------------------------------------------------------------------------------
 
     def _constrained(
-        self, episodes: Sequence[Episode], known: Multipliers, runner: Runner
+        self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, runner: Runner
     ) -> tuple[Tensor, Multipliers]:
-        """What costs take off the advantage of each decision, and the multipliers of the next update."""
+        """What costs take off the advantage of each decision, and the multipliers of the next update.
+
+        The means are of whole episodes that the policy played: those that went on from a drawn step begin where others
+        were drawn to.
+        """
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
         told, here = everywhere(own, runner)
-        if not told:
-            return torch.zeros(0, 1, dtype=torch.float64), known
+        whole = torch.tensor(everywhere(counted, runner)[0], dtype=torch.bool)
+        if not whole.any():
+            return torch.zeros(len(own), max(map(len, told), default=1), dtype=torch.float64), known
         width = max(map(len, told))
         weighed = torch.zeros(len(told), max(width, 1), dtype=torch.float64)
         tables = {name: matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
         discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
-        means = {name: float((table * discount).sum() / len(told)) for name, (table, _) in tables.items()}
+        means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
         for name, weight in known.weights(means).items():
             weighed += weight * cost_advantages(*tables[name], gamma=self.gamma)
         following = known.updated(means)
@@ -485,6 +492,7 @@ def constrained_counterfactual(
         raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
     if refresh_every < 1:
         raise ValueError(f"refresh_every must be at least 1, got {refresh_every}; the paper's is 200.")
+    auditor, interventions = resolve_auditor(auditor), resolve_interventions(interventions)
     weights = dict(FAMILIES if families is None else families)
     own_policy = refresh_every == 1 and ema is None
     collector: Collector = Single() if group_size == 1 else Group(size=group_size)
@@ -556,12 +564,11 @@ def _cost(decision: Decision, name: str) -> float:
     return 0.0 if decision.audit is None else decision.audit.costs.get(name, 0.0)
 
 
-def _verdict(episode: Episode) -> tuple[Any, ...]:
-    """All that verifiers say of an episode as a whole."""
-    hacks = frozenset(
-        name for one in episode.decisions if one.audit for name, score in one.audit.hacks.items() if score >= 0.5
-    )
-    finals = [one.audit.evidence for one in episode.decisions if one.audit and one.audit.final]
+def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
+    """All that verifiers say of an episode as a whole, where decisions came before it of these as well."""
+    audits = [one.audit for one in (*before, *episode.decisions) if one.audit]
+    hacks = frozenset(name for one in audits for name, score in one.hacks.items() if score >= 0.5)
+    finals = [one.evidence for one in audits if one.final]
     return episode.verified, episode.outcome, hacks, tuple(finals)
 
 

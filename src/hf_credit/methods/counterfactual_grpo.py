@@ -23,15 +23,11 @@ from hf_credit.credit import (
     standardised,
     trust,
 )
-from hf_credit.methods.base import Credit, Method, place
+from hf_credit.methods.base import Credit, Method, paper, place
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.runner import Runner
 
-PAPER = {
-    "title": "Counterfactual Credit Policy Optimization for Multi-Agent Collaboration",
-    "id": "2603.21563",
-    "citation": "Counterfactual Credit Policy Optimization for Multi-Agent Collaboration. arXiv:2603.21563",
-}
+PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collaboration", arxiv="2603.21563")
 V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "variance_floor": 1e-6, "cut_replies": "zero"}
 """Options by which the public code of the paper differs from its text."""
 V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
@@ -255,7 +251,7 @@ class CounterfactualAdvantages:
         own = pairs[self.roles[0]]
         outcomes = _numbers([one.outcome for one in own])
         contributions = _numbers([[one.contribution for one in pairs[role]] for role in self.roles]).T
-        shares = allocated_advantages(outcomes, contributions.reshape(len(own), -1), _groups(own), self.eps)
+        shares = allocated_advantages(outcomes, contributions, _groups(own), self.eps)
         return {role: _unless_lone(shares[:, at], own) for at, role in enumerate(self.roles)}
 
     def _solo(self, collected: Collected, known: Moments) -> dict[str, float]:

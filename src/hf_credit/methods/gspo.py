@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from hf_credit.collectors import Group
-from hf_credit.methods.base import Method
+from hf_credit.methods.base import Method, paper
 from hf_credit.methods.grpo import GroupScore
 
-PAPER = {
-    "title": "Group Sequence Policy Optimization",
-    "id": "2507.18071",
-    "citation": "Group Sequence Policy Optimization. arXiv:2507.18071",
-}
+PAPER = paper("Group Sequence Policy Optimization", arxiv="2507.18071")
 
 
 def gspo(group_size: int = 8, scale: str = "group", eps: float = 1e-6) -> Method:

@@ -11,16 +11,12 @@ import torch
 from hf_credit.collectors import Collected, Collector, Group, Single
 from hf_credit.credit import generalized_advantages, whitened
 from hf_credit.critics.readings import Places, own_readings
-from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, everywhere, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, everywhere, paper, place, sound
 from hf_credit.methods.turns import matrix, paid
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.runner import Reading, Runner
 
-PAPER = {
-    "title": "Proximal Policy Optimization Algorithms",
-    "id": "1707.06347",
-    "citation": "Proximal Policy Optimization Algorithms. arXiv:1707.06347",
-}
+PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 
 LEVELS = ("token", "decision")
 """What an action of the advantage estimator is."""

@@ -17,21 +17,19 @@ class FrozenCopy:
 
     Args:
         model: the policy.
+        dtype: of the copy; that of each weight if `None`. One that follows in small steps needs float32: in bfloat16
+            they round to nothing.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
         self.model = model
-        self.weights: dict[str, Tensor] = {}
-        self.refresh()
+        self.weights = {name: one.detach().to(dtype or one.dtype, copy=True) for name, one in self._trained()}
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Takes the weights as they are now."""
         for name, parameter in self._trained():
-            if name in self.weights:
-                self.weights[name].copy_(parameter)
-            else:
-                self.weights[name] = parameter.detach().clone()
+            self.weights[name].copy_(parameter)
 
     @torch.no_grad()
     def follow(self, decay: float) -> None:
@@ -46,11 +44,14 @@ class FrozenCopy:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Within, the policy has the weights of the copy; afterwards its own again, after an error as well."""
-        self._swap()
+        own = {name: parameter.data for name, parameter in self._trained()}
         try:
+            for name, parameter in self._trained():
+                parameter.data = self.weights[name].to(parameter.dtype)
             yield
         finally:
-            self._swap()
+            for name, parameter in self._trained():
+                parameter.data = own[name]
 
     def state(self) -> dict[str, Tensor]:
         """The weights, for a checkpoint."""
@@ -70,7 +71,3 @@ class FrozenCopy:
 
     def _trained(self) -> list[tuple[str, Any]]:
         return [(name, one) for name, one in self.model.named_parameters() if one.requires_grad]
-
-    def _swap(self) -> None:
-        for name, parameter in self._trained():
-            parameter.data, self.weights[name] = self.weights[name], parameter.data

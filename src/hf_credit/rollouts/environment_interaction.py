@@ -16,7 +16,7 @@ from hf_credit.environments.reseeding import reseed
 from hf_credit.environments.tasks import Split, complete_task, require_task_columns, tasks
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.oracles.auditors import default_auditor, default_interventions
+from hf_credit.oracles.auditors import default_auditor, default_interventions, require_auditor_fit
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Request, advance_or_error, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
@@ -141,6 +141,12 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         if oracle is not None:
             require_fit(oracle, self.environment)
         return oracle
+
+    def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
+        auditor = super().check_auditor(auditor)
+        if auditor is not None:
+            require_auditor_fit(auditor, self.environment)
+        return auditor
 
     def action_of(self, state: EnvironmentTurn, reply: str) -> tuple[State, str]:
         return state.world, self.environment.read_action(reply)

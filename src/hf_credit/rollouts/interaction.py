@@ -136,6 +136,14 @@ class Interaction(ABC, Generic[S]):
             )
         return None
 
+    def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
+        """Who judges single steps: the given auditor, its own if `None`.
+
+        Raises:
+            ValueError: the auditor does not fit.
+        """
+        return self.default_auditor() if auditor is None else auditor
+
     def action_of(self, state: S, reply: str) -> tuple[Any, str]:
         """What an oracle is asked about: the environment's state, and the plain action that a reply took in it.
 

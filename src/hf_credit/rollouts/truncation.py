@@ -392,6 +392,9 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         return self.inner.check_oracle(oracle)
 
+    def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
+        return self.inner.check_auditor(auditor)
+
     def action_of(self, state: TruncatedTurn[S], reply: str) -> tuple[State, str]:
         return self.inner.action_of(state.inner, reply)
 

@@ -120,7 +120,8 @@ class CreditTrainer(RoleAdapterTrainer):
                     f"{self.accelerator.distributed_type.value}, which shards one policy; train on several GPUs "
                     "without it."
                 )
-            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model))
+            follows = self.method.frozen_decay is not None
+            self.frozen = FrozenCopy(self.accelerator.unwrap_model(self.model), torch.float32 if follows else None)
             self.add_callback(_SaveFrozen(self.frozen))
 
     # An update ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from hf_credit.collectors import Collected
 from hf_credit.methods import DecisionCredit, Method, make
+from hf_credit.methods.base import paper
 from hf_credit.oracles import hypotheses
 from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Episode, Interaction, Rule, Truncated, make_rule
@@ -20,11 +21,7 @@ from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.untrusted import parse_json
 
-PAPER = {
-    "title": "T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning",
-    "id": "2510.12264",
-    "citation": "T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning. arXiv:2510.12264",
-}
+PAPER = paper("T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning", arxiv="2510.12264")
 
 # What the paper sets for each algorithm (section C.3): weight of the KL penalty, clipping, episodes of a task.
 ALGORITHMS: dict[str, dict[str, Any]] = {
