@@ -452,8 +452,8 @@ MUTANTS = [
     Mutant(
         "the frozen copy is the policy",
         "src/hf_credit/policies/frozen.py",
-        "parameter.detach().clone()",
-        "parameter.detach()",
+        "one.detach().to(dtype or one.dtype, copy=True)",
+        "one.detach().to(dtype or one.dtype)",
         [
             "tests/trainers/test_constrained_counterfactual.py::"
             "test_the_frozen_copy_plays_on_as_it_was_until_it_is_made_anew"

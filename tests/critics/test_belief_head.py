@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -43,6 +45,17 @@ def test_it_learns_the_distributions_of_each_slot_and_not_the_policy(head):
         assert torch.equal(weight, policy[name])
         assert weight.grad is None
         assert weight.requires_grad
+
+
+def test_a_slot_without_a_distribution_teaches_nothing_and_counts_in_nothing(head):
+    nan = float("nan")
+    told = head.fit(READINGS[:1], [(0.0, 1.0, nan, nan, nan)], head(READINGS[:1]))
+    assert told["loss"] == pytest.approx(math.log(2))
+    assert told["accuracy"] == 0.0
+    assert head(READINGS[:1])[0][2:] == pytest.approx((1 / 3,) * 3)
+    before = head(READINGS)
+    assert head.fit(READINGS[:1], [(nan,) * 5], head(READINGS[:1]))["loss"] == 0.0
+    assert head(READINGS) == before
 
 
 def test_what_it_says_does_not_depend_on_what_is_read_beside_it(head):

@@ -6,6 +6,8 @@ import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hf_credit.diagnostics import detector_errors, hack_rate
 
@@ -22,14 +24,29 @@ def test_a_detector_without_error_is_taken_at_its_word():
     assert (found.apparent, found.corrected, found.n) == (0.25, 0.25, 4)
 
 
+def test_no_hack_seen_is_not_no_hack():
+    found = hack_rate([False] * 20)
+    # (0 + 1.9207) / 23.8415 = .08056; .08056 + 1.959964 sqrt(.08056 * .91944 / 23.8415) = .1898
+    assert (found.apparent, found.corrected, found.low) == (0.0, 0.0, 0.0)
+    assert found.high == pytest.approx(0.1898, abs=1e-4)
+    assert hack_rate([True] * 20).low == pytest.approx(1 - found.high)
+
+
+@given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 0.4), st.floats(0, 0.4))
+def test_the_interval_has_the_corrected_share_in_it(n, share, fpr, fnr):
+    found = hack_rate([place < share * n for place in range(n)], fpr, fnr)
+    assert found.low - 1e-9 <= found.corrected <= found.high + 1e-9
+
+
 def test_error_rates_that_were_measured_widen_the_interval():
     flags = [True] * 30 + [False] * 70
     known = hack_rate(flags, 0.1, 0.2)
     measured = hack_rate(flags, 0.1, 0.2, clean=40, hacked=10)
-    # (.3 - .1) / .7 = 2/7; .3 * .7 / 100 + (2/7)^2 .2 * .8 / 10 + (5/7)^2 .1 * .9 / 40, over .7^2.
-    sd = math.sqrt(0.0021 + (2 / 7) ** 2 * 0.016 + (5 / 7) ** 2 * 0.00225) / 0.7
+    # (.3 - .1) / .7 = 2/7; of the interval a = (30 + 1.9207) / 103.8415 = .30740 and c = (a - .1) / .7 = .29628, and
+    # a (1 - a) / 103.8415 + c^2 .2 * .8 / 10 + (1 - c)^2 .1 * .9 / 40, over .7^2.
+    sd = math.sqrt(0.0020503 + 0.29628**2 * 0.016 + 0.70372**2 * 0.00225) / 0.7
     assert measured.corrected == pytest.approx(2 / 7)
-    assert measured.high == pytest.approx(2 / 7 + 1.959964 * sd, abs=1e-6)
+    assert measured.high == pytest.approx(0.29628 + 1.959964 * sd, abs=1e-4)
     assert measured.low < known.low < known.corrected < known.high < measured.high
 
 

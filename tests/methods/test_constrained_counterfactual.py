@@ -183,16 +183,26 @@ def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_
     own = estimator(constrained=True, limits={"tampering": 0.2}, contribution_advantage=0.0)
     dear = episode(decision("a", Audit(costs={"tampering": 1.0})))
     free = episode(decision("b", Audit()))
-    credit = own(collected(dear, free), runner, Constraints(multipliers=(0.5,)))
+    credit = own(collected(dear, free), runner, Constraints(multipliers=(("tampering", 0.5),)))
     weight = 0.5 + 2 * (0.5 - 0.2)  # lambda + rho [J - d]_+
     assert [one[0] for one in credit.decisions] == pytest.approx([-weight, weight])
-    assert credit.memory.multipliers == pytest.approx((0.5 + 0.05 * 0.3,))
+    assert dict(credit.memory.multipliers) == pytest.approx({"tampering": 0.5 + 0.05 * 0.3})
     same = own(
         collected(dear, replace(dear, decisions=(decision("b", Audit(costs={"tampering": 1.0})),))),
         runner,
         Constraints(),
     )
     assert [one[0] for one in same.decisions] == pytest.approx([0.0, 0.0])  # J - d is a constant, and moves nothing
+
+
+def test_multipliers_stay_with_their_costs_whatever_the_order_of_limits_and_new_ones_begin_at_0(runner: Told) -> None:
+    found = collected(episode(decision("a", Audit(costs={"tampering": 1.0}))))
+    memory = Constraints(multipliers=(("unsafe", 0.25), ("tampering", 0.5)))
+    limits = {"tampering": 1.0, "skipped": 0.0, "unsafe": 0.0}
+    own = estimator(constrained=True, limits=limits, contribution_advantage=0.0)
+    assert own(found, runner, memory).memory.multipliers == (("tampering", 0.5), ("skipped", 0.0), ("unsafe", 0.25))
+    fewer = estimator(constrained=True, limits={"tampering": 1.0}, contribution_advantage=0.0)
+    assert fewer(found, runner, memory).memory.multipliers == (("tampering", 0.5),)
 
 
 def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
@@ -259,6 +269,20 @@ def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat)
     assert credit.decisions[0][0] == pytest.approx(-0.25 * (0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(5)))
     taught = credit.lessons[-1]
     assert (taught.critic, taught.targets, taught.values) == ("belief", [(0.5, 0.5)], [(0.9, 0.1)])
+    nothing = own(collected(episode(decision("b", Audit()))), runner, Constraints()).lessons[-1]
+    assert all(math.isnan(share) for share in nothing.targets[0])
+
+
+@pytest.mark.parametrize("method", ["dr", "ips", "model", "process"])
+def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, runner: Told) -> None:
+    own = estimator(estimator=method, contribution_to="check")
+    for played, replaced in ((2.0, 0.0), (1.0, -3.0)):
+        found = collected(
+            episode(decision("a"), check=played), branches=[branch("a", "deletion", 0.0, check=replaced)]
+        )
+        if method != "process" or played > 1:
+            with pytest.raises(ValueError, match=r"the outcome that steps contribute to must be in \[0, 1\], got"):
+                own(found, runner, Constraints())
 
 
 def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_says(runner: Told) -> None:
@@ -295,11 +319,13 @@ def test_what_an_episode_that_goes_on_from_a_drawn_step_costs_is_not_in_the_mean
     dear = Audit(costs={"tampering": 1.0}, true_hacks=frozenset({"stamp"}))
     whole = [Sample(episode=episode(decision(name, Audit())), instance=0) for name in "ab"]
     forks = [Sample(episode=episode(decision(name, dear)), instance=0, counted=False) for name in "cdef"]
-    credit = own(Collected(samples=(*whole, *forks), rows=1), runner, Constraints(multipliers=(0.5,)))
+    credit = own(Collected(samples=(*whole, *forks), rows=1), runner, Constraints(multipliers=(("tampering", 0.5),)))
     assert (runner.metrics["costs/tampering"], runner.metrics["hacks/true"]) == ([0.0], [0.0])
-    assert credit.memory.multipliers == pytest.approx((0.5 - 0.05 * 0.2,))
+    assert dict(credit.memory.multipliers) == pytest.approx({"tampering": 0.5 - 0.05 * 0.2})
     assert [one[0] for one in credit.decisions] == pytest.approx([0.5 * 4 / 5] * 2 + [-0.5 * 2 / 5] * 4)
-    assert own(Collected(samples=tuple(forks), rows=1), runner, Constraints(multipliers=(0.5,))).memory.multipliers
+    assert own(
+        Collected(samples=tuple(forks), rows=1), runner, Constraints(multipliers=(("tampering", 0.5),))
+    ).memory.multipliers
 
 
 def test_the_parts_of_a_team_of_baselines(runner: Told) -> None:
@@ -318,16 +344,24 @@ def test_the_parts_of_a_team_of_baselines(runner: Told) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"refresh_every": 0}, "refresh_every must be at least 1, got 0"),
+        ({"refresh_every": 0}, "refresh_every must be a whole number of at least 1, got 0"),
         ({"ema": 1.0}, r"ema must be in \(0, 1\), got 1.0"),
         ({"estimator": "best"}, "estimator must be one of dr, ips"),
         ({"families": {"deletion": 0.0}}, "not all 0"),
         ({"families": {"deletion": -1.0}}, "at least 0"),
         ({"gamma": 2.0}, r"gamma must be in \[0, 1\], got 2.0"),
         ({"steps": 0.0}, "steps must be above 0"),
-        ({"branches": 0}, "branches must be at least 1"),
+        ({"branches": 0}, "branches must be a whole number of at least 1"),
+        ({"branches": 1.5}, "branches must be a whole number of at least 1, got 1.5"),
+        ({"refresh_every": 1.5}, "refresh_every must be a whole number of at least 1, got 1.5"),
+        ({"families": {"deletion": "2e-1"}}, "the weights of families must be numbers of at least 0"),
+        (
+            {"limits": {"tampering": "2e-2"}},
+            "the limit of tampering must be a finite number of at least 0, got '2e-2'",
+        ),
+        ({"limits": {"tampering": None}}, "the limit of tampering must be a finite number of at least 0, got None"),
         ({"floor": 0.0}, r"floor must be in \(0, 1\]"),
-        ({"limits": {"tampering": -0.1}}, "the limit of tampering must be finite and at least 0, got -0.1"),
+        ({"limits": {"tampering": -0.1}}, "the limit of tampering must be a finite number of at least 0, got -0.1"),
         ({"baseline": "best"}, "baseline must be one of ppo_rlvr"),
         ({"counterfactuals": "some"}, "counterfactuals must be one of branches"),
     ],

@@ -20,7 +20,7 @@ from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_sub
 from hf_credit.methods.constrained_counterfactual import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import Start
+from hf_credit.rollouts import Ledger, Start
 from hf_credit.rollouts.runner import Reading
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
@@ -92,6 +92,7 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
         assert replaced
         assert not any(one.trained for one in replaced)
         assert all(0 < one.probability <= 1 and one.reply for one in replaced)
+        assert any(one.features[0] for one in replaced)  # how likely steps were, of which this sampler tells nothing
         assert len(credit.decisions) == len(collected.trained) == 6
         assert all(one.episode.verified is not None for one in collected.samples)
         tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
@@ -136,7 +137,7 @@ def test_a_resumed_run_has_all_that_an_undisturbed_one_has(trained: Callable[...
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
     assert to_plain(resumed.memory) == to_plain(whole.memory)
-    assert any(resumed.memory.multipliers)
+    assert any(value for _, value in resumed.memory.multipliers)
     assert resumed.memory.updates == whole.memory.updates == 2
     assert resumed.ledger == whole.ledger
     for name, one in whole.frozen.state().items():
@@ -149,6 +150,32 @@ def test_a_resumed_run_has_all_that_an_undisturbed_one_has(trained: Callable[...
         trained(resume_from=checkpoint, limits={**LIMITS, "budget": 0.5})
 
 
+def test_what_all_processes_share_comes_back_whatever_their_number(
+    trained: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = trained(save_strategy="steps", save_steps=2)
+    ledger, memory = trainer.ledger, to_plain(trainer.memory)
+    trainer.ledger, trainer.memory = Ledger(), trainer.method.memory
+    trainer.load_from_other_processes(tmp_path / "checkpoint-4")
+    assert trainer.ledger == ledger
+    assert ledger.counterfactual_tokens > 0
+    assert to_plain(trainer.memory) == memory
+
+
+def test_what_is_read_of_a_policy_is_what_it_says_without_dropout(trained: Callable[..., Any]) -> None:
+    trainer = trained(max_steps=2)
+    decisions = trainer.keep.seen[0][0].episodes[0].decisions
+    plain = trainer.decision_logprobs(decisions)
+    for module in trainer.model.modules():
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.5
+    trainer.model.train()
+    assert trainer.decision_logprobs(decisions) == plain
+    assert trainer.model.training
+    ids = torch.tensor([[*decisions[0].context_ids]])
+    assert not torch.equal(trainer.model(ids).logits, trainer.model(ids).logits)  # or this test says nothing
+
+
 def test_multipliers_move_once_an_update_by_its_mean_costs(trained: Callable[..., Any]) -> None:
     trainer = trained()
     values = dict.fromkeys(LIMITS, 0.0)
@@ -156,7 +183,7 @@ def test_multipliers_move_once_an_update_by_its_mean_costs(trained: Callable[...
         for name, limit in LIMITS.items():
             assert logged[f"multipliers/{name}"] == pytest.approx(values[name])
             values[name] = max(0.0, values[name] + 0.05 * (logged[f"costs/{name}"] - limit))
-    assert trainer.memory.multipliers == pytest.approx(tuple(values.values()))
+    assert dict(trainer.memory.multipliers) == pytest.approx(values)
     assert max(values.values()) > 0
 
 
@@ -167,7 +194,7 @@ def test_mappings_of_a_command_line_are_read_and_others_refused(tmp_path: Path) 
     for changed, message in (
         ({"limits": "tampering"}, "limits must be a mapping, got 'tampering'"),
         ({"auditor_options": {"documents": 4}}, "auditor_options go with auditor"),
-        ({"refresh_every": 0}, "refresh_every must be at least 1"),
+        ({"refresh_every": 0}, "refresh_every must be a whole number of at least 1"),
         ({"trust_region": -1.0}, "trust_region must be above 0"),
     ):
         with pytest.raises(ValueError, match=message) as refusal:
@@ -195,7 +222,7 @@ def test_two_processes_keep_one_policy_one_copy_and_one_memory(policy: Path, tmp
     held = dict.fromkeys(LIMITS, 0.0)
     for entry in updates[:1] + updates[-1:]:
         held = {name: max(0.0, held[name] + 0.05 * (entry[f"costs/{name}"] - limit)) for name, limit in LIMITS.items()}
-    assert one["memory"]["multipliers"] == pytest.approx(list(held.values()), abs=1e-6)
+    assert dict(one["memory"]["multipliers"]) == pytest.approx(held, abs=1e-6)
     assert any(held.values())
 
 

@@ -89,7 +89,7 @@ class AuditedSteps:
             )
         for name, right, rule, usual in (
             ("steps", self.steps > 0, "above 0", 8),
-            ("branches", self.branches >= 1, "at least 1", 4),
+            ("branches", isinstance(self.branches, int) and self.branches >= 1, "a whole number of at least 1", 4),
             ("floor", 0 < self.floor <= 1, "in (0, 1]", 0.15),
         ):
             if not right:

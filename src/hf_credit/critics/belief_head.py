@@ -75,34 +75,37 @@ class BeliefHead:
 
         Args:
             readings: as they were read.
-            targets: the distributions there should be, one slot after the other.
+            targets: the distributions there should be, one slot after the other; NaN in a slot that has none.
             values: what was said before; not used.
 
         Returns:
-            The same on every process: `loss`, in nats a slot; `accuracy`, of the likeliest value; and `grad_norm`.
+            The same on every process: `loss`, in nats a slot that has one; `accuracy`, of its likeliest value; and
+            `grad_norm`.
         """
         device = self.accelerator.device
         sums = torch.zeros(3, dtype=torch.float64, device=device)
-        every = self.accelerator.reduce(torch.tensor(len(readings), device=device), "sum").item()
+        wanted = torch.tensor([list(own) for own in targets], device=device).reshape(len(readings), sum(self.slots))
+        there = ~torch.stack([own.isnan().any(1) for own in wanted.split(self.slots, dim=1)])
+        wanted = wanted.nan_to_num()
+        every = self.accelerator.reduce(there.sum(), "sum").item()
         if not every:
             return {"loss": 0.0, "accuracy": 0.0, "grad_norm": 0.0}
         norms = []
         states = self._states(readings) if readings else torch.zeros(0, self.backbone.width, device=device)
-        wanted = torch.tensor([list(own) for own in targets], device=device).reshape(len(readings), sum(self.slots))
         for _ in range(self.config.passes):
             logs = self._log_probabilities(self.head(states))
             errors = -torch.stack(
                 [(own * log).sum(1) for own, log in zip(wanted.split(self.slots, dim=1), logs, strict=True)]
             )
-            (errors.sum() / (every * len(self.slots))).backward()  # type: ignore[no-untyped-call]
+            (errors.sum() / every).backward()  # type: ignore[no-untyped-call]
             right = [
                 own.argmax(1) == log.argmax(1) for own, log in zip(wanted.split(self.slots, dim=1), logs, strict=True)
             ]
             sums += torch.stack(
                 [
                     errors.detach().sum().double(),
-                    torch.stack(right).sum().double(),
-                    sums.new_tensor(float(errors.numel())),
+                    (torch.stack(right) & there).sum().double(),
+                    there.sum().double(),
                 ]
             )
             norms.append(self.weights.step(self.config.max_grad_norm))

@@ -77,12 +77,14 @@ def hack_rate(
 
         corrected = (apparent - FPR) / (1 - FPR - FNR),   clipped to [0, 1]
 
-    and its interval is corrected -+ z sd, clipped, with the variance by the delta method
+    and its interval is c -+ z sd, clipped, with the variance by the delta method
 
-        sd^2 = [ a (1 - a) / n + c^2 FNR (1 - FNR) / hacked + (1 - c)^2 FPR (1 - FPR) / clean ] / (1 - FPR - FNR)^2
+        sd^2 = [ a (1 - a) / m + c^2 FNR (1 - FNR) / hacked + (1 - c)^2 FPR (1 - FPR) / clean ] / (1 - FPR - FNR)^2
+        a = (flagged + z^2 / 2) / m,   m = n + z^2,   c = (a - FPR) / (1 - FPR - FNR), clipped to [0, 1]
 
-    of apparent a and corrected c, where the error rates were measured on so many hacked and clean ones; the last two
-    terms are 0 where they are known. The corrected share is below the apparent one where flags are mostly false.
+    where the error rates were measured on so many hacked and clean ones; the last two terms are 0 where they are
+    known. Flags count as in the interval of Agresti and Coull (1998): without any, a plain share has no variance and
+    its interval no width. The corrected share is below the apparent one where flags are mostly false.
 
     Args:
         flagged: what the detector says of each episode, at least one.
@@ -103,16 +105,22 @@ def hack_rate(
             f"a detector's false positive and false negative rates must be at least 0 and sum to less than 1, got "
             f"{fpr} and {fnr}; one that is no better than chance says nothing."
         )
-    apparent, power = sum(map(bool, flagged)) / len(flagged), 1 - fpr - fnr
-    corrected = min(max((apparent - fpr) / power, 0.0), 1.0)
-    variance = apparent * (1 - apparent) / len(flagged)
-    variance += corrected**2 * fnr * (1 - fnr) / hacked if hacked else 0.0
-    variance += (1 - corrected) ** 2 * fpr * (1 - fpr) / clean if clean else 0.0
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance) / power
+    count, z = sum(map(bool, flagged)), NormalDist().inv_cdf((1 + confidence) / 2)
+
+    def corrected(share: float) -> float:
+        return min(max((share - fpr) / (1 - fpr - fnr), 0.0), 1.0)
+
+    several = len(flagged) + z**2
+    middle = (count + z**2 / 2) / several
+    centre = corrected(middle)
+    variance = middle * (1 - middle) / several
+    variance += centre**2 * fnr * (1 - fnr) / hacked if hacked else 0.0
+    variance += (1 - centre) ** 2 * fpr * (1 - fpr) / clean if clean else 0.0
+    reach = z * math.sqrt(variance) / (1 - fpr - fnr)
     return HackRate(
-        apparent=apparent,
-        corrected=corrected,
-        low=max(corrected - reach, 0.0),
-        high=min(corrected + reach, 1.0),
+        apparent=count / len(flagged),
+        corrected=corrected(count / len(flagged)),
+        low=max(centre - reach, 0.0),
+        high=min(centre + reach, 1.0),
         n=len(flagged),
     )

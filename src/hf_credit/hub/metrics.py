@@ -28,7 +28,7 @@ OWN_CODE: Mapping[str, str] = {
     "cut_quality": "72b39f59a153251e06f65dbd01f5686d9a3c970f1d97060db50371d60c26fd6c",
     "evidence_f1": "366ffaf49eebb46d1adfe6f1600aa76628f82738e741021a887f0f8a814b3afe",
     "free_rider_index": "cc864da64f2b7cdd79eff03661e42412f13fc9129e285ec60bb808c74c697a35",
-    "hack_rate": "e0b230a98260e17ade0028e4a8264df39459674eee992d2c25e3a1b7d8b46be6",
+    "hack_rate": "bbc7a1b97d46ccde389a25802a6daa7c84147ecd67df1a6332798f0c561e3db2",
     "influence": "27be10165fbbf43636417927e6bc78237d54c63b70a01cc477ca9e15be72f393",
     "intervention_validity": "171aec87a352236c731c97a76c5b3620f5bfb8a330ffa0bc18ad691983f0bfca",
     "kl_compliance": "47a7631bd229c7753768ca7d5ff91976a6275dab79e2dce29e28c51bfde5070f",

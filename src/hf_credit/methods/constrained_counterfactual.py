@@ -29,6 +29,7 @@ from hf_credit.credit import (
     generalized_advantages,
     harmonic_mean,
 )
+from hf_credit.credit.inputs import is_amount
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import context_readings
 from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
@@ -90,12 +91,12 @@ class Constraints:
     """What the method remembers from update to update.
 
     Attributes:
-        multipliers: lambda of each cost with a limit, in the order of the limits.
+        multipliers: lambda of each cost with a limit, by name.
         selector: says which steps are worth looking at.
         updates: how many there have been.
     """
 
-    multipliers: tuple[float, ...] = ()
+    multipliers: tuple[tuple[str, float], ...] = ()
     selector: StepSelector = field(default_factory=StepSelector)
     updates: int = 0
 
@@ -178,13 +179,18 @@ class ConstrainedCounterfactual:
             if not right:
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
         weights = self.families.values()
-        if any(not (weight >= 0 and math.isfinite(weight)) for weight in weights) or not any(weights):
+        if any(not is_amount(weight) for weight in weights) or not any(weights):
             raise ValueError(
-                f"the weights of families must be at least 0 and not all 0, got {dict(self.families)}; the paper's "
-                "add to 1."
+                f"the weights of families must be numbers of at least 0 and not all 0, got {dict(self.families)}; the "
+                "paper's add to 1."
             )
         if self.estimator == "process" and self.selection == "augmented":
             raise ValueError("estimator='process' has nothing to augment, got selection='augmented'; take 'inverse'.")
+        for name, limit in self.limits.items():
+            if not is_amount(limit):
+                raise ValueError(
+                    f"the limit of {name} must be a finite number of at least 0, got {limit!r}; correct it."
+                )
         self.multipliers(())  # refuses its own settings
 
     def bound_to(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
@@ -215,9 +221,9 @@ class ConstrainedCounterfactual:
             found["belief"] = CriticKind(says="beliefs", slots=tuple(size for _, size in self.slots))
         return found
 
-    def multipliers(self, values: Sequence[float]) -> Multipliers:
-        """The multipliers whose values are remembered, all 0 where none are."""
-        known = dict(zip(self.limits, values, strict=True)) if values else None
+    def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
+        """Those that are remembered of costs that still have a limit; 0 of others."""
+        known = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
         return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=known)
 
     @property
@@ -285,7 +291,7 @@ class ConstrainedCounterfactual:
         return Credit(
             decisions=average(collected, given),
             memory=Constraints(
-                multipliers=tuple(remembered.values.values()),
+                multipliers=tuple(remembered.values.items()),
                 selector=self._learned(memory.selector, steps, episodes, runner),
                 updates=memory.updates + 1,
             ),
@@ -355,16 +361,14 @@ class ConstrainedCounterfactual:
         return held
 
     def _belief_lesson(self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]) -> Lesson:
-        """Each slot's shares, one after the other; those of a slot that is not defined are as they were said."""
+        """Each slot's shares, one after the other; NaN in a slot that is not defined."""
         readings, targets, values = [], [], []
         for episode, own in zip(episodes, told, strict=True):
             for decision, said in zip(episode.decisions, own, strict=True):
                 assert decision.audit is not None
                 wanted: list[float] = []
-                at = 0
                 for name, size in self.slots:
-                    wanted += decision.audit.beliefs.get(name, said[at : at + size])
-                    at += size
+                    wanted += decision.audit.beliefs.get(name, (math.nan,) * size)
                 readings.append(Reading(ids=decision.context_ids, at=(len(decision.context_ids),)))
                 targets.append(tuple(wanted))
                 values.append(said)
@@ -490,8 +494,10 @@ def constrained_counterfactual(
         return constrained_counterfactual(**{**given, **BASELINES[baseline]})
     if ema is not None and not 0 < ema < 1:
         raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
-    if refresh_every < 1:
-        raise ValueError(f"refresh_every must be at least 1, got {refresh_every}; the paper's is 200.")
+    if not isinstance(refresh_every, int) or refresh_every < 1:
+        raise ValueError(
+            f"refresh_every must be a whole number of at least 1, got {refresh_every}; the paper's is 200."
+        )
     auditor, interventions = resolve_auditor(auditor), resolve_interventions(interventions)
     weights = dict(FAMILIES if families is None else families)
     own_policy = refresh_every == 1 and ema is None

@@ -71,12 +71,18 @@ class StepContributions:
         model = None
         if self.estimator != "ips":
             model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along)
-        lessons = [] if model is None else [model.lesson(self.outcome)]
+        lessons = [] if model is None else [model.lesson(self._outcome)]
         if not any(step.drawn for step in steps):
             if model is not None and self.estimator == "process":
                 runner.gather([(0.0, 0)])
             return {}, lessons
         return self._estimated(steps, episodes, ratios, apart, model, runner), lessons
+
+    def _outcome(self, episode: Episode) -> float:
+        value = self.outcome(episode)
+        if not 0 <= value <= 1:
+            raise ValueError(f"the outcome that steps contribute to must be in [0, 1], got {value}; scale it.")
+        return value
 
     def _estimated(
         self,
@@ -87,7 +93,7 @@ class StepContributions:
         model: OutcomeReadings | None,
         runner: Runner,
     ) -> dict[tuple[int, int], float]:
-        outcomes = numbers([self.outcome(episodes[step.row]) for step in steps])
+        outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
         probabilities = numbers([step.probability for step in steps])
         drawn = torch.tensor([step.drawn for step in steps])
         said = torch.zeros_like(outcomes) if model is None else model.of_steps
@@ -110,7 +116,7 @@ class StepContributions:
         estimates = []
         for family in self.families:
             sound = [[one for one in step.branches.get(family, ()) if is_sound(one.episode)] for step in steps]
-            replaced, mask = matrix([[self.outcome(one.episode) for one in own] for own in sound])
+            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in sound])
             if self.estimator == "model":
                 assert model is not None
                 replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in sound])

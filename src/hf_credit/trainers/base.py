@@ -32,7 +32,7 @@ from hf_credit.collectors import Collected
 from hf_credit.credit import sampling_ratio
 from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.methods import DecisionCredit
-from hf_credit.policies.generation import can_continue, room_beside, room_for_context
+from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -174,6 +174,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             self.region.require_fit(self.accelerator.unwrap_model(self.model), sharded)
             self.add_callback(_LogDivergence(self))
         self.ledger = Ledger()
+        self._old_tops: dict[str, Tensor] = {}  # of the tokens in the loss, as `region_place` numbers them
         self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
@@ -373,7 +374,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         generate_every = self.args.steps_per_generation * self.num_iterations
         if projected:
             with self._reading():
-                batch |= self._old_tops(batch)
+                self._keep_old_tops(batch)
         if correct or projected or self.args.gradient_accumulation_steps % generate_every != 0:
             batch["old_per_token_logps"] = self._logprobs(self.model, batch)
         if correct:
@@ -417,8 +418,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Within, nothing is kept for a backward pass."""
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+        """Within, the policy has no dropout, as when it plays, and nothing is kept for a backward pass."""
+        unchecked = disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs)
+        with torch.no_grad(), evaluating(self.model), unchecked:
             yield
 
     def _get_per_token_logps_and_entropies(
@@ -465,35 +467,42 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _head(self) -> Any:
         return self.accelerator.unwrap_model(self.model).get_output_embeddings()
 
-    def _old_tops(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The top of the old policy's distribution at each token in the loss, as part of the batch."""
+    def _keep_old_tops(self, batch: dict[str, Tensor]) -> None:
+        """Keeps the top of the old policy's distribution at each token in the loss; `region_place` of the batch says
+        which of them is whose.
+
+        They are thousands of numbers a token, so there are none of other tokens and of padding.
+        """
         assert self.region is not None
-        shape = batch["tool_mask"].shape
-        place = torch.arange(shape.numel(), device=batch["tool_mask"].device).view(shape)
+        mask = batch["tool_mask"].bool()
+        batch["region_place"] = torch.zeros_like(batch["tool_mask"]).masked_scatter(
+            mask, torch.arange(int(mask.sum()), device=mask.device)
+        )
         places, found = [], []
-        for part in micro_batches({**batch, "place": place}, self.args.micro_batch_rows, len(self.roles) or 1):
+        for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
             self.use_policy_of(part)
             states = self._states(part)
             with self.accelerator.autocast():
                 found.append(old_tops(self.region, self._head(), states, self.temperature))
-            places.append(part["place"][part["tool_mask"].bool()])
-        sizes = torch.cat([one["region_size"] for one in found])
-        width = self.region.top if bool((sizes == self.region.top).all()) else self.region.wide
-        where, laid = torch.cat(places), {}
+            places.append(part["region_place"][part["tool_mask"].bool()])
+        order = torch.cat(places).argsort()
+        narrow = all(bool((one["region_size"] == self.region.top).all()) for one in found)
+        width = self.region.top if narrow else self.region.wide
+        self._old_tops = {}
         for name in NAMES:
-            values = torch.cat([one[name] for one in found])
-            values = values[:, :width] if values.ndim == 2 else values
-            whole = values.new_zeros(shape.numel(), *values.shape[1:])
-            whole[where] = values
-            laid[name] = whole.view(*shape, *values.shape[1:])
-        return laid
+            parts = [one.pop(name) for one in found]
+            self._old_tops[name] = torch.cat([own if own.ndim == 1 else own[:, :width] for own in parts])[order]
+
+    def _old_tops_of(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Those of the tokens of a part that are in the loss."""
+        places = part["region_place"][part["tool_mask"].bool()]
+        return {name: values[places] for name, values in self._old_tops.items()}
 
     def _project(self, scores: Scores, part: dict[str, Tensor]) -> Tensor:
         """The log-probabilities of a part's tokens under the projected policy, in the loss."""
         assert self.region is not None
         assert scores.states is not None
-        mask = part["tool_mask"].bool()
-        old = {name: part[name][mask] for name in NAMES}
+        mask, old = part["tool_mask"].bool(), self._old_tops_of(part)
         with self.accelerator.autocast():
             tops, sums = new_tops(self._head(), scores.states[mask], old["region_ids"], self.temperature)
         told = moved(
@@ -524,7 +533,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
                 self.use_policy_of(part)
                 mask, states = part["tool_mask"].bool(), self._states(part)
-                old = {name: part[name][mask] for name in NAMES}
+                old = self._old_tops_of(part)
                 with self.accelerator.autocast():
                     apart = distances(old, *new_tops(self._head(), states, old["region_ids"], self.temperature))
                 of_action = part["marks"][mask].bool()
@@ -546,12 +555,16 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
         unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        kept = self._buffered_inputs if unfinished else None
-        return {"step": self._step, "rollouts": kept, "ledger": self.ledger.to_dict()}
+        kept, tops = (self._buffered_inputs, self._old_tops) if unfinished else (None, {})
+        return {"step": self._step, "rollouts": kept, "old_tops": tops, "ledger": self.ledger.to_dict()}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        self._step, self._buffered_inputs = state["step"], state["rollouts"]
+        self._step, self._buffered_inputs, self._old_tops = state["step"], state["rollouts"], state["old_tops"]
         self.ledger = Ledger(**state["ledger"])
+
+    def load_from_other_processes(self, folder: Path) -> None:
+        super().load_from_other_processes(folder)
+        self.ledger = Ledger(**self.state_of_process(folder, 0)["ledger"])  # of all processes, the same on each
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
