@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from launched import finish, start
-from trl import ModelConfig
+from trl import ModelConfig, ScriptArguments
 from typer.main import get_command
 
 import hf_credit
@@ -39,7 +39,7 @@ from hf_credit.oracles import default_oracle
 from hf_credit.tasks.spec import Sampling, TaskSpec
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.trainers.recipes import GameArguments, read_job
+from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
@@ -175,6 +175,16 @@ def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Pa
     assert {name for name in named if not name.startswith("clip_ratio/")} - THEIRS <= told
 
 
+def test_every_metric_that_the_source_logs_by_its_name_is_told() -> None:
+    told = {name for header, rows in tables("docs/concepts.md") if header[0] == "name" for name in first_column(rows)}
+    told |= {name.partition("<")[0] for name in told if "<" in name}
+    logged = set()
+    for path in (ROOT / "src" / "hf_credit").rglob("*.py"):
+        logged |= set(re.findall(r'\.(?:log|log_metric)\(f?"(\w+(?:/[^"]+)?)"', path.read_text(encoding="utf-8")))
+    assert {"contribution/drift", "contribution/{family}", "oracle/seconds"} <= logged
+    assert {name.partition("{")[0] for name in logged} <= told
+
+
 def test_the_first_commands_of_how_to_resume_save_and_resume(
     tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -292,6 +302,13 @@ def test_every_setting_of_how_to_train_exists() -> None:
             assert set(first_column(rows)) <= fields(kinds[header[0]])
     for block in blocks("docs/how-to-train.md", "yaml"):
         assert yaml.safe_load(block).keys() <= known
+
+
+def test_how_to_train_and_the_help_name_every_field_of_a_recipe_and_every_config() -> None:
+    own = (fields(GameArguments) - fields(ScriptArguments)) | {"dataset_name"}
+    own |= {preset.config.partition(":")[2] for preset in PRESETS.values()}
+    assert own <= set(quoted(prose("docs/how-to-train.md")))
+    assert own <= set(re.findall(r"\w+", COMMANDS.commands["train"].help))
 
 
 def default_of(expression: str, config: VerifiableProcessConfig | ReplayLOOConfig) -> Any:

@@ -28,6 +28,12 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         build("number", NUMBERS, "complex", {})
 
 
+def test_a_mapping_in_the_place_of_a_name_is_refused_in_one_sentence() -> None:
+    message = r"number must be a name, got \{'name': 'fraction'\}; write the name alone, and its options beside it\."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        build("number", NUMBERS, {"name": "fraction"}, {})  # type: ignore[arg-type]
+
+
 def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"number 'fraction' takes the options numerator, denominator.*, got 'sign'; "

@@ -33,8 +33,10 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
             Importing runs code, so name only code that you trust.
 
     Raises:
-        ValueError: nothing has this name, or it cannot be imported, in one sentence.
+        ValueError: it is no text, nothing has this name, or it cannot be imported, in one sentence.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not CODE.fullmatch(target):
         named = ", ".join(names(kind, known))

@@ -119,8 +119,9 @@ def checkpoint(
 
     \b
     Example:
+      hf-credit train recipe.yaml --save_strategy steps --save_steps 10
       hf-credit publish checkpoint runs/sudoku me/sudoku-policy
-      hf-credit train recipe.yaml --resume_from_checkpoint hub:me/sudoku-policy
+      hf-credit train recipe.yaml --save_strategy steps --save_steps 10 --resume_from_checkpoint hub:me/sudoku-policy
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 

@@ -21,12 +21,13 @@ def train(
 ) -> None:
     """Trains a policy as a recipe says; `--field value` behind it overrides any field of the recipe.
 
-    The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, or CreditConfig for any
-    other method, with all of TRL's GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method,
-    method_options, environment or collaboration with environment_options or collaboration_options, history,
-    instructions, max_turns, oracle, oracle_options, dataset_name, training_tasks, held_out_tasks, problem_sets,
-    evaluation_problem_sets, on_overlap, on_missing. A method, an environment, a collaboration, an oracle or a scorer
-    of your own is named as module:object, from the current folder too.
+    The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
+    CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
+    GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, method_options, environment or
+    collaboration with environment_options or collaboration_options, history, instructions, max_turns, oracle,
+    oracle_options, role_models, dataset_name, training_tasks, held_out_tasks, problem_sets, evaluation_problem_sets,
+    on_overlap, on_missing. A method, an environment, a collaboration, an oracle or a scorer of your own is named as
+    module:object, from the current folder too.
 
     \b
     Examples:
