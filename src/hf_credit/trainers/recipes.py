@@ -274,7 +274,10 @@ def _method_of(recipe: str | None) -> str | None:
         raise ValueError(f"a recipe must be YAML, got {recipe!r} ({error}); correct it.") from None
     if not isinstance(values, dict):
         raise ValueError(f"a recipe must be a YAML mapping of fields to values, got {recipe!r} without; correct it.")
-    return values.get("method")
+    method = values.get("method")
+    if not isinstance(method, str | None):
+        raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
+    return method
 
 
 def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
