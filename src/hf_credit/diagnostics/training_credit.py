@@ -131,7 +131,6 @@ def training_credit(
     exact: Advantages | None = None,
     memory: Any = None,
     about: Mapping[str, Any] | None = None,
-    resamples: int = 1_000,
 ) -> TrainingDiagnosis:
     """Plays one update as the method does, credits it, and measures what decisions of it were worth.
 
@@ -146,7 +145,6 @@ def training_credit(
         exact: what decisions were worth, where it can be known, in place of replays: see `exact_advantages`.
         memory: what the method remembers of earlier updates; as before the first one if `None`.
         about: kept with the result.
-        resamples: of the intervals.
 
     Raises:
         ValueError: the method does not fit the Interaction or needs what a runner without a trainer has not, there
@@ -185,7 +183,7 @@ def training_credit(
     return TrainingDiagnosis(
         name=name,
         method=method.name,
-        events=by_event(found, targets, resamples),
+        events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
         unreplayed=unreplayed,
         cost=_difference(runner.ledger, spent) + cost,
@@ -193,21 +191,18 @@ def training_credit(
     )
 
 
-def by_event(
-    decisions: Sequence[CreditedDecision], targets: Sequence[float], resamples: int = 1_000
-) -> tuple[TrainingCredit, ...]:
+def by_event(decisions: Sequence[CreditedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
     """`credit_quality` of all together, where there are several event types, and of each.
 
     Args:
-        decisions, targets, resamples: as in `credit_quality`.
+        decisions, targets: as in `credit_quality`.
     """
     events = list(dict.fromkeys(one.decision.event for one in decisions))
     pairs = list(zip(decisions, targets, strict=True))
     groups = {ALL: pairs} if len(events) != 1 else {}
     groups |= {event: [pair for pair in pairs if pair[0].decision.event == event] for event in events}
     return tuple(
-        credit_quality(event, [one for one, _ in own], [target for _, target in own], resamples)
-        for event, own in groups.items()
+        credit_quality(event, [one for one, _ in own], [target for _, target in own]) for event, own in groups.items()
     )
 
 
