@@ -31,7 +31,7 @@ from hf_credit.rollouts.runner import LocalRunner
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditedDecision:
+class TrainedDecision:
     """A decision of an update that is trained on.
 
     Attributes:
@@ -51,7 +51,7 @@ class CreditedDecision:
         return self.episode.decisions[self.index]
 
 
-def credited_decisions(collected: Collected, credit: Credit) -> list[CreditedDecision]:
+def credited_decisions(collected: Collected, credit: Credit) -> list[TrainedDecision]:
     """The decisions of an update that got credit, in order.
 
     Args:
@@ -59,7 +59,7 @@ def credited_decisions(collected: Collected, credit: Credit) -> list[CreditedDec
         credit: what the method's estimator gave.
     """
     return [
-        CreditedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
+        TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
         for sample, own in zip(collected.trained, credit.decisions, strict=True)
         for index, value in enumerate(own)
         if value is not None
@@ -117,7 +117,7 @@ class TrainingDiagnosis:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-Advantages = Callable[[Sequence[CreditedDecision]], Sequence[float]]
+Advantages = Callable[[Sequence[TrainedDecision]], Sequence[float]]
 """What each decision was worth beyond the policy's mean at its context, in the unit of the reward; NaN: not known."""
 
 
@@ -191,7 +191,7 @@ def training_credit(
     )
 
 
-def by_event(decisions: Sequence[CreditedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
+def by_event(decisions: Sequence[TrainedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
     """`credit_quality` of all together, where there are several event types, and of each.
 
     Args:
@@ -207,7 +207,7 @@ def by_event(decisions: Sequence[CreditedDecision], targets: Sequence[float]) ->
 
 
 def credit_quality(
-    event: str, decisions: Sequence[CreditedDecision], targets: Sequence[float], resamples: int = 1_000
+    event: str, decisions: Sequence[TrainedDecision], targets: Sequence[float], resamples: int = 1_000
 ) -> TrainingCredit:
     """How good the credit of some decisions is.
 
@@ -241,7 +241,7 @@ def credit_quality(
 
 
 def replayed_advantages(
-    engine: Engine[Any], decisions: Sequence[CreditedDecision], plan: BucketPlan
+    engine: Engine[Any], decisions: Sequence[TrainedDecision], plan: BucketPlan
 ) -> tuple[list[float], Ledger]:
     """What decisions were worth, by fresh replays of them and of value-only actions at their contexts.
 
@@ -266,7 +266,7 @@ def exact_advantages(
     interaction: Interaction[Any],
     chat: Chat,
     model: PreTrainedModel,
-    decisions: Sequence[CreditedDecision],
+    decisions: Sequence[TrainedDecision],
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
@@ -298,7 +298,7 @@ def exact_advantages(
     ]
 
 
-def _can_be_replayed(engine: Engine[Any], one: CreditedDecision) -> bool:
+def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
     """An episode that began at a recorded state knows no conversation from before it."""
     try:
         replay_from(engine.interaction, engine.chat, one.episode, one.index)
