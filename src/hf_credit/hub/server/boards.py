@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from hf_credit.hub.server.cards import MOST_YAML_BYTES, card_data, small_text
 from hf_credit.hub.server.discussions import ref_of
 from hf_credit.hub.server.errors import HubError
 from hf_credit.hub.server.history import Commit, find_commit, snapshot
-from hf_credit.untrusted import is_number, parse_yaml
+from hf_credit.untrusted import parse_yaml
 
 _FOLDER = ".eval_results/"
 
@@ -40,7 +41,7 @@ def _checked(entry: Any) -> dict[str, Any]:
     if not isinstance(dataset, dict) or not all(isinstance(dataset.get(name), str) for name in ("id", "task_id")):
         raise ValueError("a result must name its dataset's id and task_id; add them.")
     value = entry.get("value")
-    if not is_number(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"a result's value must be a finite number, got {str(value)[:50]!r}; correct it.")
     return dict(entry)
 
