@@ -31,6 +31,13 @@ def cpu_seconds() -> float:
     return time.process_time()
 
 
+def milliseconds(call: Callable[[], Any]) -> float:
+    """How long one call takes this process on a processor."""
+    begun = cpu_seconds()
+    call()
+    return 1000 * (cpu_seconds() - begun)
+
+
 def take_turns(cases: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
     """What each case returned, `repeats` times, one case after the other, so that all meet the same conditions."""
     results: dict[str, list[T]] = {name: [] for name in cases}

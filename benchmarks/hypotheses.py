@@ -11,12 +11,12 @@ a state, so no cache of the answer helps; what an earlier step left may be remem
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 from statistics import median
 from typing import Any
 
-from common import arguments, cpu_seconds, report
+from common import arguments, milliseconds, report
 
 from hf_credit import make
 from hf_credit.oracles import hypotheses
@@ -28,13 +28,6 @@ LARGEST: Mapping[str, Mapping[str, Any]] = {
     "situation_puzzles": {"slots": 5, "values": 6},
 }
 """Options by game; those of MovieRecommendation are the weights of PreferenceEstimation."""
-
-
-def milliseconds(call: Callable[[], Any]) -> float:
-    """How long one call takes."""
-    begun = cpu_seconds()
-    call()
-    return 1000 * (cpu_seconds() - begun)
 
 
 def asked(name: str, options: Mapping[str, Any], games: int) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from common import arguments, cpu_seconds, report
+from common import arguments, milliseconds, report
 
 from hf_credit import make
 from hf_credit.environments.minesweeper import FLAG, HIDDEN, Minesweeper
@@ -41,12 +41,6 @@ SEARCHES = ((100, False), (1000, False), (1000, True))
 EXPLORATION = 2.0
 
 PEERS = {"constraint": "python-constraint2", "pyspiel": "open_spiel"}
-
-
-def milliseconds(call: Callable[[], Any]) -> float:
-    begun = cpu_seconds()
-    call()
-    return 1000 * (cpu_seconds() - begun)
 
 
 def minesweeper(games: int) -> Iterator[dict[str, Any]]:

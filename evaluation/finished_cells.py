@@ -14,6 +14,9 @@ CELLS_FILE = "cells.json"
 Cell = Mapping[str, Any]
 K = TypeVar("K", bound=Hashable)
 
+EQUAL = 0.02
+"""Differences that a deciding test finds count as none within this, from it on as one (registered beforehand)."""
+
 
 def read(paths: Iterable[Path], key: Callable[[Cell], K]) -> dict[K, dict[int, Cell]]:
     """The cells in some files, each with one cell or a list of them, by what they are a seed of, and by seed."""
@@ -31,6 +34,26 @@ def write(cells: Mapping[Any, Mapping[int, Cell]], folder: Path, markdown: str) 
     lines = ",\n".join(json.dumps(cells[key][seed]) for key in sorted(cells) for seed in sorted(cells[key]))
     (folder / CELLS_FILE).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     (folder / "results.md").write_text(markdown, encoding="utf-8")
+
+
+def common_seeds(cells: Mapping[K, Mapping[int, Cell]], *keys: K) -> list[int]:
+    """The seeds for which all of these are finished."""
+    return sorted(set.intersection(*(set(cells.get(key, {})) for key in keys)))
+
+
+def verdict(difference: Interval, p: float, behind: str = "refuted: behind") -> str:
+    """What the rule that was written down beforehand says.
+
+    Args:
+        difference: of which more is better.
+        p: of the test.
+        behind: how to say that it was the other way round.
+    """
+    if p < 0.05 and abs(difference.mean) >= EQUAL:
+        return "supported" if difference.mean > 0 else behind
+    if difference.low > -EQUAL and difference.high < EQUAL:
+        return "no difference"
+    return "undecided"
 
 
 def mean(values: Sequence[float]) -> str:

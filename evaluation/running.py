@@ -14,6 +14,17 @@ from typing import Any
 
 Work = Callable[..., None]
 
+ON_A_PROCESSOR: Mapping[str, Any] = {
+    "gradient_checkpointing": False,
+    "bf16": False,
+    "use_cpu": True,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+}
+"""Settings of every training of the evidence: without a GPU, each update logged, nothing saved or shown."""
+
 
 def run_cells(
     work: Path,

@@ -16,7 +16,6 @@ import pytest
 
 from hf_credit.collaborations.exact_coalitions import sequence_values
 from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_pairs, hinted_relay_task
-from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Chat
 
@@ -161,15 +160,6 @@ def test_the_area_under_a_curve_is_its_mean_over_updates(scripts: dict[str, Modu
     looks = [{"update": 0, "train": {"value": 0.0}}, {"update": 1, "train": {"value": 1.0}}]
     cell = {"on_the_way": looks, "exact": {"train": {"value": 1.0}}, "reward": [0.0] * 4}
     assert scripts["table"]._area(cell) == pytest.approx((0.5 + 3) / 4)
-
-
-def test_verdicts_follow_the_rule_that_was_written_down(scripts: dict[str, ModuleType]) -> None:
-    verdict = scripts["table"]._verdict
-    ahead = paired_difference([0.6, 0.61, 0.59], [0.5, 0.5, 0.5])
-    behind = paired_difference([0.5, 0.5, 0.5], [0.6, 0.61, 0.59])
-    equal = paired_difference([0.5, 0.51, 0.5], [0.5, 0.5, 0.5])
-    assert (verdict(ahead, 0.01), verdict(behind, 0.01)) == ("supported", "the shared reward is ahead")
-    assert (verdict(ahead, 0.2), verdict(equal, 0.5)) == ("undecided", "no difference")
 
 
 def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:

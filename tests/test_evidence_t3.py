@@ -121,11 +121,12 @@ def test_a_curve_counts_the_tokens_before_each_look(scripts: dict[str, ModuleTyp
 
 
 def test_verdicts_follow_the_rule_that_was_written_down(scripts: dict[str, ModuleType]) -> None:
-    verdict = scripts["table"].verdict
+    verdict = scripts["finished_cells"].verdict
     ahead = paired_difference([0.6, 0.61, 0.59], [0.5, 0.5, 0.5])
     behind = paired_difference([0.5, 0.5, 0.5], [0.6, 0.61, 0.59])
     equal = paired_difference([0.5, 0.51, 0.5], [0.5, 0.5, 0.5])
     assert (verdict(ahead, 0.01), verdict(behind, 0.01)) == ("supported", "refuted: behind")
+    assert verdict(behind, 0.01, behind="the other is ahead") == "the other is ahead"
     assert (verdict(ahead, 0.2), verdict(equal, 0.5)) == ("undecided", "no difference")
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from running import prepare_process
+from running import ON_A_PROCESSOR, prepare_process
 
 BUDGET = 8
 
@@ -112,13 +112,7 @@ def run(pipeline: Pipeline, data: Path, work: Path, updates: int = 2, instances:
         top_p=1.0,
         top_k=0,
         learning_rate=1e-4,
-        gradient_checkpointing=False,
-        bf16=False,
-        use_cpu=True,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
+        **ON_A_PROCESSOR,
     )
     interaction = reasoner_actor(pipeline.domain, scorer)
     trainer = ReplayLOOTrainer(str(work / "model"), interaction, args, rows, eval_dataset=tests)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
-from running import prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
 from hf_credit.evaluation.runs import versions
@@ -122,13 +122,7 @@ def train(experiment: Experiment, arm: str, seed: int, work: Path) -> tuple[Any,
             "top_p": SAMPLING["top_p"],
             "top_k": SAMPLING["top_k"],
             "max_completion_length": REPLY_TOKENS,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
+            **ON_A_PROCESSOR,
             # As in the paper (C3, Table 7).
             "shuffle_dataset": False,
             "warmup_steps": 0.03,

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, EXPERIMENT, TEAMS, Experiment, Team
-from running import prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -140,13 +140,7 @@ def train(experiment: Experiment, team: Team, arm: str, seed: int, start: Path, 
         "top_p": 1.0,
         "top_k": 0,
         "max_completion_length": REPLY_TOKENS,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
+        **ON_A_PROCESSOR,
         "shuffle_dataset": False,
         **experiment.training,
         **own,

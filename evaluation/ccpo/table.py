@@ -15,13 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import BASE, CCPO, DECIDING, SHARED, TEAMS
-from finished_cells import Cell, interval, mean, read, write, write_again
+from finished_cells import EQUAL, Cell, common_seeds, interval, mean, read, verdict, write, write_again
 
 from hf_credit.evaluation.report import table
-from hf_credit.evaluation.statistics import Interval, holm, paired_difference, permutation_test
+from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test
 
-EQUAL = 0.02
-"""Differences of the team's exact value within this count as none, and from it on as one (registered beforehand)."""
 Cells = Mapping[tuple[str, str], Mapping[int, Cell]]
 """Finished cells by team and arm, and by seed."""
 
@@ -82,16 +80,11 @@ def of_arm(cells: Cells, team: str, arm: str, column: str, seeds: Sequence[int] 
     return [value for value in values if value is not None]
 
 
-def common_seeds(cells: Cells, team: str, *arms: str) -> list[int]:
-    """The seeds for which all these arms are finished."""
-    return sorted(set.intersection(*(set(cells.get((team, arm), {})) for arm in arms)))
-
-
 def _deciding(cells: Cells) -> list[str]:
     column = "exact value, training"
     found = []
     for team in DECIDING:
-        seeds = common_seeds(cells, team, SHARED, CCPO)
+        seeds = common_seeds(cells, (team, SHARED), (team, CCPO))
         if len(seeds) < 2:
             return []
         ours, theirs = (of_arm(cells, team, arm, column, seeds) for arm in (CCPO, SHARED))
@@ -107,7 +100,7 @@ def _deciding(cells: Cells) -> list[str]:
             f"{sum(a > b for a, b in zip(ours, theirs, strict=True))} of {len(seeds)}",
             f"{p:.4f}",
             f"{held:.4f}",
-            _verdict(difference, held),
+            verdict(difference, held, behind="the shared reward is ahead"),
         ]
         for (team, seeds, difference, p, ours, theirs), held in zip(found, adjusted, strict=True)
     ]
@@ -121,14 +114,6 @@ def _deciding(cells: Cells) -> list[str]:
         table(["", "seeds", "CCPO less shared", "CCPO ahead", "p", "p, Holm", "verdict"], rows),
         "",
     ]
-
-
-def _verdict(difference: Interval, p: float) -> str:
-    if p < 0.05 and abs(difference.mean) >= EQUAL:
-        return "supported" if difference.mean > 0 else "the shared reward is ahead"
-    if difference.low > -EQUAL and difference.high < EQUAL:
-        return "no difference"
-    return "undecided"
 
 
 def _team(cells: Cells, team: str) -> str:
@@ -159,7 +144,7 @@ def _differences(cells: Cells, team: str) -> str:
     rows = []
     columns = [column for column in COLUMNS if "value" in column or column == "area under it"]
     for arm in TEAMS[team].arms:
-        seeds = common_seeds(cells, team, arm, SHARED)
+        seeds = common_seeds(cells, (team, arm), (team, SHARED))
         if arm == SHARED or len(seeds) < 2:
             continue
         pairs = [tuple(of_arm(cells, team, one, column, seeds) for one in (arm, SHARED)) for column in columns]

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ARMS, BASE, SCHEDULES, Experiment
-from running import prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -139,13 +139,7 @@ def trainer_of(experiment: Experiment, arm: str, seed: int, work: Path) -> Any:
             "temperature": 1.0,
             "top_p": 1.0,
             "top_k": 0,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
+            **ON_A_PROCESSOR,
             "shuffle_dataset": False,
             **experiment.training,
             **(ARMS[arm] if arm != BASE else next(iter(ARMS.values()))),

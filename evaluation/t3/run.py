@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ALGORITHMS, EXPERIMENT, GAMES, START, Experiment, Game
-from running import prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -138,13 +138,7 @@ def train(
             "temperature": 1.0,
             "top_p": 1.0,
             "top_k": 0,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
+            **ON_A_PROCESSOR,
             "shuffle_dataset": False,
             **experiment.training,
             **ALGORITHMS[algorithm],

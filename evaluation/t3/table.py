@@ -15,13 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from experiment import ALGORITHMS, ARMS, DECIDING, GAMES, HARD, RANDOM, SHORTER, START, VANILLA, Game
-from finished_cells import Cell, interval, mean, read, write, write_again
+from finished_cells import EQUAL, Cell, common_seeds, interval, mean, read, verdict, write, write_again
 
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import Interval, holm, paired_difference, permutation_test
 
-EQUAL = 0.02
-"""Differences of success within this count as none, and from it on as one (registered beforehand)."""
 Cells = Mapping[tuple[str, str, str], Mapping[int, Cell]]
 """Finished cells by game, algorithm and arm, and by seed."""
 
@@ -99,11 +97,6 @@ COLUMNS: Mapping[str, Callable[[Game, Cell], float]] = {
 }
 
 
-def common_seeds(cells: Cells, *keys: tuple[str, str, str]) -> list[int]:
-    """The seeds for which all of these are finished."""
-    return sorted(set.intersection(*(set(cells.get(key, {})) for key in keys)))
-
-
 # The tables --------------------------------------------------------------------------------------------------------
 
 
@@ -146,15 +139,6 @@ def _deciding(cells: Cells) -> list[str]:
         table(["", "seeds", "difference", "ahead", "p", "p, Holm", "verdict"], rows),
         "",
     ]
-
-
-def verdict(difference: Interval, p: float) -> str:
-    """What the rule that was written down beforehand says."""
-    if p < 0.05 and abs(difference.mean) >= EQUAL:
-        return "supported" if difference.mean > 0 else "refuted: behind"
-    if difference.low > -EQUAL and difference.high < EQUAL:
-        return "no difference"
-    return "undecided"
 
 
 def _overview(cells: Cells) -> list[str]:

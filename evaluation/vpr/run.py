@@ -23,7 +23,7 @@ import oracle_error
 import table
 from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
-from running import prepare_process, run_cells, write_whole
+from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -130,14 +130,8 @@ def train(game: Game, arm: str, seed: int, work: Path, folder: Path) -> dict[str
             "top_p": setup.sampling.top_p,
             "top_k": setup.sampling.top_k,
             "max_completion_length": setup.sampling.max_new_tokens,
-            "gradient_checkpointing": False,
+            **ON_A_PROCESSOR,
             "max_concurrent_episodes": 1024,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
             **game.training,
         }
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,11 @@ def read_json(path: str | Path, most_bytes: int = MOST_BYTES) -> Any:
 def read_yaml(path: str | Path) -> Any:
     """The value of a file of YAML, as `read_json`."""
     return _named(path, lambda: parse_yaml(read_text(path)))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a plain value is a finite number, which a truth value is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _named(path: str | Path, read: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
-from hf_credit.cli.leaderboard_demo import BoardDemo, CreditTask, run_leaderboard_demo
+from hf_credit.cli.leaderboard_demo import BoardDemo, CreditBoardRecipe, run_leaderboard_demo
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import make_submission
 
@@ -25,7 +25,7 @@ TINY = BoardDemo(
     ),
     seeds=1,
     tasks=4,
-    credit={"relay credit": CreditTask(task="relay", options={"size": 4}, quality=0.7, episodes=64)},
+    credit={"relay credit": CreditBoardRecipe(task="relay", options={"size": 4}, quality=0.7, episodes=64)},
     methods=("replay_loo", "verifiable_process"),
     repeats=3,
     warm_up=1,

@@ -387,7 +387,7 @@ def test_a_warm_up_is_counted_in_steps(value):
         CriticConfig(warmup_steps=value)
 
 
-def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build):
+def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build, tmp_path):
     critic = build(loss="cross_entropy", learning_rate=0.02)
     assert critic.context_values([[5, 6]]).tolist() == [0.5]
     contexts = [[5, 6, 7]] * 8
@@ -400,7 +400,12 @@ def test_a_critic_of_probabilities_learns_how_often_a_rare_event_occurs(build):
 
     again = build(loss="cross_entropy")
     again.load_state(critic.state())
-    assert again.context_values(contexts).tolist() == critic.context_values(contexts).tolist()
+    critic.save(tmp_path)
+    loaded = build(loss="cross_entropy")
+    loaded.load(tmp_path)
+    for other in (again, loaded):
+        assert other.rate == critic.rate
+        assert other.context_values(contexts).tolist() == critic.context_values(contexts).tolist()
 
 
 def test_a_critic_of_probabilities_refuses_targets_that_are_none(build):

@@ -19,7 +19,6 @@ from hf_credit.diagnostics.bucket_credit import (
     RememberedValues,
     assigned_credit,
     bucket_fidelity,
-    bucket_fidelity_interval,
     bucket_targets,
     collected_from,
     standard_methods,
@@ -356,12 +355,6 @@ def test_a_method_of_one_s_own_is_measured_like_the_others() -> None:
     # The mean over the tokens and over the replays.
     assert assigned_credit([ONE, TWO], own) == [[1, 0, 0.5], [0.5, 0.5]]
     assert bucket_fidelity([TWO, ONE], own).candidates == 5
-
-
-def test_the_interval_is_over_buckets() -> None:
-    found = bucket_fidelity_interval([ONE, TWO, ONE], "replay_loo")
-    assert found.n == 3
-    assert found.mean == bucket_fidelity([ONE, TWO, ONE], "replay_loo").rho
 
 
 def test_what_cannot_be_measured_is_refused() -> None:

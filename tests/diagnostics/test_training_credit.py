@@ -14,7 +14,7 @@ from hf_credit.collectors import Collected, Sample, VisitedContexts
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import ALL
 from hf_credit.diagnostics.training_credit import (
-    CreditedDecision,
+    TrainedDecision,
     by_event,
     credit_quality,
     credited_decisions,
@@ -28,12 +28,12 @@ from hf_credit.rollouts import Chat, Decision, Ending, Engine, Episode, Generati
 from hf_credit.rollouts.runner import LocalRunner
 
 
-def credited(credit, instance=0, context=(1,), event="plan") -> CreditedDecision:
+def credited(credit, instance=0, context=(1,), event="plan") -> TrainedDecision:
     decision = Decision(
         role=event, event=event, state=None, context_ids=context, action_ids=(), logprobs=None, action_text=""
     )
     episode = Episode(decisions=(decision,), outcome=0.0, ending=Ending.FINISHED)
-    return CreditedDecision(episode=episode, index=0, instance=instance, credit=credit)
+    return TrainedDecision(episode=episode, index=0, instance=instance, credit=credit)
 
 
 class Counting:
@@ -141,7 +141,7 @@ def test_credit_of_an_update_is_held_against_exact_advantages() -> None:
     model = build_model(chat.tokenizer, MicroConfig(hidden_size=8, layers=1, heads=2))
     engine = Engine(relay(2), chat, sampler(model, chat.tokenizer, max_new_tokens=1, top_p=1.0, top_k=0))
     rows = [relay_task(0, 1, 2), relay_task(1, 1, 2)]
-    seen: list[CreditedDecision] = []
+    seen: list[TrainedDecision] = []
 
     def exact(decisions):
         seen.extend(decisions)

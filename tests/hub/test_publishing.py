@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
 import string
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -178,11 +180,42 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
 def test_a_commit_that_is_made_after_it_was_given_up_is_not_made_twice(
     failing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api, where, _ = failing(Fault(effect="delay", path="/commit/", nth=1, seconds=3))
+    api, where, faults = failing()
+    wrap, waiting, given_up, answered = faults.wrap, threading.Event(), threading.Event(), threading.Event()
+    statuses: list[int] = []
+
+    async def late(app: Any, scope: Any, receive: Any, send: Any) -> None:
+        """Holds the first commit, of which all has arrived, until its client has gone."""
+        if "/commit/" not in scope["path"] or waiting.is_set():
+            await wrap(app, scope, receive, send)
+            return
+        waiting.set()
+        parts = [await receive()]
+        while parts[-1]["more_body"]:
+            parts.append(await receive())
+        rest = iter(parts)
+
+        async def arrived() -> Any:
+            return next(rest)
+
+        async def told(message: Any) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+            await send(message)
+
+        while not given_up.is_set():
+            await asyncio.sleep(0.01)
+        await wrap(app, scope, arrived, told)
+        answered.set()
+
+    monkeypatch.setattr(faults, "wrap", late)
     close_session()  # the next client has the short limit
     monkeypatch.setattr(retries, "TIMEOUT", httpx2.Timeout(1.5))
-    done = publish(FILES, "me/late", repo_type="model", **where)
-    time.sleep(3)
+    try:
+        done = publish(FILES, "me/late", repo_type="model", **where)
+    finally:
+        given_up.set()
+    assert answered.wait(60)
+    assert statuses == [412]  # its parent is no longer the newest
     close_session()
     assert len(commits_of(api, "me/late")) == 1
     assert api.model_info("me/late").sha == done.commit

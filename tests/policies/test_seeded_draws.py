@@ -19,7 +19,7 @@ def draws(seeds: list[int | None], scores: torch.Tensor, steps: int = 1) -> torc
 
 
 def test_one_seed_draws_with_the_same_numbers_in_every_row_and_call() -> None:
-    scores = torch.randn(1, 50).expand(4, 50)
+    scores = torch.randn(1, 50, generator=torch.Generator().manual_seed(0)).expand(4, 50)
     first = draws([1, 2, 1, 2], scores, steps=20)
     assert torch.equal(first[:, 0], first[:, 2])
     assert torch.equal(first[:, 1], first[:, 3])

@@ -13,6 +13,7 @@ from hf_credit.oracles.auditing import Proposal
 from hf_credit.oracles.auditors import default_interventions
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (
+    Branches,
     Chat,
     Decision,
     Ending,
@@ -74,7 +75,7 @@ def finals(made, played, reply):
 
 def test_a_deleted_step_is_an_empty_thought_that_spends_the_turn():
     made = drawn("deletion", "read 1", "verify 1")
-    assert (made.applicable, len(made.branches), made.proposals, made.invalid) == (True, 4, 4, 0)
+    assert (len(made.branches), made.proposals, made.invalid) == (4, 4, 0)
     for world in worlds(made):
         assert (world.left, world.checks, world.calls) == (5, ("", "", ""), 1)
     assert made.branches[0].text == tag("think")
@@ -130,9 +131,9 @@ def test_an_answer_that_is_replaced_by_another_is_over_at_once():
 
 
 def test_a_family_that_does_not_apply_is_told_from_one_that_is_missing():
-    assert not drawn("perturbation", "meta").applicable
+    assert drawn("perturbation", "meta") == Branches()
     missing = drawn("paraphrase", "read 1", "verify 1", gate=Gate(entails=lambda history, proposal: 0.5))
-    assert (missing.applicable, missing.branches, missing.proposals, missing.invalid) == (True, (), 12, 12)
+    assert missing == Branches(proposals=12, invalid=12)
 
 
 def test_a_reply_without_a_legal_action_has_no_interventions():
@@ -140,7 +141,7 @@ def test_a_reply_without_a_legal_action_has_no_interventions():
     for text in ("What now?", tag("verify 1")):
         at = replace(decision(played, "read 2"), action_text=text)
         for family in INTERVENTIONS.families:
-            assert not branches(played, CHAT, at, INTERVENTIONS, family, 1, random.Random(0)).applicable
+            assert branches(played, CHAT, at, INTERVENTIONS, family, 1, random.Random(0)) == Branches()
 
 
 def test_an_unseen_value_is_no_supported_paraphrase():

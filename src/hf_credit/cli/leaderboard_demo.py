@@ -20,7 +20,7 @@ BENCHMARK, RESULTS = "board/benchmark", "board/results"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditTask:
+class CreditBoardRecipe:
     """What a board of credit is made of.
 
     Attributes:
@@ -51,14 +51,14 @@ class BoardDemo:
     runs: DemoRecipe = field(default_factory=DemoRecipe)
     seeds: int = 3
     tasks: int = 96
-    credit: Mapping[str, CreditTask] = field(
+    credit: Mapping[str, CreditBoardRecipe] = field(
         default_factory=lambda: {
-            "relay credit": CreditTask(task="relay", options={"size": 4}, quality=0.7),
-            "vote credit": CreditTask(task="sum_vote", options={"size": 6}, quality=0.7),
-            "tic-tac-toe credit": CreditTask(
+            "relay credit": CreditBoardRecipe(task="relay", options={"size": 4}, quality=0.7),
+            "vote credit": CreditBoardRecipe(task="sum_vote", options={"size": 6}, quality=0.7),
+            "tic-tac-toe credit": CreditBoardRecipe(
                 task="tic_tac_toe", options={"opponent": "random", "agent": "first"}, quality=0.7
             ),
-            "evidence credit": CreditTask(
+            "evidence credit": CreditBoardRecipe(
                 task="evidence", options={"documents": 2, "values": 2, "turns": 4}, quality=0.6
             ),
         }
@@ -200,7 +200,7 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
             say(f"refused: {verdict.reason}")
 
 
-def _credit_policy(folder: Path, board: CreditTask) -> Path:
+def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     """A policy that was shown scripted play, in collaborations of the board's own tasks too: it is no evidence."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import MicroConfig, init_scripted_policy

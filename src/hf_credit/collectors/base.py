@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from hf_credit.rollouts import Episode, Start
@@ -51,17 +52,17 @@ class Collected:
     samples: tuple[Sample, ...] = field(default=())
     rows: int = 0
 
-    @property
+    @cached_property
     def trained(self) -> tuple[Sample, ...]:
         """Those whose decisions may get credit, in order: what `Credit.decisions` is parallel to."""
         return tuple(sample for sample in self.samples if sample.trained)
 
-    @property
+    @cached_property
     def episodes(self) -> list[Episode]:
         """Of the samples that may be trained on."""
         return [sample.episode for sample in self.trained]
 
-    @property
+    @cached_property
     def instances(self) -> list[int]:
         """Of the samples that may be trained on."""
         return [sample.instance for sample in self.trained]

@@ -18,8 +18,7 @@ from hf_credit import methods
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collectors import Collected, Sample
 from hf_credit.diagnostics.buckets import Action, Bucket
-from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, fidelity_interval, target_advantages
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Verdict
 from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
@@ -230,18 +229,6 @@ def bucket_fidelity(
         ValueError: as `assigned_credit` and `bucket_targets`.
     """
     return credit_fidelity(*credits_and_targets(buckets, method, truth, replays, runner))
-
-
-def bucket_fidelity_interval(
-    buckets: Sequence[Bucket],
-    method: Method | str,
-    truth: Truth = "estimated",
-    replays: int | None = None,
-    runner: Runner | None = None,
-    resamples: int = 1_000,
-) -> Interval:
-    """`bucket_fidelity` with the 95% bootstrap interval over buckets of `fidelity_interval`."""
-    return fidelity_interval(*credits_and_targets(buckets, method, truth, replays, runner), resamples=resamples)
 
 
 def credits_and_targets(

@@ -119,7 +119,6 @@ def diagnose(
     cost: Ledger | None = None,
     about: Mapping[str, Any] | None = None,
     credit_replays: int = 1,
-    resamples: int = 1_000,
 ) -> Diagnosis:
     """Measures everything that these buckets can say.
 
@@ -133,7 +132,6 @@ def diagnose(
             times.
         success, cost, about: kept with the result.
         credit_replays: where credit is held against a target of other replays, how many of them make the credit.
-        resamples: of the intervals.
 
     Raises:
         ValueError: there is no bucket, or a number is out of range.
@@ -147,9 +145,7 @@ def diagnose(
     not_measured = {}
     for label, method in (standard_methods(buckets) if methods is None else methods).items():
         try:
-            measured = {
-                event: _credit(own, label, method, runner, credit_replays, resamples) for event, own in groups.items()
-            }
+            measured = {event: _credit(own, label, method, runner, credit_replays) for event, own in groups.items()}
         except OnlyInTrainingError as error:
             not_measured[label] = str(error)
             continue
@@ -199,7 +195,7 @@ def _said(bucket: Bucket) -> list[str]:
 
 
 def _credit(
-    buckets: list[Bucket], label: str, method: Method, runner: Runner | None, credit_replays: int, resamples: int
+    buckets: list[Bucket], label: str, method: Method, runner: Runner | None, credit_replays: int
 ) -> CreditQuality | None:
     """`None` where no candidate gets credit."""
     whole = assigned_credit(buckets, method, runner)
@@ -215,7 +211,7 @@ def _credit(
     for way, (truth, replays) in ways.items():
         targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
         pairs = known_pairs(whole if replays is None else first, targets)
-        fidelity[way] = fidelity_interval(*pairs, resamples=resamples)
+        fidelity[way] = fidelity_interval(*pairs)
         status[way] = str(credit_fidelity(*pairs).status)
     known = [[credit for credit in own if not math.isnan(credit)] for own in whole]
     return CreditQuality(method=label, fidelity=fidelity, status=status, variance=context_variance(known))

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.taxonomy import Failure
+from hf_credit.evaluation.credited import cut
+from hf_credit.evaluation.episode_page import written_out
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import Interval
 
@@ -145,10 +146,7 @@ def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str
 
 def readable(text: str, most: int = _MOST_CHARACTERS) -> str:
     """A text with control characters and broken ones written out, the middle left out where it is too long."""
-    if len(text) > most:
-        half = most // 2
-        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-    return "".join(_escaped(character) for character in text)
+    return written_out(cut(text, most))
 
 
 def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
@@ -260,12 +258,6 @@ def _fenced(text: str, most: int = _MOST_CHARACTERS) -> str:
 
 def _heading(name: str) -> str:
     return readable(name, most=200).replace("\n", " ")
-
-
-def _escaped(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _short(value: float) -> str:

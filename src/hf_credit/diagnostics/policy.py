@@ -11,7 +11,7 @@ from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
 from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
 from hf_credit.diagnostics.success import pass_at_k_by_instance
 from hf_credit.diagnostics.training_credit import (
-    CreditedDecision,
+    Advantages,
     TrainingDiagnosis,
     exact_advantages,
     training_credit,
@@ -160,7 +160,7 @@ def diagnose_training(
     return found
 
 
-def _exact(subject: Subject) -> Callable[[Sequence[CreditedDecision]], Sequence[float]] | None:
+def _exact(subject: Subject) -> Advantages | None:
     known = subject.enumeration
     if known is None:
         return None

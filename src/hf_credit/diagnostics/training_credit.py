@@ -31,7 +31,7 @@ from hf_credit.rollouts.runner import LocalRunner
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditedDecision:
+class TrainedDecision:
     """A decision of an update that is trained on.
 
     Attributes:
@@ -51,7 +51,7 @@ class CreditedDecision:
         return self.episode.decisions[self.index]
 
 
-def credited_decisions(collected: Collected, credit: Credit) -> list[CreditedDecision]:
+def credited_decisions(collected: Collected, credit: Credit) -> list[TrainedDecision]:
     """The decisions of an update that got credit, in order.
 
     Args:
@@ -59,7 +59,7 @@ def credited_decisions(collected: Collected, credit: Credit) -> list[CreditedDec
         credit: what the method's estimator gave.
     """
     return [
-        CreditedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
+        TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
         for sample, own in zip(collected.trained, credit.decisions, strict=True)
         for index, value in enumerate(own)
         if value is not None
@@ -117,7 +117,7 @@ class TrainingDiagnosis:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-Advantages = Callable[[Sequence[CreditedDecision]], Sequence[float]]
+Advantages = Callable[[Sequence[TrainedDecision]], Sequence[float]]
 """What each decision was worth beyond the policy's mean at its context, in the unit of the reward; NaN: not known."""
 
 
@@ -131,7 +131,6 @@ def training_credit(
     exact: Advantages | None = None,
     memory: Any = None,
     about: Mapping[str, Any] | None = None,
-    resamples: int = 1_000,
 ) -> TrainingDiagnosis:
     """Plays one update as the method does, credits it, and measures what decisions of it were worth.
 
@@ -146,7 +145,6 @@ def training_credit(
         exact: what decisions were worth, where it can be known, in place of replays: see `exact_advantages`.
         memory: what the method remembers of earlier updates; as before the first one if `None`.
         about: kept with the result.
-        resamples: of the intervals.
 
     Raises:
         ValueError: the method does not fit the Interaction or needs what a runner without a trainer has not, there
@@ -185,7 +183,7 @@ def training_credit(
     return TrainingDiagnosis(
         name=name,
         method=method.name,
-        events=by_event(found, targets, resamples),
+        events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
         unreplayed=unreplayed,
         cost=_difference(runner.ledger, spent) + cost,
@@ -193,26 +191,23 @@ def training_credit(
     )
 
 
-def by_event(
-    decisions: Sequence[CreditedDecision], targets: Sequence[float], resamples: int = 1_000
-) -> tuple[TrainingCredit, ...]:
+def by_event(decisions: Sequence[TrainedDecision], targets: Sequence[float]) -> tuple[TrainingCredit, ...]:
     """`credit_quality` of all together, where there are several event types, and of each.
 
     Args:
-        decisions, targets, resamples: as in `credit_quality`.
+        decisions, targets: as in `credit_quality`.
     """
     events = list(dict.fromkeys(one.decision.event for one in decisions))
     pairs = list(zip(decisions, targets, strict=True))
     groups = {ALL: pairs} if len(events) != 1 else {}
     groups |= {event: [pair for pair in pairs if pair[0].decision.event == event] for event in events}
     return tuple(
-        credit_quality(event, [one for one, _ in own], [target for _, target in own], resamples)
-        for event, own in groups.items()
+        credit_quality(event, [one for one, _ in own], [target for _, target in own]) for event, own in groups.items()
     )
 
 
 def credit_quality(
-    event: str, decisions: Sequence[CreditedDecision], targets: Sequence[float], resamples: int = 1_000
+    event: str, decisions: Sequence[TrainedDecision], targets: Sequence[float], resamples: int = 1_000
 ) -> TrainingCredit:
     """How good the credit of some decisions is.
 
@@ -246,7 +241,7 @@ def credit_quality(
 
 
 def replayed_advantages(
-    engine: Engine[Any], decisions: Sequence[CreditedDecision], plan: BucketPlan
+    engine: Engine[Any], decisions: Sequence[TrainedDecision], plan: BucketPlan
 ) -> tuple[list[float], Ledger]:
     """What decisions were worth, by fresh replays of them and of value-only actions at their contexts.
 
@@ -271,7 +266,7 @@ def exact_advantages(
     interaction: Interaction[Any],
     chat: Chat,
     model: PreTrainedModel,
-    decisions: Sequence[CreditedDecision],
+    decisions: Sequence[TrainedDecision],
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
@@ -303,7 +298,7 @@ def exact_advantages(
     ]
 
 
-def _can_be_replayed(engine: Engine[Any], one: CreditedDecision) -> bool:
+def _can_be_replayed(engine: Engine[Any], one: TrainedDecision) -> bool:
     """An episode that began at a recorded state knows no conversation from before it."""
     try:
         replay_from(engine.interaction, engine.chat, one.episode, one.index)

@@ -15,9 +15,10 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.collectors import Collected
 from hf_credit.methods import DecisionCredit
+from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.buckets import alternatives
-from hf_credit.untrusted import parse_json, read_text
+from hf_credit.untrusted import is_number, parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
 """In the folder of a run: an episode a line, some of every logged update."""
@@ -216,7 +217,7 @@ def credited_episodes(
     at_context: dict[int, dict[str, CreditedReply]] = defaultdict(dict)
     for one in compared:
         at_context[one.bucket][one.decision.id] = CreditedReply(
-            reply=one.decision.action_text, outcomes=one.outcomes, credit=_one_number(given.get(one.decision.id))
+            reply=one.decision.action_text, outcomes=one.outcomes, credit=one_number(given.get(one.decision.id))
         )
     bucket = {one.decision.id: one.bucket for one in compared}
     found = []
@@ -318,7 +319,7 @@ def _credited(
         reward=decision.reward,
         verdict=None if verdict is None else verdict.score,
         valid=None if verdict is None else verdict.valid,
-        credit=_one_number(credit),
+        credit=one_number(credit),
         token_credit=of_tokens,
         **other,
     )
@@ -355,12 +356,6 @@ def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, .
         if decision.context_ids[: len(known)] == known:
             return decision.context_ids[len(known) :]
     return decision.context_ids
-
-
-def _one_number(credit: DecisionCredit) -> float | None:
-    if isinstance(credit, Sequence):
-        return sum(credit) / len(credit) if credit else None
-    return credit
 
 
 def _shortened(one: CreditedDecision) -> CreditedDecision:
@@ -413,19 +408,15 @@ def _decision(values: dict[str, Any]) -> CreditedDecision:
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or not all(_is_number(one) for one in values):
+    if not isinstance(values, list) or not all(is_number(one) for one in values):
         raise ValueError("something else than numbers")
     return tuple(values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 _KINDS: Mapping[str, Any] = {
     "str": lambda value: isinstance(value, str),
     "int": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-    "float": _is_number,
+    "float": is_number,
     "bool": lambda value: isinstance(value, bool),
 }
 

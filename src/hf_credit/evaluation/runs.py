@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hf_credit.redaction import redacted
-from hf_credit.untrusted import parse_json, parse_yaml, read_json, read_text
+from hf_credit.untrusted import is_number, parse_json, parse_yaml, read_json, read_text
 
 CONFIG_FILE = "config.yaml"
 FACTS_FILE = "run.json"
@@ -69,7 +69,7 @@ class Run:
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Steps and values of what was logged as `name`."""
-        points = [(entry["step"], entry[name]) for entry in self.log if _is_number(entry.get(name))]
+        points = [(entry["step"], entry[name]) for entry in self.log if is_number(entry.get(name))]
         return [int(step) for step, _ in points], [float(value) for _, value in points]
 
     def total(self, name: str) -> float:
@@ -167,9 +167,7 @@ def _history(path: Path) -> list[dict[str, Any]]:
 
 def _entries(values: Any) -> list[dict[str, Any]]:
     """What was logged, each entry with its step."""
-    if not isinstance(values, list) or not all(
-        isinstance(one, dict) and _is_number(one.get("step")) for one in values
-    ):
+    if not isinstance(values, list) or not all(isinstance(one, dict) and is_number(one.get("step")) for one in values):
         raise ValueError("an entry without a step")
     return values
 
@@ -184,7 +182,3 @@ def _by_step(entries: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
 
 def _text(path: Path) -> str:
     return read_text(path) if path.is_file() else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

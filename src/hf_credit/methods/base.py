@@ -25,6 +25,13 @@ DecisionCredit = float | Sequence[float] | None
 """What one decision gets: nothing, and it is not trained on; one number for all its tokens; or one for each token."""
 
 
+def one_number(credit: DecisionCredit) -> float | None:
+    """The credit of a decision as one number: the mean where its tokens have one each; `None` where it has none."""
+    if isinstance(credit, Sequence):
+        return sum(credit) / len(credit) if credit else None
+    return credit
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
     """What a critic learns from an update, once credit is given.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import full_mean, group_scaled
-from hf_credit.methods.base import Credit, Method, spread
-from hf_credit.rollouts import Ending
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
 from hf_credit.rollouts.runner import Runner
 
 
@@ -30,16 +27,11 @@ class GroupMean:
             raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        credits: list[float | None] = [None] * len(collected.episodes)
-        sound = [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
-        if sound:
-            groups = torch.tensor([collected.instances[row] for row in sound])
-            returns = torch.tensor([collected.episodes[row].outcome for row in sound], dtype=torch.float64)
-            centred = full_mean(returns.clamp(-self.return_clip, self.return_clip), groups)
-            centred = group_scaled(centred, groups) if self.normalise else centred
-            for row, value in zip(sound, centred.tolist(), strict=True):
-                credits[row] = value
-        return Credit(decisions=spread(collected, credits))
+        rows = sound(collected)
+        returns, groups = outcomes_of(collected, rows)
+        centred = full_mean(returns.clamp(-self.return_clip, self.return_clip), groups)
+        centred = group_scaled(centred, groups) if self.normalise else centred
+        return Credit(decisions=spread(collected, at_rows(collected, rows, centred)))
 
 
 def magrpo(group_size: int = 8, normalise_credit: bool = False, return_clip: float = 10.0) -> Method:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import generalized_advantages
 from hf_credit.critics.readings import context_readings, joint_histories
-from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method
-from hf_credit.rollouts import Ending
+from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, sound
+from hf_credit.methods.turns import matrix
 from hf_credit.rollouts.runner import Runner
 
 
@@ -39,8 +37,8 @@ class DecisionAdvantages:
             raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        sound = [row for row, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
-        episodes = [collected.episodes[row] for row in sound]
+        rows = sound(collected)
+        episodes = [collected.episodes[row] for row in rows]
         histories = [joint_histories(episode) for episode in episodes]
         readings = context_readings([history for own in histories for history in own])
         told = runner.values(readings)
@@ -54,7 +52,7 @@ class DecisionAdvantages:
             for advantage, value in zip(own, known, strict=True)
         ]
         credited: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-        for row, own in zip(sound, advantages, strict=True):
+        for row, own in zip(rows, advantages, strict=True):
             credited[row] = [*own]
         return Credit(decisions=credited, lessons=[Lesson(readings=readings, targets=targets, values=told)])
 
@@ -69,14 +67,10 @@ def decision_advantages(
         values: what the critic said before each decision of each episode.
         gamma, lam: as in `DecisionAdvantages`.
     """
-    width = max([len(own) for own in values] + [1])
-    table, rewards = torch.zeros(len(values), width, dtype=torch.float64), torch.zeros(len(values), width).double()
-    mask = torch.zeros(len(values), width, dtype=torch.bool)
-    for row, own in enumerate(values):
-        table[row, : len(own)] = torch.tensor(own, dtype=torch.float64)
-        mask[row, : len(own)] = True
-        if own:
-            rewards[row, len(own) - 1] = outcomes[row]
+    table, mask = matrix(values)
+    rewards, _ = matrix(
+        [[*[0.0] * (len(own) - 1), outcome][: len(own)] for own, outcome in zip(values, outcomes, strict=True)]
+    )
     advantages = generalized_advantages(rewards, table, mask, gamma, lam).tolist()
     return [advantages[row][: len(own)] for row, own in enumerate(values)]
 

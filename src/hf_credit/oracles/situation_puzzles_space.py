@@ -11,7 +11,7 @@ from typing import Any
 
 from hf_credit.environments.queries import ANSWER, INTERACT
 from hf_credit.environments.situation_puzzles import SituationPuzzlesState
-from hf_credit.verifiers.judges import NO, YES
+from hf_credit.verifiers.judges import NO, YES, folded
 
 
 def members(state: SituationPuzzlesState) -> list[tuple[str, ...]]:
@@ -74,10 +74,10 @@ def words_left(state: SituationPuzzlesState) -> list[list[str]]:
         raise ValueError(
             "hypotheses are known of generated stories, got one without slots; take SituationPuzzles without a path."
         )
-    about = dict(zip((_folded(question) for question in state.questions), _places(state), strict=True))
+    about = dict(zip((folded(question) for question in state.questions), _places(state), strict=True))
     left = [list(words) for words in state.slots]
     for question, reply in zip(state.queries, state.replies, strict=True):
-        place = about.get(_folded(question))
+        place = about.get(folded(question))
         if place is not None and reply in (YES, NO):
             slot, word = place
             left[slot] = [other for other in left[slot] if (other == word) == (reply == YES)]
@@ -87,7 +87,3 @@ def words_left(state: SituationPuzzlesState) -> list[list[str]]:
 def _places(state: SituationPuzzlesState) -> list[tuple[int, str]]:
     """The slot and the word that each known question is about."""
     return [(slot, word) for slot, words in enumerate(state.slots) for word in words]
-
-
-def _folded(question: str) -> str:
-    return " ".join(question.split()).casefold()

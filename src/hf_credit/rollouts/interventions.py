@@ -22,13 +22,11 @@ class Branch:
     Attributes:
         start: right after the step, with what was put in its place; every later reply is sampled. One that is over
             there needs no reply.
-        proposal: what was put in its place.
         action_ids: the tokens of the reply that stands in the decision's place, to the same context.
         text: that reply.
     """
 
     start: Start[Any]
-    proposal: Proposal
     action_ids: tuple[int, ...]
     text: str
 
@@ -38,15 +36,11 @@ class Branches:
     """The branches of one decision and family.
 
     Attributes:
-        family: of the intervention.
-        applicable: whether it has anything to put in the decision's place.
         branches: as many as were asked for, or fewer where proposals failed; the family is missing if there are none.
-        proposals: how many were drawn.
+        proposals: how many were drawn: none where the family has nothing to put in the decision's place.
         invalid: how many of them failed the gate.
     """
 
-    family: str
-    applicable: bool
     branches: tuple[Branch, ...] = ()
     proposals: int = 0
     invalid: int = 0
@@ -90,7 +84,7 @@ def branches(
     gate, failures = gate or Gate(), failures or FailureLog()
     world, action = interaction.action_of(decision.state, decision.action_text)
     if not action or not interventions.applies(world, action, family):
-        return Branches(family=family, applicable=False)
+        return Branches()
     request = _only_request(interaction, decision)
     evidence = interventions.evidence(world)
     history = "\n".join([*(message["content"] for message in request.messages), evidence])
@@ -110,7 +104,7 @@ def branches(
                 found.append(branch)
                 break
             invalid += 1
-    return Branches(family=family, applicable=True, branches=tuple(found), proposals=proposals, invalid=invalid)
+    return Branches(branches=tuple(found), proposals=proposals, invalid=invalid)
 
 
 def _only_request(interaction: Interaction[Any], decision: Decision) -> Request:
@@ -149,4 +143,4 @@ def _branch(
         messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
     )
     start = Start[Any](state=after, seed=draws.randrange(2**31), threads={decision.event: thread})
-    return Branch(start=start, proposal=proposal, action_ids=tuple(ids), text=text)
+    return Branch(start=start, action_ids=tuple(ids), text=text)

@@ -69,7 +69,6 @@ def replay_from(
     seed: int | None = None,
     fanout: Sequence[int] = (),
     stream: str | None = None,
-    scored: bool = True,
 ) -> Start[S]:
     """A start right before a recorded decision: the same state, and the same context to the token.
 
@@ -82,7 +81,7 @@ def replay_from(
         index: of the decision among them.
         reply: what is decided there instead of a fresh sample; a recorded decision stands for its own reply.
         seed: of the randomness ahead of the state; `None` keeps the recorded one.
-        fanout, stream, scored: as in `Start`.
+        fanout, stream: as in `Start`.
 
     Raises:
         IndexError: there is no such decision.
@@ -114,7 +113,6 @@ def replay_from(
         forced=forced,
         fanout=fanout,
         stream=stream,
-        scored=scored,
     )
 
 

@@ -241,8 +241,6 @@ class CreditTrainer(RoleAdapterTrainer):
         self.memory = from_plain(state["memory"], self.method.memory)
         for name, one in self.critics.items():
             one.load(folder, name)
-            if isinstance(one, ReadingCritic):
-                one.critic.rate = state["critics"][name]["rate"]
 
     def _take_up(self, folder: Path) -> None:
         super()._take_up(folder)

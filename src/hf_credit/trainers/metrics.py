@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
 from hf_credit.methods import DecisionCredit
+from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Ending, Episode
 
 
@@ -66,7 +67,7 @@ class EpisodeSummary:
 def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens: Collection[int]) -> EpisodeSummary:
     """The summary of one episode and the advantages of its decisions."""
     own = episode.own_decisions
-    numbers = [None if one is None else _one_number(one) for one in advantages]
+    numbers = [one_number(one) for one in advantages]
     return EpisodeSummary(
         outcome=episode.outcome,
         ending=episode.ending,
@@ -225,10 +226,6 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
         f"{prefix}replies/length": mean([one.length for one in decisions]),
         f"{prefix}replies/distinct": len({one.reply for one in decisions}) / len(decisions),
     }
-
-
-def _one_number(credit: float | Sequence[float]) -> float:
-    return mean(credit) if isinstance(credit, Sequence) else credit
 
 
 class LossMetrics:

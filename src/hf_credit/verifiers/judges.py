@@ -34,13 +34,13 @@ class FactJudge:
                 raise ValueError(
                     f"a fact must be {YES}, {NO} or {UNKNOWN}, got {verdict!r} for {question!r}; correct it."
                 )
-        self._facts = {_folded(question): verdict for question, verdict in facts.items()}
+        self._facts = {folded(question): verdict for question, verdict in facts.items()}
 
     def __call__(self, surface: str, bottom: str, question: str) -> str:
         """The verdict on a question."""
         if not question.rstrip().endswith("?"):
             return NO_QUESTION
-        return self._facts.get(_folded(question), UNKNOWN)
+        return self._facts.get(folded(question), UNKNOWN)
 
 
 def judge_prompt(surface: str, bottom: str, question: str) -> str:
@@ -58,7 +58,8 @@ def read_verdict(reply: str) -> str:
     return {"yes": YES, "no": NO, "unknown": UNKNOWN}.get(found[1].lower(), NO_QUESTION)
 
 
-def _folded(question: str) -> str:
+def folded(question: str) -> str:
+    """A question without what does not count: how it is spaced, and its case."""
     return " ".join(question.split()).casefold()
 
 
