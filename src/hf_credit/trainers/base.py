@@ -629,7 +629,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         for one in [*held, *self._logs["rewards"].values(), *self._logs["extra"].values()]:
             one.clear()  # decisions of the latest collection alone, however many
         found = credited_episodes(collected, advantages, self.chat.tokenizer, self.state.global_step + 1)
-        before = sum(self.ranks.gather([len(found)])[: self.accelerator.process_index])
+        before = self.ranks.rank_offset(len(found))
         for told in self.ranks.gather(
             [row for place, one in enumerate(found, before) for row in log_rows(one, place)]
         ):
