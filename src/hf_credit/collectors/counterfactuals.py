@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
@@ -126,12 +125,12 @@ class AuditedSteps:
         collected = replace(collected, samples=self._audited(collected.samples, runner))
         if self.counterfactuals == "none":
             return collected
+        selector = None if self.counterfactuals == "extra" else getattr(memory, "selector", None)
+        features = {} if selector is None else self._features(collected, runner)
+        drawn = self._drawn(collected, runner, selector, features)
         if self.counterfactuals == "extra":
-            more = self._extra(self._drawn(collected, runner), runner)
+            more = self._extra(drawn, runner)
         else:
-            selector = getattr(memory, "selector", None)
-            features = {} if selector is None else self._features(collected, runner)
-            drawn = self._drawn(collected, runner, selector, features)
             more = self._replaced(drawn, features, runner)
         return replace(collected, samples=(*collected.samples, *self._audited(more, runner)))
 
@@ -156,11 +155,7 @@ class AuditedSteps:
         }
 
     def _drawn(
-        self,
-        collected: Collected,
-        runner: Runner,
-        selector: Scores | None = None,
-        features: Mapping[str, Features] = MappingProxyType({}),
+        self, collected: Collected, runner: Runner, selector: Scores | None, features: Mapping[str, Features]
     ) -> list[tuple[Sample, int, float]]:
         """The drawn steps: a sample, the index of the decision, and with which probability it was drawn."""
         samples = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
