@@ -145,13 +145,14 @@ def recorded_run(folder: Path) -> dict[str, Any]:
     return dict(read_json(folder / MANIFEST)["run"])
 
 
-def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]) -> None:
+def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str], place: str | None = None) -> None:
     """Refuses a checkpoint of another run.
 
     Args:
         folder: a complete checkpoint.
         run: what shapes the present run, plain values.
         accepted: the names in `run` that may differ.
+        place: what the checkpoint is called in the sentence of an error; its folder if `None`.
 
     Raises:
         ValueError: another name differs.
@@ -162,8 +163,8 @@ def refuse_another_run(folder: Path, run: Mapping[str, Any], accepted: list[str]
     if other:
         told = ", ".join(one for name in other for one in _differences(name, run[name], recorded[name]))
         raise ValueError(
-            f"a run must be resumed with the settings of its checkpoint, got {told} in {folder}; set them back, or "
-            f"accept the change with resume_with_changed={other!r}."
+            f"a run must be resumed with the settings of its checkpoint, got {told} in {place or folder}; set them "
+            f"back, or accept the change with resume_with_changed={other!r}."
         )
 
 

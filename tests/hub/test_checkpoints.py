@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from huggingface_hub import CommitOperationAdd, HfApi
 from safetensors.torch import save_file
 
-from hf_credit.checkpoints import MANIFEST, flaw, write_manifest
+from hf_credit.checkpoints import MANIFEST, flaw, refuse_another_run, write_manifest
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.hub.checkpoints import collect, fetch_resumable, publish_checkpoint
 from hf_credit.hub.server import Served
@@ -141,3 +144,78 @@ def test_a_model_without_the_trainer_cannot_be_resumed(
     assert (folder, flaw(folder)) == (tmp_path / "out" / "checkpoint-5", None)
     assert torch.equal(torch.load(folder / "optimizer.pt", weights_only=True)["state"][0], torch.ones(2))
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith("resumed-")] == []
+
+
+@pytest.fixture
+def resumed(
+    hub: Served, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[..., Path]:
+    """Resumes from what a run published, once some of its files were replaced there."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    repo = f"me/resumed-{hashlib.sha1(request.node.name.encode()).hexdigest()}"
+    publish_checkpoint(run, repo, token=hub.token())
+
+    def resume(files: dict[str, bytes], check: Callable[[Path], None] | None = None) -> Path:
+        changed = [CommitOperationAdd(name, content) for name, content in files.items()]
+        if changed:
+            HfApi(endpoint=hub.url, token=hub.token()).create_commit(repo, changed, commit_message="x")
+        return fetch_resumable(f"hub:{repo}", tmp_path / "out", check=check)
+
+    return resume
+
+
+def own_checkpoint(folder: Path, weight: float, resumable: bool = True) -> Path:
+    """A complete checkpoint of step 5 in the run's folder, with a file that no other has."""
+    own = folder / "out" / "checkpoint-5"
+    own.mkdir(parents=True)
+    save_file({"weight": torch.full((2,), weight)}, own / "model.safetensors")
+    (own / "own.txt").write_text("mine")
+    write_manifest(own, {"seed": 1}, resumable=resumable)
+    return own
+
+
+@pytest.mark.parametrize(("weight", "resumable"), [(2.0, True), (1.0, False)])
+def test_a_complete_checkpoint_is_never_replaced_by_another(
+    resumed: Callable[..., Path], tmp_path: Path, weight: float, resumable: bool
+) -> None:
+    own = own_checkpoint(tmp_path, weight, resumable)
+    with pytest.raises(ValueError, match=r"never replaced by another, got .*checkpoint-5 in the place of hub:me/"):
+        resumed({})
+    assert (own / "own.txt").read_text() == "mine"
+
+
+def test_a_complete_checkpoint_with_the_same_weights_is_gone_on_from(
+    resumed: Callable[..., Path], tmp_path: Path
+) -> None:
+    own = own_checkpoint(tmp_path, 1.0)
+    assert resumed({}) == own
+    assert (own / "own.txt").read_text() == "mine"
+    (own / MANIFEST).unlink()
+    assert resumed({}) == own
+    assert (flaw(own), (own / "own.txt").exists()) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"trainer_state.json": b"[]"}, "global_step in trainer_state.json of hub:.* whole number of at least 0"),
+        ({"trainer_state.json": b'{"global_step": -7}'}, "whole number of at least 0, got '-7'"),
+        ({"trainer_state.json": b'{"global_step": true}'}, "whole number of at least 0, got 'True'"),
+        ({MANIFEST: b'{"resumable": true}'}, "which run it is of, got 'None'; publish the checkpoint again"),
+        ({MANIFEST: b'{"resumable": true, "run": 5}'}, "which run it is of, got '5'; publish the checkpoint again"),
+    ],
+)
+def test_what_no_run_published_is_refused_and_leaves_no_folder(
+    resumed: Callable[..., Path], tmp_path: Path, files: dict[str, bytes], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        resumed(files)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_checkpoint_of_another_run_is_refused_before_it_gets_its_name(
+    resumed: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="seed 2 in place of 1 in the one published; set them back"):
+        resumed({}, lambda folder: refuse_another_run(folder, {"seed": 2}, [], "the one published"))
+    assert list((tmp_path / "out").iterdir()) == []

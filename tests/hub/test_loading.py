@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from hf_credit.hub import retries
-from hf_credit.hub.loading import fetch
+from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.retries import HubError
 from hf_credit.hub.server import Served
@@ -39,6 +39,13 @@ def test_a_branch_is_loaded_at_its_commit(hub: Served, published: str, where: di
     assert fetch(published, **where).files["README.md"].read_bytes() == b"# New\n"
     only = fetch(published, revision=first.commit, allow=["a/*"], **where)
     assert list(only.files) == ["a/b.txt"]
+
+
+def test_more_bytes_than_are_taken_are_refused_before_any_is_downloaded(published: str, where: dict[str, Any]) -> None:
+    with pytest.raises(TooLarge, match=r"of me/loaded must have at most 3 bytes together, got 4; publish smaller"):
+        fetch(published, allow=["a/*"], most_bytes=3, **where)
+    assert not where["cache_dir"].exists()
+    assert fetch(published, allow=["a/*"], most_bytes=4, **where).files["a/b.txt"].read_bytes() == b"text"
 
 
 def test_a_damaged_cache_is_downloaded_again(published: str, where: dict[str, Any]) -> None:

@@ -521,6 +521,10 @@ def test_each_checkpoint_that_is_pushed_can_be_resumed(
         assert_same_weights(trainer, two_updates[1])
         with pytest.raises(ValueError, match="there is no such revision"):
             trainer.train(resume_from_checkpoint=f"hub:me/run@{second[::-1]}")
+        longer = runs.build(micro_policy, tmp_path / "longer", max_steps=3, tasks=16)
+        with pytest.raises(ValueError, match=f"max_steps 3 in place of 2 in hub:me/run@{first}; set them back"):
+            longer.train(resume_from_checkpoint=f"hub:me/run@{first}")
+        assert not list((tmp_path / "longer").glob("checkpoint-*"))
 
 
 def test_a_run_of_two_processes_goes_on_from_the_hub_in_two_others(

@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ LEDGER_FILE = "ledger.json"
 PREFIX = "hub:"
 """Of a checkpoint's place where a folder may stand as well: `hub:owner/name` or `hub:owner/name@revision`."""
 
+_MODEL_ONLY = "save_only_model"  # in what `flaw` says of a checkpoint that is whole all the same
 _STATE = "trainer_state-{}"
 _STATE_FILES = re.compile(r"trainer_state-(\d+)\.(safetensors|json)")
 _PICKLED = frozenset({".pt", ".pth"})
@@ -100,7 +101,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     """
     checkpoint, run_folder = _places(folder)
     whole = (checkpoint / MANIFEST).is_file()
-    if whole and (reason := flaw(checkpoint)) and "save_only_model" not in reason:
+    if whole and (reason := flaw(checkpoint)) and _MODEL_ONLY not in reason:
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint}, {reason}; take another one.")
     if not whole and checkpoint.name.startswith("checkpoint-"):
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint} without {MANIFEST}; train on.")
@@ -156,6 +157,11 @@ def load_checkpoint(
         raise ValueError(f"{repo} must hold a model in safetensors, got none; name another repository.")
     manifest = read_json(fetched.files[MANIFEST]) if MANIFEST in fetched.files else {}
     resumable = isinstance(manifest, dict) and manifest.get("resumable") is True
+    if resumable and not isinstance(manifest.get("run"), dict):
+        raise ValueError(
+            f"{MANIFEST} of {repo} must say by an object which run it is of, got {str(manifest.get('run'))[:80]!r}; "
+            "publish the checkpoint again."
+        )
     if folder is None:
         return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
     folder = Path(folder)
@@ -171,40 +177,77 @@ def load_checkpoint(
     return Checkpoint(folder=folder, commit=fetched.commit, resumable=resumable)
 
 
-def fetch_resumable(place: str, output_dir: str | Path, token: str | None = None) -> Path:
+def fetch_resumable(
+    place: str,
+    output_dir: str | Path,
+    token: str | None = None,
+    check: Callable[[Path], None] | None = None,
+) -> Path:
     """The complete checkpoint that `hub:owner/name[@revision]` means, rebuilt in a run's folder.
 
-    The log of the run comes along, where the folder has none.
+    It is checked in a folder of its own, and gets its name in the run's folder only then. A complete checkpoint of the
+    same step that is there already stays: it is the answer where it has the same weights, so that a command can be
+    started again, and a reason to refuse where it has others, or no state of the trainer. One that is not complete
+    makes room. The log of the run comes along, where the folder has none.
 
     Args:
         place: begins with `PREFIX`.
         output_dir: of the run that goes on.
         token: as for `fetch`.
+        check: raises a `ValueError` where the run cannot go on from the complete checkpoint in this folder.
 
     Raises:
-        ValueError: it holds no state of a trainer; and as for `load_checkpoint`.
+        ValueError: it is not complete, or another complete checkpoint has its place; and as for `load_checkpoint`
+            and `check`.
     """
     repo, _, revision = place.removeprefix(PREFIX).partition("@")
     output = Path(output_dir)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output, prefix="resumed-") as name:
         loaded = load_checkpoint(repo, folder=Path(name) / "loaded", revision=revision or None, token=token)
-        state = loaded.folder / TRAINER_STATE_FILE
-        if not loaded.resumable or not state.is_file():
+        step = _step(loaded, place)
+        reason = flaw(loaded.folder)
+        if reason is not None:
+            raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")
+        if check is not None:
+            check(loaded.folder)
+        target = output / f"checkpoint-{step}"
+        reason = flaw(target)
+        if reason is not None and _MODEL_ONLY not in reason:
+            shutil.rmtree(target, ignore_errors=True)
+            loaded.folder.rename(target)
+        elif reason is not None or _weights(loaded.folder) != _weights(target):
             raise ValueError(
-                f"{place} must hold the state of a trainer to go on from, got the model alone; publish the run's "
-                "checkpoint with it."
+                f"a complete checkpoint is never replaced by another, got {target} in the place of {place}; choose "
+                "another output_dir, move the folder, or resume from it by its own name."
             )
-        target = output / f"checkpoint-{int(read_json(state)['global_step'])}"
-        shutil.rmtree(target, ignore_errors=True)
-        loaded.folder.rename(target)
-    for name in (LOG_FILE,):
-        if (target / name).is_file() and not (output / name).is_file():
-            shutil.copyfile(target / name, output / name)
-    reason = flaw(target)
-    if reason is not None:
-        raise ValueError(f"{place} must be a complete checkpoint, got one {reason}; publish it again.")
+    if (target / LOG_FILE).is_file() and not (output / LOG_FILE).is_file():
+        shutil.copyfile(target / LOG_FILE, output / LOG_FILE)
     return target
+
+
+def _step(loaded: Checkpoint, place: str) -> int:
+    """The number of updates that the state of a trainer tells."""
+    path = loaded.folder / TRAINER_STATE_FILE
+    if not loaded.resumable or not path.is_file():
+        raise ValueError(
+            f"{place} must hold the state of a trainer to go on from, got the model alone; publish the run's "
+            "checkpoint with it."
+        )
+    state = read_json(path)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    if type(step) is not int or not 0 <= step < 2**63:
+        raise ValueError(
+            f"global_step in {TRAINER_STATE_FILE} of {place} must be a whole number of at least 0, got "
+            f"{str(step)[:80]!r}; publish the checkpoint again."
+        )
+    return step
+
+
+def _weights(checkpoint: Path) -> dict[str, Any]:
+    """The sums of a complete checkpoint's weights, by their names."""
+    files = read_json(checkpoint / MANIFEST)["files"]
+    return {name: about for name, about in files.items() if name.endswith(".safetensors")}
 
 
 def _places(folder: Path) -> tuple[Path, Path]:

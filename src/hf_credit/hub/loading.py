@@ -23,6 +23,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _AT_ONCE = 4
 
 
+class TooLarge(ValueError):
+    """What was asked for is larger than whoever asked takes."""
+
+
 @dataclass(frozen=True)
 class Fetched:
     """Files of a repository on this machine."""
@@ -43,6 +47,7 @@ def fetch(
     endpoint: str | None = None,
     allow: Collection[str] | None = None,
     cache_dir: str | Path | None = None,
+    most_bytes: int | None = None,
 ) -> Fetched:
     """Downloads files of a repository at one commit, and compares each with the hash that the commit names.
 
@@ -54,8 +59,10 @@ def fetch(
         endpoint: as in `client.connect`.
         allow: patterns of names, as `data/*.parquet`; all files if left out.
         cache_dir: where to keep them; the cache of huggingface_hub if left out.
+        most_bytes: of all of them together, looked at before anything is downloaded; any number if left out.
 
     Raises:
+        TooLarge: they have more bytes than that.
         ValueError: a name is bad, nothing matches, or a file breaks the rules of its format (see `safety`).
         HubError: the Hub refused, failed to the end, or gave other bytes than the commit names.
     """
@@ -76,6 +83,12 @@ def fetch(
         asked = "any file" if allow is None else " or ".join(sorted(allow))
         raise ValueError(f"{repo} at {commit} must hold {asked}, got nothing of it; check repository and revision.")
     safety.check_names(wanted)
+    size = sum(entry.size for entry in wanted.values())
+    if most_bytes is not None and size > most_bytes:
+        raise TooLarge(
+            f"the files of {repo} must have at most {most_bytes} bytes together, got {size}; publish smaller ones, or "
+            "ask whoever takes them for more room."
+        )
 
     def get(name: str) -> Path:
         return _received(api, repo, repo_type, commit, wanted[name], cache_dir)

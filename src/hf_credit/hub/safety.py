@@ -6,6 +6,7 @@ The same rules hold on both sides: what we would not publish, we do not load.
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import tempfile
@@ -28,6 +29,7 @@ ARCHIVE_SUFFIXES = frozenset({".7z", ".bz2", ".rar", ".tar", ".tgz", ".xz", ".zi
 MOST_FILES = 10_000
 MOST_PATH_BYTES = 255
 MOST_HEADER_BYTES = 16 * 2**20
+MOST_DIMENSIONS = 64
 MOST_YAML_BYTES = 64 * 2**10
 MOST_JSON_DEPTH = 32
 
@@ -144,8 +146,8 @@ def check_safetensors(source: Path | bytes) -> None:
     """Refuses a file of tensors whose header does not fit its contents.
 
     Raises:
-        ValueError: the header is beyond 16 MiB or no JSON, or the offsets overlap, leave gaps or end elsewhere than
-            the file, or do not fit shape and type.
+        ValueError: the header is beyond 16 MiB or no JSON, a shape has more than 64 dimensions or one beyond 2^63 - 1,
+            or the offsets overlap, leave gaps or end elsewhere than the file, or do not fit shape and type.
     """
     with _open(source) as file:
         size = file.seek(0, os.SEEK_END)
@@ -162,7 +164,7 @@ def check_safetensors(source: Path | bytes) -> None:
         start, stop = _offsets(name, entry)
         if start != end or stop < start or stop - start != _tensor_size(name, entry):
             raise ValueError(
-                f"tensors must fill the file without gaps, got {name!r} at {start}:{stop}; save it again."
+                f"tensors must fill the file without gaps, got {name[:80]!r} at {start}:{stop}; save it again."
             )
         end = stop
     if 8 + length + end != size:
@@ -245,20 +247,25 @@ class _StrictLoader(yaml.SafeLoader):
 def _offsets(name: str, entry: Any) -> tuple[int, int]:
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
     if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(one) is int for one in offsets)):
-        raise ValueError(f"a tensor must have two offsets, got {offsets!r} for {name!r}; save it again.")
+        raise ValueError(f"a tensor must have two offsets, got {str(offsets)[:200]} for {name[:80]!r}; save it again.")
     return offsets[0], offsets[1]
 
 
 def _tensor_size(name: str, entry: dict[str, Any]) -> int:
-    shape, kind = entry.get("shape"), entry.get("dtype")
-    if kind not in _TENSOR_BYTES or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+    shape: Any = entry.get("shape")
+    kind: Any = entry.get("dtype")
+    # Bounded, or to multiply long numbers would take for ever.
+    is_shape = (
+        isinstance(shape, list)
+        and len(shape) <= MOST_DIMENSIONS
+        and all(type(length) is int and 0 <= length < 2**63 for length in shape)
+    )
+    if not isinstance(kind, str) or kind not in _TENSOR_BYTES or not is_shape:
         raise ValueError(
-            f"a tensor must have a type and a shape, got {kind!r} and {shape!r} for {name!r}; save again."
+            f"a tensor must have a type and a shape of at most {MOST_DIMENSIONS} lengths below 2^63, got "
+            f"{str(kind)[:80]!r} and {str(shape)[:200]} for {name[:80]!r}; save again."
         )
-    size = _TENSOR_BYTES[kind]
-    for length in shape:
-        size *= length
-    return size
+    return _TENSOR_BYTES[kind] * math.prod(shape)
 
 
 def _read(source: Path | bytes, most: int) -> bytes:

@@ -259,7 +259,13 @@ class ResumableTrainer(Trainer):
         if self.accelerator.is_main_process:
             try:
                 if isinstance(chosen, str) and chosen.startswith(PREFIX):
-                    chosen = fetch_resumable(chosen, self.args.output_dir, self.args.hub_token)
+                    place = chosen
+                    chosen = fetch_resumable(
+                        place,
+                        self.args.output_dir,
+                        self.args.hub_token,
+                        lambda folder: self._refuse_another_run(folder, place),
+                    )
                 folder = checkpoint_to_resume(chosen, self.args.output_dir)
                 if folder is not None:
                     self._refuse_another_run(folder)
@@ -271,14 +277,14 @@ class ResumableTrainer(Trainer):
             raise ValueError(refusal)
         return folder
 
-    def _refuse_another_run(self, folder: Path) -> None:
+    def _refuse_another_run(self, folder: Path, place: str | None = None) -> None:
         accepted = self.args.resume_with_changed or []
         if self.args.sync_ref_model and self.args.beta and "sync_ref_model" not in accepted:
             raise ValueError(
-                f"a run can be resumed with sync_ref_model=False only, got True for {folder}, which does not hold the "
-                "reference policy; accept that it starts anew with resume_with_changed=['sync_ref_model']."
+                f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which does not "
+                "hold the reference policy; accept that it starts anew with resume_with_changed=['sync_ref_model']."
             )
-        refuse_another_run(folder, self._run, accepted)
+        refuse_another_run(folder, self._run, accepted, place)
 
     def _take_up(self, folder: Path) -> None:
         state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))

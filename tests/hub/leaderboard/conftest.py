@@ -27,7 +27,7 @@ class Board:
     entries: dict[str, tuple[Any, list[Any]]]
     folder: Path
 
-    def download(self, repo: str, commit: str) -> Path:
+    def download(self, repo: str, commit: str, most_bytes: int) -> Path:
         if commit not in self.policies:
             raise ValueError(f"a revision must be one of {repo}'s commits, got {commit!r}; pin one that is there.")
         return self.policies[commit]

@@ -13,6 +13,7 @@ import pytest
 from hf_credit import make
 from hf_credit.environments.tasks import split_of, task_seed
 from hf_credit.hub.leaderboard.seasons import (
+    CreditTask,
     Season,
     SeasonSecret,
     SeasonTask,
@@ -109,6 +110,27 @@ def test_the_secret_is_written_once_for_its_owner_and_belongs_to_its_season(tmp_
 def test_a_season_that_cannot_be_is_refused(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         season_of(SeasonSecret.new(), **changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("tasks", None, "boards of a season must be a list, got NoneType"),
+        ("tasks", 1.5, "boards of a season must be a list, got float"),
+        ("credit", True, "boards of a season must be a list, got bool"),
+        ("salt", ["a"], "salt must be 64 hexadecimal digits"),
+        ("salt", "ab", "salt must be 64 hexadecimal digits"),
+    ],
+)
+def test_a_season_of_other_types_is_refused(name: str, value: Any, reason: str) -> None:
+    written = json.loads(season_of(SeasonSecret.new(), open=False).to_json())
+    with pytest.raises(ValueError, match=reason):
+        Season.from_json(json.dumps({**written, name: value}).encode())
+
+
+def test_a_credit_boards_policy_is_a_name() -> None:
+    with pytest.raises(ValueError, match="must lie in policies/NAME, got '1'"):
+        CreditTask(name="credit", spec=SUDOKU, policy=1, policy_digest="0" * 64)  # type: ignore[arg-type]
 
 
 def test_a_board_cannot_name_code_of_others() -> None:

@@ -76,7 +76,7 @@ def board_method(entry_method: Mapping[str, Any]) -> Method:
     """The library's method that an entry names, with its options.
 
     Raises:
-        ValueError: it is none of the library's, or its options name code.
+        ValueError: it is none of the library's, its options name code, or it cannot be made with them.
     """
     name, options = str(entry_method["name"]), dict(entry_method["options"])
     if name not in methods.METHODS or code_in(options):
@@ -84,7 +84,13 @@ def board_method(entry_method: Mapping[str, Any]) -> Method:
             f"a method on a board of credit must be one of {', '.join(sorted(methods.METHODS))}, got {name[:80]!r}; "
             "others cannot be run by the verifier."
         )
-    return methods.make(name, **options)
+    try:
+        return methods.make(name, **options)
+    except (TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        raise ValueError(
+            f"the options of the method {name!r} must be of the kinds that it takes, got {str(options)[:200]} "
+            f"({type(error).__name__}: {str(error)[:200]}); correct them."
+        ) from None
 
 
 def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple[CreditScores, list[PlayedEpisode]]:

@@ -28,6 +28,9 @@ from hf_credit.tasks.spec import Sampling, TaskSpec
 SCHEMA_VERSION = 1
 KINDS = ("policy", "credit")
 
+ENTRY_ID = re.compile(r"[0-9a-f]{32}")
+"""What `entry_id` gives."""
+
 MOST_CHECKPOINTS = 64
 _MOST_TEXT = 4_000  # characters of a command, or of a note
 _HISTORIES = ("append", "current")

@@ -103,8 +103,8 @@ class CreditTask:
         display_name(self.name, "a board's name")
         whole(self.warm_up, "warm_up of a credit board", 0, _MOST_TASKS)
         whole(self.instances, "instances of a credit board", 2, _MOST_TASKS)
-        if not re.fullmatch(r"policies/[A-Za-z0-9_-]{1,64}", self.policy):
-            raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {self.policy[:80]!r}.")
+        if not isinstance(self.policy, str) or not re.fullmatch(r"policies/[A-Za-z0-9_-]{1,64}", self.policy):
+            raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {str(self.policy)[:80]!r}.")
         whole(self.repeats, "repeats of a credit board", 2, _MOST_TASKS)
         self.task()
 
@@ -203,13 +203,8 @@ class Season:
             ValueError: it is something else.
         """
         values = mapping(strict_json(content, "a season"), "a season", _names(cls))
-        return cls(
-            **{
-                **values,
-                "tasks": tuple(SeasonTask(**mapping(one, "a board", _names(SeasonTask))) for one in values["tasks"]),
-                "credit": tuple(CreditTask(**mapping(one, "a board", _names(CreditTask))) for one in values["credit"]),
-            }
-        )
+        boards = {"tasks": _boards(SeasonTask, values["tasks"]), "credit": _boards(CreditTask, values["credit"])}
+        return cls(**{**values, **boards})
 
     @classmethod
     def load(cls, folder: str | Path) -> Season:
@@ -298,8 +293,10 @@ def require_salt(salt: str, promised: str) -> None:
     """Refuses a salt other than the one that a season promised.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: it is another one, or none.
     """
+    if not isinstance(salt, str) or not DIGEST.fullmatch(salt):
+        raise ValueError("a season's salt must be 64 hexadecimal digits, got something else; take it as it was drawn.")
     if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:
         raise ValueError(f"the SHA-256 of a season's salt must be {promised}, got another salt's; take the right one.")
 
@@ -342,6 +339,12 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Start
     if interaction.seeded:
         return [Start(task={}, seed=seed) for seed in seeds]
     return [Start(task=interaction.tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed) for seed in seeds]
+
+
+def _boards(kind: type, values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, list):
+        raise ValueError(f"the boards of a season must be a list, got {type(values).__name__}; list them.")
+    return tuple(kind(**mapping(one, "a board", _names(kind))) for one in values)
 
 
 def _names(kind: type) -> frozenset[str]:

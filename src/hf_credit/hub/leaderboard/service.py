@@ -6,6 +6,8 @@ its beginning, and one that was merged at its record.
 
 from __future__ import annotations
 
+import glob
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.confined import Limits
 from hf_credit.hub.leaderboard.entries import (
+    ENTRY_ID,
     Entry,
     entry_id,
     entry_path,
@@ -44,10 +47,14 @@ from hf_credit.hub.leaderboard.verification import (
     Refusal,
     confined_credit,
     confined_play,
+    one_line,
     verify_credit,
     verify_entry,
 )
+from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.retries import HubError, retried
+
+logger = logging.getLogger(__name__)
 
 _RANK = "Rank"
 _PATTERNS = ("entries/*.json", "records/*.json")
@@ -130,14 +137,22 @@ class Verifier:
         return sorted(one.num for one in listed)
 
     def handle(self, number: int) -> Verdict:
-        """Checks one pull request, and merges it with a record or closes it with a reason."""
+        """Checks one pull request, and merges it with a record or closes it with a reason.
+
+        Whatever its files make fail is a reason: one of them must not keep the others waiting.
+
+        Raises:
+            HubError: the Hub refused, or failed to the end.
+        """
         repo = self.season.results
         name = None
         try:
             name, entry, episodes, head = self._submitted(number)
             record = self.verify(name, entry, episodes)
-        except (Refusal, ValueError) as error:
-            return self._refuse(number, name, str(error))
+        except HubError:
+            raise
+        except Exception as error:
+            return self._refuse(number, name, _reason(error, f"pull request {number}"))
         before = self._tree("main")
         if self._head(f"refs/pr/{number}") != head:
             return self._refuse(
@@ -158,12 +173,13 @@ class Verifier:
 
     def finish(self, name: str) -> Verdict:
         """Verifies an entry that was merged and has no record, as a verifier that was killed leaves it."""
-        found = self.hub.get(self.season.results, "dataset", None, [entry_path(name), episodes_path(name)])
-        entry, episodes = self._read(name, found.files)
+        entry, episodes = self._read(name, self._files(name))
         try:
             record = self.verify(name, entry, episodes)
-        except Refusal as error:
-            reason = f"Merged, and refused when it was verified: {error}"
+        except HubError:
+            raise
+        except Exception as error:
+            reason = f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}"
             record = Record(
                 entry=name, season=self.season.name, board=entry.board, badge="self-reported", notes=(reason,)
             )
@@ -253,13 +269,21 @@ class Verifier:
                 "a pull request must add one entry and its replies, entries/ID.json and episodes/ID.parquet, and "
                 f"change nothing else, got {', '.join(sorted(changed))[:300] or 'nothing'}; use hf-credit submit."
             )
+        if not ENTRY_ID.fullmatch(name):
+            raise Refusal(
+                f"an entry must be called by 32 hexadecimal digits, got {name[:64]!r}; use hf-credit submit."
+            )
         if entry_path(name) in self._tree("main"):
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
         for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_FILE_BYTES)):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
-        found = self.hub.get(self.season.results, "dataset", head, [entry_path(name), episodes_path(name)])
-        return name, *self._read(name, found.files), head
+        return name, *self._read(name, self._files(name, head)), head
+
+    def _files(self, name: str, revision: str | None = None) -> Mapping[str, Path]:
+        """The two files of an entry, fetched by their names, which are no patterns."""
+        paths = [glob.escape(path) for path in (entry_path(name), episodes_path(name))]
+        return dict(self.hub.get(self.season.results, "dataset", revision, paths).files)
 
     def _read(self, name: str, files: Mapping[str, Path]) -> tuple[Entry, list[PlayedEpisode]]:
         content, replies = files[entry_path(name)].read_bytes(), files[episodes_path(name)]
@@ -270,10 +294,12 @@ class Verifier:
         require_season(entry, self.season, self._commits(self.season.benchmark))
         return entry, read_replies(replies, expected_rows(entry, self.season))
 
-    def _checkpoint(self, repo: str, commit: str) -> Path:
+    def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
         """At its commit, which must still be one of the repository."""
         try:
-            return self.hub.checkpoint(repo, commit)
+            return self.hub.checkpoint(repo, commit, most_bytes)
+        except TooLarge:
+            raise
         except (HubError, ValueError) as error:
             raise ValueError(
                 f"a checkpoint must be there at the commit that the entry names, got {repo}@{commit[:12]} "
@@ -308,6 +334,15 @@ class Verifier:
             f"reading {self.season.results}",
         )
         return {one.path: one for one in found if isinstance(one, RepoFile)}
+
+
+def _reason(error: Exception, what: str) -> str:
+    """Why an entry is not listed, in one line. What is no refusal in words of our own is logged with its traceback."""
+    line = one_line(error)
+    if isinstance(error, ValueError):
+        return line
+    logger.error("could not check %s", what, exc_info=error)
+    return f"an entry must be checked to its end, got {type(error).__name__}: {line}; mend what it names."
 
 
 def _changed(before: Mapping[str, RepoFile], after: Mapping[str, RepoFile]) -> set[str]:

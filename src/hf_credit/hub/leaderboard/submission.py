@@ -57,7 +57,14 @@ class Hub:
             raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
         return season, found.folder, found.commit
 
-    def get(self, repo: str, repo_type: str, revision: str | None = None, allow: Sequence[str] | None = None) -> Any:
+    def get(
+        self,
+        repo: str,
+        repo_type: str,
+        revision: str | None = None,
+        allow: Sequence[str] | None = None,
+        most_bytes: int | None = None,
+    ) -> Any:
         """`hf_credit.hub.loading.fetch` from this Hub."""
         return fetch(
             repo,
@@ -67,15 +74,16 @@ class Hub:
             endpoint=self.endpoint,
             allow=allow,
             cache_dir=self.cache_dir,
+            most_bytes=most_bytes,
         )
 
-    def checkpoint(self, repo: str, commit: str) -> Path:
-        """The folder of a checkpoint at a commit, in safetensors and text alone.
+    def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
+        """The folder of a checkpoint at a commit, in safetensors and text alone, of at most so many bytes.
 
         The cache holds links to files that lie together with those of other commits; the folder holds the files, so
         that a process which may read it can read nothing else.
         """
-        found = self.get(repo, "model", commit, WANTED)
+        found = self.get(repo, "model", commit, WANTED, most_bytes)
         plain = found.folder.parent.parent / "plain" / str(found.commit)
         if not plain.is_dir():
             plain.parent.mkdir(parents=True, exist_ok=True)

@@ -22,17 +22,27 @@ from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, copied
 from hf_credit.hub.leaderboard.replay import replay_entry, require_seeds
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, secret_seeds
-from hf_credit.hub.leaderboard.weights import check_folder, parameters, template_digest, tensor_digest
+from hf_credit.hub.leaderboard.weights import (
+    MOST_FILE_BYTES,
+    check_folder,
+    parameters,
+    template_digest,
+    tensor_digest,
+)
+from hf_credit.hub.loading import TooLarge
 
 LEAST_P = 1e-3
 """A claim whose paired test against the re-run gives less is refused."""
 
-Download = Callable[[str, str], Path]
+Download = Callable[[str, str, int], Path]
 """The folder of `repo` at `commit`, with the files of `hf_credit.hub.leaderboard.weights.WANTED`.
 
-It raises a `ValueError` or an `OSError` where there is no such commit.
+It raises `TooLarge`, before it downloads any, where these have more than so many bytes together, and another
+`ValueError` or an `OSError` where there is no such commit.
 """
 
+_WIDEST = 8  # bytes of a parameter
+_ROOM = 4 * MOST_FILE_BYTES  # for a tokenizer and the like, beside weights
 
 Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
 """Plays what `hf_credit.hub.leaderboard.rerun.answer` is asked, reading these folders, within limits."""
@@ -40,10 +50,6 @@ Play = Callable[[Mapping[str, Any], Sequence[Path], Limits], dict[str, Any]]
 
 class Refusal(ValueError):
     """An entry is not listed; the message is the reason in one sentence."""
-
-
-class TooLarge(ValueError):
-    """A checkpoint that this verifier cannot play."""
 
 
 def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
@@ -128,7 +134,7 @@ def verify_entry(
             versions=versions(),
         )
     except (ValueError, OSError) as error:
-        raise Refusal(_one_line(error)) from None
+        raise Refusal(one_line(error)) from None
     again = {kind: [_episode(one) for one in played] for kind, played in found["episodes"].items()}
     public = compare(episodes, again["public"])
     if public["p"] < LEAST_P:
@@ -216,7 +222,7 @@ def verify_credit(
             plain = Path(shutil.copytree(policy, Path(folder) / "policy"))
             found = play({**request, "policy": str(plain)}, [plain], limits)
     except (ValueError, OSError) as error:
-        raise Refusal(_one_line(error)) from None
+        raise Refusal(one_line(error)) from None
     public = compare(episodes, [_episode(one) for one in found["episodes"]["public"]])
     if public["p"] < LEAST_P:
         raise Refusal(
@@ -258,13 +264,14 @@ def outcome_rows(
 
 
 def _folders(one: Checkpoint, download: Download, limits: Limits) -> tuple[Path, Path | None]:
-    folder = download(one.repo, one.commit)
+    most_bytes = _WIDEST * limits.parameters + _ROOM
+    folder = download(one.repo, one.commit, most_bytes)
     check_folder(folder)
     base = None
     size = parameters(folder)
     if one.base is not None:
         name, _, commit = one.base.partition("@")
-        base = download(name, commit)
+        base = download(name, commit, most_bytes)
         check_folder(base)
         size += parameters(base)
     if size > limits.parameters:
@@ -305,5 +312,6 @@ def _notes(
     return notes
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """What an error says, in its first line and at most 1000 characters; its kind where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:1000]
