@@ -256,6 +256,7 @@ class ResumableTrainer(Trainer):
     def _agreed_checkpoint(self, chosen: str | Path | bool | None) -> Path | None:
         """The checkpoint to resume from, or the refusal, as the main process finds it, on every process."""
         answer: list[Any] = [None, None]
+        failure = None
         if self.accelerator.is_main_process:
             try:
                 if isinstance(chosen, str) and chosen.startswith(PREFIX):
@@ -270,9 +271,11 @@ class ResumableTrainer(Trainer):
                 if folder is not None:
                     self._refuse_another_run(folder)
                 answer[0] = folder
-            except (ValueError, HubError) as error:
-                answer[1] = str(error)
+            except Exception as error:  # the other processes wait for an answer, whatever went wrong
+                failure, answer[1] = error, str(error) or type(error).__name__
         folder, refusal = broadcast_object_list(answer)
+        if failure is not None and not isinstance(failure, ValueError | HubError):
+            raise failure
         if refusal is not None:
             raise ValueError(refusal)
         return folder
