@@ -247,6 +247,24 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
     assert TaskSpec.of(SaysItself()).build().max_replies == 2
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"max_new_tokens": "x"}, "max_new_tokens must be a whole number, got 'x'; correct it"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0; raise it"),
+        ({"temperature": float("nan")}, "temperature must be a finite number, got nan; correct it"),
+        ({"temperature": -1}, "temperature must be at least 0, got -1; raise it"),
+        ({"temperature": "hot"}, "temperature must be a finite number, got 'hot'; correct it"),
+        ({"top_p": 5}, "top_p must be at most 1, got 5; 1 draws"),
+        ({"top_p": 0}, "top_p must be above 0, got 0; raise it"),
+        ({"top_k": -3}, "top_k must be at least 0, got -3; raise it"),
+    ],
+)
+def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        TaskSpec.from_dict({"environment": "sudoku", "sampling": changed})
+
+
 # Trust
 
 

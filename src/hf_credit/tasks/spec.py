@@ -14,6 +14,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.methods import Method
@@ -57,12 +58,22 @@ class Sampling:
         temperature: 0 takes the most probable token always.
         top_p: nucleus, 1 for all.
         top_k: how many of the most probable tokens to draw from, 0 for all.
+
+    Raises:
+        ValueError: a number is none, or out of its range.
     """
 
     max_new_tokens: int = 4096
     temperature: float = 0.6
     top_p: float = 0.95
     top_k: int = 20
+
+    def __post_init__(self) -> None:
+        whole_number("max_new_tokens", self.max_new_tokens, 1)
+        finite_number("temperature", self.temperature, least=0)
+        whole_number("top_k", self.top_k, 0)
+        if finite_number("top_p", self.top_p, above=0) > 1:
+            raise ValueError(f"top_p must be at most 1, got {self.top_p}; 1 draws from all tokens.")
 
 
 @dataclass(frozen=True, kw_only=True)
