@@ -104,7 +104,7 @@ def test_runs_of_roles_go_at_once_and_leave_what_they_left_one_by_one(text):
     assert sanitise_mathematics(text) == one_leak_at_a_time(text)
 
 
-@pytest.mark.parametrize("text", ["user:", "### Assistant :", "user:\n", "user\n", "<|im_start|>user:", "user:</s> "])
+@pytest.mark.parametrize("text", ["user:", "### Assistant :", "user:\n", "user\n", "<|im_end|>user:", "user:</s> "])
 def test_a_long_run_of_leaks_goes_in_a_few_passes(monkeypatch, text):
     passes = []
     monkeypatch.setattr(module, "normalise", lambda text: passes.append(text) or normalise(text))

@@ -89,5 +89,5 @@ def test_what_is_no_whole_number_is_refused(tmp_path: Path, name: str, value: An
 
 @pytest.mark.parametrize("name", ["learning_rate", "epsilon", "beta", "temperature", "vllm_server_request_timeout"])
 def test_nan_is_no_setting(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} must be a (finite )?number, got nan; correct it\.$"):
+    with pytest.raises(ValueError, match=rf"^{name} must be a (finite )?number, got (nan|NaN); correct it\.$"):
         config(tmp_path, **{name: float("nan")})

@@ -161,16 +161,15 @@ class CreditConfig(GRPOConfig):
         whole_number("log_episodes", self.log_episodes, 0)
         whole_number("switch_every", self.switch_every, 1)
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        whole_number("max_completion_length", self.max_completion_length, 1)
         Sampling(  # refuses what no spec beside the policy could say
-            max_new_tokens=self.max_completion_length,
+            max_new_tokens=whole_number("max_completion_length", self.max_completion_length, 1),
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
         )
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
-                raise ValueError(f"{name} must be a number, got nan; correct it.")
+                raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
         played = self.num_generations
         if played == 1:
