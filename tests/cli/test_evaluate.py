@@ -86,7 +86,7 @@ def test_a_task_that_is_shown_otherwise_than_in_training_is_told(
         (("--environment", "sudoku", "--oracle", "guess"), "oracle must be one of"),
         (("--environment", "sudoku", "--oracle", "mcts"), "must be made for the environment 'sudoku'"),
         (("--environment", "sudoku", "--oracle-option", "seed=1"), "--oracle-option needs --oracle"),
-        (("--environment", "sudoku", "--temperature", "-1"), "sampling needs"),
+        (("--environment", "sudoku", "--temperature", "-1"), "temperature must be at least 0, got -1"),
         (("--environment", "sudoku", "--history", "none"), "history must be 'append' or 'current'"),
         (("--task", "relay", "--history", "current"), "history, instructions and max_turns are of an env"),
         (

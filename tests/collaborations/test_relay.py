@@ -121,6 +121,15 @@ def test_players_of_a_quality_succeed_as_often_as_their_docstring_says(quality, 
     assert success(quality, size, speakers) == pytest.approx(right, abs=4 * (0.25 / 2000) ** 0.5)
 
 
+@pytest.mark.parametrize("size", [10**9, "ten", [1], None, 2.5, True])
+def test_a_size_that_no_chain_has_is_refused(size):
+    for make in (lambda: relay(size), lambda: relay_tasks(size=size), lambda: relay_player(1.0, size)):
+        with pytest.raises(ValueError, match=r"^size (must be a whole number, got .*|.* got 1000000000 \*\* 2); "):
+            make()
+    with pytest.raises(ValueError, match=r"^size \*\* speakers must be at most 1000000, .* got 11 \*\* 6; lower one"):
+        relay(11, 6)
+
+
 @pytest.mark.parametrize("size", [1, 0, -3])
 def test_a_size_below_two_is_refused(size):
     for make in (lambda: relay(size), lambda: relay_tasks(size=size), lambda: relay_player(1.0, size)):
@@ -131,7 +140,7 @@ def test_a_size_below_two_is_refused(size):
 @pytest.mark.parametrize("speakers", [1, 7])
 def test_a_length_out_of_range_is_refused(speakers):
     for make in (lambda: relay(4, speakers), lambda: relay_tasks(size=4, speakers=speakers)):
-        with pytest.raises(ValueError, match=f"speakers must be from 2 to 6, got {speakers}; "):
+        with pytest.raises(ValueError, match=f"speakers must be a whole number from 2 to 6, got {speakers}; "):
             make()
 
 

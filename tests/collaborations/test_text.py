@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_credit.collaborations import text as module
 from hf_credit.collaborations.text import normalise, sanitise_mathematics
 
 
@@ -68,3 +71,52 @@ def test_what_is_clean_stays_as_it_is(text):
     clean = sanitise_mathematics(text)
     assert sanitise_mathematics(clean) == clean == normalise(clean)
     assert "<|im_end|>" not in clean
+
+
+def one_leak_at_a_time(text):
+    """What is meant: of the colons of a line, one is removed in a pass, and passes go on as long as they change."""
+    colon = re.compile(r"^[ \t]*(?:#+[ \t]*)?(?:user|assistant|human)[ \t]*:", re.MULTILINE | re.IGNORECASE)
+    before = None
+    while text != before:
+        before, text = text, normalise(text)
+        for leak in (*module._LEAKS[:3], colon):
+            text = leak.sub("", text)
+    return text
+
+
+ROLES = [
+    "user",
+    "assistant:",
+    "HUMAN :",
+    "system",
+    "<|im_start|>",
+    "<|im_end|>",
+    "[INST]",
+    "</s>",
+    "\t",
+    "## ",
+    "\u00a0",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES + ROLES), max_size=20).map("".join))
+def test_runs_of_roles_go_at_once_and_leave_what_they_left_one_by_one(text):
+    assert sanitise_mathematics(text) == one_leak_at_a_time(text)
+
+
+@pytest.mark.parametrize("text", ["user:", "### Assistant :", "user:\n", "user\n", "<|im_end|>user:", "user:</s> "])
+def test_a_long_run_of_leaks_goes_in_a_few_passes(monkeypatch, text):
+    passes = []
+    monkeypatch.setattr(module, "normalise", lambda text: passes.append(text) or normalise(text))
+    assert sanitise_mathematics(text * 20_000 + "x = 3") == "x = 3"
+    assert len(passes) <= 4
+
+
+def test_a_text_of_leaks_within_leaks_is_empty(monkeypatch):
+    passes = []
+    monkeypatch.setattr(module, "normalise", lambda text: passes.append(text) or normalise(text))
+    for depth, clean in ((module.MOST_PASSES - 2, "x = 3"), (10_000, "")):
+        passes.clear()
+        nested = "<|im_" * depth + "<|im_end|>" + "end|>" * depth
+        assert sanitise_mathematics(f"x = 3{nested}") == clean
+        assert len(passes) <= module.MOST_PASSES

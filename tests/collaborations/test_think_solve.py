@@ -150,5 +150,5 @@ def test_the_diligent_player_is_always_right_and_the_lazy_one_says_a_stock_numbe
         assert best or {*said} == {"0", ""}
     with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got 2"):
         lazy_player(2)
-    with pytest.raises(ValueError, match="size must be from 3 to 10, got 11"):
+    with pytest.raises(ValueError, match="size must be a whole number from 3 to 10, got 11"):
         hinted_relay(11)

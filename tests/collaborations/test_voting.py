@@ -128,5 +128,5 @@ def test_two_players_of_the_sum_vote_are_mostly_right_and_the_third_says_a_stock
     assert right["third"] < 120
     with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got -1"):
         stock_player(-1)
-    with pytest.raises(ValueError, match="size must be from 3 to 10, got 2"):
+    with pytest.raises(ValueError, match="size must be a whole number from 3 to 10, got 2"):
         sum_vote(2)

@@ -372,12 +372,14 @@ def test_two_processes_fit_the_critic_that_one_does(tmp_path, accelerator):
         ("clip", -0.2),
         ("max_grad_norm", 0.0),
         ("passes", 0),
+        ("passes", float("nan")),
+        ("micro_batch_rows", 1.5),
         ("mini_batch_rows", 0),
         ("micro_batch_rows", -1),
     ],
 )
 def test_settings_out_of_range_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; raise it"):
+    with pytest.raises(ValueError, match=rf"{name} of a critic must be .*, got {value}; (raise|correct) it"):
         CriticConfig(**{name: value})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_a_file_is_split_four_to_one_in_its_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[1]", "[]", '[{"surface": "s"}]', '[{"surface": "s", "bottom": 1}]', None]
+    "text", ["", "{}", "[1]", "[]", '[{"surface": "s"}]', '[{"surface": "s", "bottom": 1}]', "[" * 200_000, None]
 )
 def test_a_file_without_puzzles_is_refused_without_its_content(tmp_path, text):
     path = tmp_path / "puzzles.json"
@@ -128,6 +129,15 @@ def test_a_file_without_puzzles_is_refused_without_its_content(tmp_path, text):
         path.write_text(text)
     with pytest.raises(ValueError, match=r"^a file (of puzzles must be a JSON list|must hold at least 5 puzzles)"):
         SituationPuzzles(path=str(path))
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "puzzles.json")
+    for path in (tmp_path / "puzzles.json", tmp_path, "/dev/zero"):
+        with pytest.raises(ValueError, match=r"^a file of puzzles must be a JSON list"):
+            SituationPuzzles(path=str(path))
+    with pytest.raises(ValueError, match=r"^path must be the path of a file, as text, got \['a'\]; name one"):
+        SituationPuzzles(path=["a"])
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hf_credit.environments import tool_calls
 from hf_credit.environments.tool_calls import marked, read_calls, write_call
 
 LOOK = ("look", {"at": "box"})
@@ -84,3 +86,34 @@ def test_what_was_written_is_read_again(name, arguments):
 @given(reply=st.text() | st.text(alphabet='<tool_cal>/{}[]":,functi=1 '))
 def test_no_reply_raises(reply):
     read_calls(reply)
+
+
+@given(
+    st.lists(st.sampled_from(["<function=", "a", ".b", ">", "</function>", "{}", "\n", "{"]), max_size=12).map("".join)
+)
+def test_the_calls_of_functions_are_all_that_are_marked_and_closed(reply):
+    found = re.findall(r"<function=([\w.-]{1,128})>(.*?)</function>", reply, re.DOTALL)
+    sound = len(found) == reply.count("<function=") and all(text.strip() == "{}" for _, text in found)
+    assume("<function=" in reply)
+    assert read_calls(reply) == ([(name, {}) for name, _ in found] if sound else None)
+
+
+@pytest.mark.parametrize("text", ["<function=a>", "<function=", "<function=a>{}", "<tool_call>", "<tool_call>{"])
+def test_a_long_reply_of_calls_that_are_not_closed_cannot_be_read(text):
+    assert read_calls(text * (131_072 // len(text))) is None
+    assert read_calls("<function=a>{}</function>" * 5000) == [("a", {})] * 5000
+
+
+def test_no_part_of_a_reply_is_read_for_more_than_one_call(monkeypatch):
+    read = []
+
+    class Counted:
+        def match(self, part):
+            read.append(len(part))
+            return pattern.match(part)
+
+    pattern = tool_calls._FUNCTION
+    monkeypatch.setattr(tool_calls, "_FUNCTION", Counted())
+    reply = "<function=a>" * 1000
+    assert read_calls(reply) is None
+    assert sum(read) <= len(reply)

@@ -115,11 +115,11 @@ def test_a_proven_value_goes_before_the_mean_and_ties_are_within_the_tolerance()
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((0, 1.0, 1, False), "opponent_simulations must be an integer of at least 1, got 0"),
-        ((2.5, 1.0, 1, False), "opponent_simulations must be an integer of at least 1, got 2.5"),
-        ((1, -1.0, 1, False), "opponent_exploration must be a finite number of at least 0, got -1.0"),
-        ((1, float("nan"), 1, False), "opponent_exploration must be a finite number of at least 0, got nan"),
-        ((1, 1.0, 0, False), "opponent_rollouts must be an integer of at least 1, got 0"),
+        ((0, 1.0, 1, False), "opponent_simulations must be at least 1, got 0"),
+        ((2.5, 1.0, 1, False), "opponent_simulations must be a whole number, got 2.5"),
+        ((1, -1.0, 1, False), "opponent_exploration must be at least 0, got -1.0"),
+        ((1, float("nan"), 1, False), "opponent_exploration must be a finite number, got nan"),
+        ((1, 1.0, 0, False), "opponent_rollouts must be at least 1, got 0"),
         ((1, 1.0, 1, "no"), "opponent_solve must be True or False, got 'no'"),
     ],
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from hf_credit import (
     ConstrainedCounterfactualTrainer,
     CounterfactualGRPOTrainer,
@@ -75,3 +79,21 @@ def test_items_of_all_processes_come_in_their_order():
 def test_instances_are_numbered_over_all_processes(hand):
     own = hand.collected(hand.episode(), hand.episode(), instances=(0, 1))
     assert numbered(SecondOfThree([3], [9]), own) == [3, 4]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "1"])
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [
+        *((name, "eps") for name in ("grpo", "gspo", "tree_grpo", "gigpo", "mt_grpo", "counterfactual_grpo")),
+        *((name, "group_size") for name in ("grpo", "rloo", "magrpo", "ppo", "turn_credit", "counterfactual_grpo")),
+        *(("carl", option) for option in ("initial", "forks", "forks_per_round")),
+        *(("tree_grpo", option) for option in ("trees", "expansions", "rounds")),
+        ("vineppo", "rollouts"),
+        ("verifiable_process", "min_active"),
+        ("counterfactual_grpo", "min_samples"),
+    ],
+)
+def test_an_option_that_is_no_number_is_refused(method, option, value):
+    with pytest.raises(ValueError, match=r"must be a (whole|finite) number, got .*; correct it\.$"):
+        methods.make(method, **{option: value})

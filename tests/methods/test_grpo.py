@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+
 import pytest
 
-from hf_credit import methods
+from hf_credit import make, methods
 from hf_credit.methods.grpo import GroupScore
-from hf_credit.rollouts import Ending
+from hf_credit.policies.micro import tokenizer_of
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalRunner
 
 
 def test_every_decision_has_the_score_of_its_episode_among_its_task(hand):
@@ -28,3 +33,31 @@ def test_the_scale_is_an_option(hand):
 def test_what_is_not_possible_is_refused(options):
     with pytest.raises(ValueError, match="must"):
         methods.make("grpo", **options)
+
+
+class PaysNaN(EnvironmentInteraction):
+    """Every third outcome is none."""
+
+    def __init__(self):
+        super().__init__(make("tic_tac_toe", opponent="random", agent="first"), "current", instructions=False)
+        self.asked = itertools.count(1)
+
+    def outcome(self, state):
+        return math.nan if next(self.asked) % 3 == 0 else super().outcome(state)
+
+
+@pytest.mark.parametrize("name", ["grpo", "carl"])
+def test_an_episode_without_a_finite_outcome_takes_no_other_with_it(name):
+    interaction = PaysNaN()
+    tokenizer = tokenizer_of(interaction.texts(32))
+    ids = tokenizer("<action>place 1 1</action>", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    reply = Generation(ids=ids, logprobs=[-0.5] * len(ids))
+    engine = Engine(interaction, Chat(tokenizer), lambda contexts: [reply] * len(contexts))
+    method, runner = methods.make(name).bound_to(interaction), LocalRunner(engine)
+    collected = method.collector(list(interaction.tasks("train", 2)), runner, method.memory)
+    ends = Counter(sample.episode.ending for sample in collected.samples)
+    assert ends[Ending.ERROR] == len(collected.samples) // 3
+    found = method.estimator(collected, runner, method.memory).decisions
+    credited = [credit for own in found for credit in own if credit is not None]
+    assert credited
+    assert all(math.isfinite(credit) for credit in credited)

@@ -148,7 +148,7 @@ def test_a_group_of_one_is_a_group() -> None:
         ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
         ({"gae_level": "turn"}, "gae_level must be one of token, decision, got 'turn'"),
         ({"cut_value": "guess"}, "cut_value must be one of zero, bootstrap, got 'guess'"),
-        ({"group_size": 0}, "at least 2 episodes, got 0"),
+        ({"group_size": 0}, "the size of a group must be at least 2, got 0"),
     ],
 )
 def test_what_is_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
@@ -162,5 +162,5 @@ def test_gspo_credits_as_grpo_does_and_refuses_groups_of_one(hand: SimpleNamespa
     assert gspo.sequence_ratio
     assert hand.credits(gspo.estimator, *episodes) == [[-0.866], [0.866], [0.866], [-0.866]]
     assert hand.credits(gspo.estimator, *episodes, instances=(0, 0, 1, 2)) == [[-0.707], [0.707], [0.0], [0.0]]
-    with pytest.raises(ValueError, match="at least 2 episodes, got 1"):
+    with pytest.raises(ValueError, match="the size of a group must be at least 2, got 1"):
         methods.make("gspo", group_size=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -63,11 +64,11 @@ class TaleInteraction(Interaction[Tale]):
 
     def outcome(self, state):
         self.fail("outcome", state)
-        return float(len(state.replies))
+        return self.paid("outcome", state, float(len(state.replies)))
 
     def reward(self, state):
         self.fail("reward", state)
-        return 10.0 * len(state.replies)
+        return self.paid("reward", state, 10.0 * len(state.replies))
 
     def ending(self, state):
         self.fail("ending", state)
@@ -79,6 +80,12 @@ class TaleInteraction(Interaction[Tale]):
 
     def reseed(self, state, seed):
         return replace(state, luck=seed)
+
+    @staticmethod
+    def paid(method, state, number):
+        """NaN or infinity where a task pays that."""
+        pays, _, what = state.fails.partition(" ")
+        return float(what) if pays == method and len(state.replies) >= state.fails_after else number
 
     @staticmethod
     def fail(method, state):
@@ -258,6 +265,33 @@ def test_an_episode_that_fails_ends_as_an_error_and_disturbs_no_other(chat, meth
     assert "\n" not in b.error
     if method not in ("template", "tokenizer"):
         assert b.error == f"RuntimeError: {method} of b"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("paid", "after", "kept"), [("reward", 2, 2), ("outcome", 3, 3)])
+def test_an_episode_that_is_paid_no_number_ends_as_an_error_and_disturbs_no_other(chat, number, paid, after, kept):
+    engine = Engine(TaleInteraction(), chat, Sampler(babble))
+    sound = [tale("a", 2), tale("c", 3)]
+    broken = tale("b", 3, fails=f"{paid} {number}", fails_after=after)
+    alone = engine.run(sound)
+    a, b, c = engine.run([sound[0], broken, sound[1]])
+    assert [a, c] == alone
+    assert (b.ending, b.outcome, len(b.decisions)) == (Ending.ERROR, 0.0, kept)
+    assert b.error == f"ValueError: the {paid} of an episode must be finite, got {number}; mend what the task pays."
+
+
+def test_an_outcome_that_nobody_asked_for_is_none(chat):
+    start = replace(tale("a", 2, fails="outcome nan"), scored=False)
+    (episode,) = Engine(TaleInteraction(), chat, Sampler(babble)).run([start])
+    assert episode.ending == Ending.FINISHED
+    assert math.isnan(episode.outcome)
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, 1.5, "8", True])
+def test_a_limit_that_is_no_whole_number_is_refused(chat, limit):
+    for name in ("max_concurrent", "max_context_tokens"):
+        with pytest.raises(ValueError, match=f"^{name} must be a whole number, got .*; correct it"):
+            Engine(TaleInteraction(), chat, Sampler(babble), **{name: limit})
 
 
 def test_the_decision_of_a_failed_step_has_no_reward(chat):

@@ -247,6 +247,24 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
     assert TaskSpec.of(SaysItself()).build().max_replies == 2
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"max_new_tokens": "x"}, "max_new_tokens must be a whole number, got 'x'; correct it"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0; raise it"),
+        ({"temperature": float("nan")}, "temperature must be a finite number, got nan; correct it"),
+        ({"temperature": -1}, "temperature must be at least 0, got -1; raise it"),
+        ({"temperature": "hot"}, "temperature must be a finite number, got 'hot'; correct it"),
+        ({"top_p": 5}, "top_p must be at most 1, got 5; 1 draws"),
+        ({"top_p": 0}, "top_p must be above 0, got 0; raise it"),
+        ({"top_k": -3}, "top_k must be at least 0, got -3; raise it"),
+    ],
+)
+def test_replies_cannot_be_drawn_in_ways_that_do_not_exist(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        TaskSpec.from_dict({"environment": "sudoku", "sampling": changed})
+
+
 # Trust
 
 
@@ -301,6 +319,45 @@ def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_i
                 one.build()
     typed = found.with_options({"sanitise": "builtins:str", "loops": loop})
     assert typed.build().max_replies == 2
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "option"),
+    [
+        ("gymnasium", {"id": "evil_world:Anything-v0"}, "id"),
+        ("gymnasium", {"id": "evil_world-v0"}, "id"),
+        ("openenv", {"url": "https://example.org"}, "url"),
+        ("textworld", {"games": "."}, "games"),
+        ("situation_puzzles", {"path": "puzzles.json"}, "path"),
+        ("judged_puzzles", {"path": "puzzles.json"}, "path"),
+    ],
+)
+def test_what_lies_beside_a_policy_chooses_no_server_no_path_and_no_import_of_gymnasium(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, options: dict[str, str], option: str
+) -> None:
+    (tmp_path / "evil_world.py").write_text("open('ran', 'w').close()\n")
+    (tmp_path / "puzzles.json").write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    spec = TaskSpec.of_name(task, options)
+    spec.save(tmp_path)
+    found = TaskSpec.load(tmp_path)
+    assert found is not None
+    of_the_name = dataclasses.replace(found, typed=frozenset([task]))
+    for one in (found, of_the_name, of_the_name.with_options({"turns": 3})):
+        with pytest.raises(
+            ValueError, match=f"cannot choose a server, a path .* got the {option} '{options[option]}'"
+        ):
+            one.build()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_path_that_the_user_typed_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "puzzles.json"
+    path.write_text(json.dumps([{"surface": f"{place}?", "bottom": "It was."} for place in range(5)]))
+    beside = dataclasses.replace(TaskSpec.of_name("situation_puzzles", {"path": "elsewhere"}), trusted=False)
+    assert beside.with_options({"path": str(path)}).build().spec()["environment_options"]["path"] == str(path)
+    beside.on("judged_puzzles", {"path": str(path)}).build()
+    dataclasses.replace(TaskSpec.of_name("situation_puzzles"), trusted=False).build()
 
 
 @pytest.mark.parametrize(

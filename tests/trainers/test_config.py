@@ -65,3 +65,29 @@ def test_what_cannot_work_is_refused_in_one_sentence(tmp_path: Path, changed: di
     with pytest.raises(ValueError, match=message) as refusal:
         config(tmp_path, **changed)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1.5, "8", True], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "num_generations",
+        "instances_per_update",
+        "max_concurrent_episodes",
+        "max_context_tokens",
+        "rows_per_forward",
+        "log_episodes",
+        "switch_every",
+        "max_completion_length",
+        "top_k",
+    ],
+)
+def test_what_is_no_whole_number_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number, got .*; correct it\.$"):
+        config(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "epsilon", "beta", "temperature", "vllm_server_request_timeout"])
+def test_nan_is_no_setting(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} must be a (finite )?number, got (nan|NaN); correct it\.$"):
+        config(tmp_path, **{name: float("nan")})

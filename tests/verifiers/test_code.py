@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import gzip
 import json
+import math
 import re
 import subprocess
 import sys
@@ -1029,9 +1030,12 @@ def test_a_test_that_is_no_python_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("field", ["test_seconds", "wall_seconds", "cpu_seconds", "memory_bytes", "code_bytes"])
-def test_limits_are_positive(field: str) -> None:
-    with pytest.raises(ValueError, match=f"^a limit must be positive, got {field}=0; pass"):
+def test_limits_are_positive_numbers(field: str) -> None:
+    with pytest.raises(ValueError, match=f"^the limit {field} must be above 0, got 0; raise it"):
         Limits(**{field: 0})
+    for value in (math.nan, math.inf, "4"):
+        with pytest.raises(ValueError, match=f"^the limit {field} must be a finite number, got .*; correct it"):
+            Limits(**{field: value})
 
 
 @given(st.text(max_size=200))

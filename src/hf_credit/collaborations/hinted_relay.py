@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hf_credit.checks import whole_number
 from hf_credit.collaborations.base import CollaborationState
 from hf_credit.collaborations.think_solve import ThinkSolve
 from hf_credit.environments.randomness import stream
@@ -46,9 +47,7 @@ class _HintedRelay(ThinkSolve):
     """The hinted relay, with tasks and players of its own."""
 
     def __init__(self, size: int) -> None:
-        if not 3 <= size <= 10:
-            raise ValueError(f"size must be from 3 to 10, got {size}; take 8, say.")
-        self.size = size
+        self.size = whole_number("size", size, 3, 10)
         columns = {"thinker": "problem", "solver": "question"}
         super().__init__({"thinker": "tell", "solver": "answer"}, hinted_relay_score, columns)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from hf_credit.checks import whole_number
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
 from hf_credit.environments.randomness import stream
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HELD_OUT_EVERY = 5
 _SPEAKERS = range(2, 7)
+_MOST_TASKS = 10**6
 
 
 @remembers_its_call("relay")
@@ -39,10 +41,11 @@ def relay(size: int = 10, speakers: int = 2) -> Collaboration:
 
     Args:
         size: how many numbers there are, at least 2. Task rows must be made for the same size.
-        speakers: how long the chain is, from 2, the reasoner and the actor, to 6. Task rows must be made for as many.
+        speakers: how long the chain is, from 2, the reasoner and the actor, to 6. Task rows must be made for as many,
+            and there are a million tasks at most: `size ** speakers`.
 
     Raises:
-        ValueError: `size` is below 2, or `speakers` is out of range.
+        ValueError: `size` is below 2, `speakers` is out of range, or there are more tasks.
     """
     return _Relay(size, speakers)
 
@@ -193,7 +196,10 @@ def _number(text: str) -> str:
 
 
 def _refuse(size: int, speakers: int = 2) -> None:
-    if size < 2:
-        raise ValueError(f"size must be at least 2, got {size}; take 10, say.")
-    if speakers not in _SPEAKERS:
-        raise ValueError(f"speakers must be from {_SPEAKERS[0]} to {_SPEAKERS[-1]}, got {speakers}; take 2, say.")
+    whole_number("size", size, 2)
+    whole_number("speakers", speakers, _SPEAKERS[0], _SPEAKERS[-1])
+    if size**speakers > _MOST_TASKS:
+        raise ValueError(
+            f"size ** speakers must be at most {_MOST_TASKS}, since all tasks are listed, got {size} ** {speakers}; "
+            "lower one."
+        )

@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hf_credit.checks import whole_number
 from hf_credit.collaborations.base import CollaborationState
 from hf_credit.collaborations.voting import Voting
 from hf_credit.environments.randomness import stream
@@ -46,9 +47,7 @@ class _SumVote(Voting):
     """The vote, with tasks and players of its own."""
 
     def __init__(self, size: int, ties: str) -> None:
-        if not 3 <= size <= 10:
-            raise ValueError(f"size must be from 3 to 10, got {size}; take 6, say.")
-        self.size = size
+        self.size = whole_number("size", size, 3, 10)
         names = ("first", "second", LAZY)
         columns = dict.fromkeys(names, "problem")
         super().__init__({name: f"{name} voter" for name in names}, sum_score, number_key, columns, ties)

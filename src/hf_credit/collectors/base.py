@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
+from hf_credit.checks import whole_number
 from hf_credit.rollouts import Episode, Start
 from hf_credit.rollouts.runner import Runner
 
@@ -129,8 +130,7 @@ class Group:
     common_random_numbers: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 2:
-            raise ValueError(f"a group must hold at least 2 episodes, got {self.size}; raise it.")
+        whole_number("the size of a group", self.size, 2)
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         if not runner.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be

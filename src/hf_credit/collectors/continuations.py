@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
+from hf_credit.checks import whole_number
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
 from hf_credit.rollouts import Decision, Ending, Interaction, Start
 from hf_credit.rollouts.runner import Runner
@@ -33,8 +34,7 @@ class Continuations:
     replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.rollouts < 1:
-            raise ValueError(f"rollouts must be at least 1, got {self.rollouts}; raise it.")
+        whole_number("rollouts", self.rollouts, 1)
 
     def bound_to(self, interaction: Interaction[Any]) -> Continuations:
         """The same for one Interaction, as far as `inner` asks."""

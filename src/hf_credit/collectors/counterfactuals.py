@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
@@ -86,13 +87,10 @@ class AuditedSteps:
             raise ValueError(
                 f"counterfactuals must be one of {', '.join(KINDS)}, got {self.counterfactuals!r}; pick one."
             )
-        for name, right, rule, usual in (
-            ("steps", self.steps > 0, "above 0", 8),
-            ("branches", isinstance(self.branches, int) and self.branches >= 1, "a whole number of at least 1", 4),
-            ("floor", 0 < self.floor <= 1, "in (0, 1]", 0.15),
-        ):
-            if not right:
-                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
+        finite_number("steps", self.steps, above=0)
+        whole_number("branches", self.branches, 1)
+        if not 0 < finite_number("floor", self.floor) <= 1:
+            raise ValueError(f"floor must be in (0, 1], got {self.floor}; the paper's is 0.15.")
 
     @property
     def replaying(self) -> bool:

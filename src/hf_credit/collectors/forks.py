@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from hf_credit.checks import whole_number
 from hf_credit.collectors.base import Collected, Group, Sample, Single, TaskRow
 from hf_credit.rollouts import Decision, Ending, Start, replay_from
 from hf_credit.rollouts.runner import Runner
@@ -78,8 +79,7 @@ class RandomForks:
 
     def __post_init__(self) -> None:
         for name in ("trees", "expansions", "rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}; raise it.")
+            whole_number(name, getattr(self, name), 1)
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, runner, memory)
@@ -138,8 +138,7 @@ class UncertainForks:
 
     def __post_init__(self) -> None:
         for name, least in (("initial", 2), ("forks", 0), ("forks_per_round", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}; raise it.")
+            whole_number(name, getattr(self, name), least)
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
         collected = Group(size=self.initial)(rows, runner, memory)

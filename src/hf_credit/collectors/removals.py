@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from hf_credit.checks import whole_number
 from hf_credit.collectors.base import Collected, Sample, TaskRow, say_whether_shared
 from hf_credit.rollouts import Ending, Episode, Interaction, Start
 from hf_credit.rollouts.runner import Runner
@@ -52,8 +53,7 @@ class Removals:
     replaying: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.size < 2:
-            raise ValueError(f"a group must hold at least 2 episodes, got {self.size}; raise it.")
+        whole_number("the size of a group", self.size, 2)
         if self.pairing not in PAIRINGS:
             raise ValueError(f"solo_pairing must be one of {', '.join(PAIRINGS)}, got {self.pairing!r}; pick one.")
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Real, Shaped
 from torch import Tensor
-
-
-def is_amount(value: Any) -> bool:
-    """Whether it is a finite number of at least 0; text that looks like one, such as YAML's `2e-2`, is none."""
-    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def result_dtype(*numbers: Tensor) -> torch.dtype:

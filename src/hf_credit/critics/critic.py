@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights
@@ -69,12 +70,12 @@ class CriticConfig:
             )
         for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} of a critic must be at least 1, got {value}; raise it.")
+            if value is not None:
+                whole_number(f"{name} of a critic", value, 1)
         for name in ("learning_rate", "max_grad_norm", "clip"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} of a critic must be a number above 0, got {value}; raise it.")
+            if value is not None:
+                finite_number(f"{name} of a critic", value, above=0)
 
 
 class Critic:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from hf_credit.checks import finite_number
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
@@ -115,7 +116,7 @@ class Evidence(Environment[EvidenceState]):
         needed = documents + forged + 1
         self.calls = _within("calls", needed if calls is None else calls, 0, 9999)
         self.turns = _within("turns", needed + 2 if turns is None else turns, 1, 9999)
-        if not 0 <= flaky < 1:
+        if not 0 <= finite_number("flaky", flaky) < 1:
             raise ValueError(f"flaky must be in [0, 1), got {flaky!r}; lower it.")
         if wording not in ("brief", "prose"):
             raise ValueError(f"wording must be 'brief' or 'prose', got {wording!r}; pick one.")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, Literal
 
-from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.checks import whole_number
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from hf_credit.checks import whole_number
 from hf_credit.environments.preference_estimation import (
     TASKS,
     PreferenceEstimation,
@@ -14,7 +15,7 @@ from hf_credit.environments.preference_estimation import (
     read_movies,
     worth,
 )
-from hf_credit.environments.queries import ANSWER, whole_number
+from hf_credit.environments.queries import ANSWER
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 

@@ -9,7 +9,8 @@ from fractions import Fraction
 from itertools import permutations
 from typing import Any, ClassVar, Literal
 
-from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.checks import whole_number
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 from hf_credit.verifiers.vectors import cosine_exceeds

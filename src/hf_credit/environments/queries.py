@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from hf_credit.environments.base import Environment, State, Transition
 
@@ -182,14 +182,3 @@ class QueryEnvironment(Environment[S]):
     @abstractmethod
     def _worth(self, state: S, answer: str) -> float:
         """The reward of an answer, in [0, 1]."""
-
-
-def whole_number(name: str, value: Any, least: int, most: int) -> int:
-    """`value`, if it is a whole number in a range.
-
-    Raises:
-        ValueError: it is not, in one sentence.
-    """
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}; correct it.")
-    return value

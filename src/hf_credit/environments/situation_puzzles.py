@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState, whole_number
+from hf_credit.checks import whole_number
+from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 from hf_credit.registry import find
+from hf_credit.untrusted import read_json
 from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Judge
 from hf_credit.verifiers.text_overlap import token_f1
 
@@ -103,6 +104,8 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         wording: Literal["paper", "brief"] = "paper",
     ) -> None:
         super().__init__(turns, wording)
+        if path is not None and not isinstance(path, str):
+            raise ValueError(f"path must be the path of a file, as text, got {path!r}; name one.")
         self.path = path
         self.slots = whole_number("slots", slots, 1, len(SLOTS))
         self.values = whole_number("values", values, 2, len(SLOTS[0]))
@@ -229,7 +232,9 @@ def read_puzzles(path: str) -> tuple[tuple[str, str], ...]:
         ValueError: the file cannot be read or does not hold at least five puzzles.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not Path(path).is_file():  # a pipe is waited for, and a device has no end
+            raise FileNotFoundError(path)
+        found = read_json(path)
         puzzles = tuple((_text("surface", one["surface"]), _text("bottom", one["bottom"])) for one in found)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 _MOST_CHARACTERS = 16_384  # of a call
 _MARKS = ("<tool_call>", "<function=")
-_FUNCTION = re.compile(r"<function=([\w.-]{1,128})>(.*?)</function>", re.DOTALL)
+_FUNCTION = re.compile(r"([\w.-]{1,128})>(.*?)</function>", re.DOTALL)  # behind its mark
 
 Call = tuple[str, dict[str, Any]]
 
@@ -28,9 +28,8 @@ def read_calls(reply: str) -> list[Call] | None:
         texts = [text for text, close, _ in (part.partition("</tool_call>") for part in parts) if close]
         calls = [_call(text) for text in texts] if len(texts) == len(parts) else [None]
     elif "<function=" in said:
-        found = _FUNCTION.findall(said)
-        whole = len(found) == said.count("<function=")
-        calls = [_call_of(name, _parsed(text)) for name, text in found] if whole else [None]
+        found = [_FUNCTION.match(part) for part in said.split("<function=")[1:]]
+        calls = [None if one is None else _call_of(one[1], _parsed(one[2])) for one in found]
     elif said.strip()[:1] in ("{", "["):
         parsed = _parsed(said)
         listed = parsed if isinstance(parsed, list) else [parsed]

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.environments.randomness import stream
 
 P = TypeVar("P", bound=Hashable)
 M = TypeVar("M", bound=Hashable)
+
+_MOST_PLAYOUTS = 10**6  # of a search for one move, which then takes half a minute
 
 
 class Game(Protocol[P, M]):
@@ -70,12 +73,13 @@ def check_options(simulations: int, exploration: float, rollouts: int, solve: bo
         ValueError: one of them is outside its range.
     """
     for option, count in (("simulations", simulations), ("rollouts", rollouts)):
-        if not isinstance(count, int) or count < 1:
-            raise ValueError(f"{prefix}{option} must be an integer of at least 1, got {count!r}; ask for more.")
-    if not isinstance(exploration, int | float) or not 0 <= exploration < math.inf:
+        whole_number(f"{prefix}{option}", count, 1)
+    if simulations * rollouts > _MOST_PLAYOUTS:
         raise ValueError(
-            f"{prefix}exploration must be a finite number of at least 0, got {exploration!r}; 1.4 and 2 are usual."
+            f"{prefix}simulations x {prefix}rollouts must be at most {_MOST_PLAYOUTS}, got {simulations} x "
+            f"{rollouts}; lower one."
         )
+    finite_number(f"{prefix}exploration", exploration, least=0)
     if not isinstance(solve, bool):
         raise ValueError(f"{prefix}solve must be True or False, got {solve!r}; use one of these.")
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collectors import (
     AuditedSteps,
     Collected,
@@ -29,7 +30,6 @@ from hf_credit.credit import (
     generalized_advantages,
     harmonic_mean,
 )
-from hf_credit.credit.inputs import is_amount
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import context_readings
 from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
@@ -178,19 +178,15 @@ class ConstrainedCounterfactual:
         ):
             if not right:
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
-        weights = self.families.values()
-        if any(not is_amount(weight) for weight in weights) or not any(weights):
+        weights = [finite_number(f"the weight of {name}", weight, 0) for name, weight in self.families.items()]
+        if not any(weights):
             raise ValueError(
-                f"the weights of families must be numbers of at least 0 and not all 0, got {dict(self.families)}; the "
-                "paper's add to 1."
+                f"the weights of families must not all be 0, got {dict(self.families)}; the paper's add to 1."
             )
         if self.estimator == "process" and self.selection == "augmented":
             raise ValueError("estimator='process' has nothing to augment, got selection='augmented'; take 'inverse'.")
         for name, limit in self.limits.items():
-            if not is_amount(limit):
-                raise ValueError(
-                    f"the limit of {name} must be a finite number of at least 0, got {limit!r}; correct it."
-                )
+            finite_number(f"the limit of {name}", limit, 0)
         self.multipliers(())  # refuses its own settings
 
     def bound_to(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
@@ -494,10 +490,7 @@ def constrained_counterfactual(
         return constrained_counterfactual(**{**given, **BASELINES[baseline]})
     if ema is not None and not 0 < ema < 1:
         raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
-    if not isinstance(refresh_every, int) or refresh_every < 1:
-        raise ValueError(
-            f"refresh_every must be a whole number of at least 1, got {refresh_every}; the paper's is 200."
-        )
+    whole_number("refresh_every", refresh_every, 1)
     auditor, interventions = resolve_auditor(auditor), resolve_interventions(interventions)
     weights = dict(FAMILIES if families is None else families)
     own_policy = refresh_every == 1 and ema is None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collectors import Collected, Collector, Group, Removals
 from hf_credit.collectors.removals import without
 from hf_credit.credit import (
@@ -119,9 +120,11 @@ class CounterfactualAdvantages:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
+        whole_number("min_samples", self.min_samples, 1)
+        for name in ("decay", "alpha", "eta", "eps", "bonus_weight"):
+            finite_number(name, getattr(self, name))
         for name, right, rule, usual in (
             ("decay", 0 <= self.decay < 1, "in [0, 1)", 0.99),
-            ("min_samples", self.min_samples >= 1, "at least 1", 50),
             ("alpha", self.alpha > 0, "above 0", 1),
             ("eta", self.eta >= 0, "at least 0", 1),
             ("eps", self.eps > 0, "above 0", 1e-6),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import discounted_returns, group_in_group_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
@@ -40,11 +41,10 @@ class GroupInGroup:
     def __post_init__(self) -> None:
         if self.anchor not in ANCHORS:
             raise ValueError(f"anchor must be one of {', '.join(ANCHORS)}, got {self.anchor!r}; pick one.")
-        if not (0 <= self.gamma <= 1 and self.weight >= 0 and self.eps > 0):
-            raise ValueError(
-                f"gamma must be in [0, 1], weight at least 0 and eps above 0, got {self.gamma}, {self.weight} and "
-                f"{self.eps}; the paper has .95 and 1."
-            )
+        if not 0 <= finite_number("gamma", self.gamma) <= 1:
+            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper has .95.")
+        finite_number("weight", self.weight, least=0)
+        finite_number("eps", self.eps, above=0)
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import group_advantages
 from hf_credit.credit.group_advantages import SCALES
@@ -32,8 +33,7 @@ class GroupScore:
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}; pick one.")
-        if not self.eps > 0:
-            raise ValueError(f"eps must be above 0, got {self.eps}; 1e-4 is usual.")
+        finite_number("eps", self.eps, above=0)
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows, instances = sound(collected), numbered(runner, collected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected
 from hf_credit.credit import multi_turn_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
@@ -34,11 +35,10 @@ class MultiTurn:
     eps: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not (self.turn_weight >= 0 and 0 <= self.gamma <= 1 and self.eps > 0):
-            raise ValueError(
-                f"turn_weight must be at least 0, gamma in [0, 1] and eps above 0, got {self.turn_weight}, "
-                f"{self.gamma} and {self.eps}; 1, 1 and 1e-4 are usual."
-            )
+        if not 0 <= finite_number("gamma", self.gamma) <= 1:
+            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; 1 is usual.")
+        finite_number("turn_weight", self.turn_weight, least=0)
+        finite_number("eps", self.eps, above=0)
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)

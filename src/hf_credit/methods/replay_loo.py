@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hf_credit.checks import whole_number
 from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
@@ -161,6 +162,8 @@ def replay_loo(
 def _refuse_impossible_layout(
     budget: int, alternatives: tuple[int, ...], contexts: int, num_replays: int, reference_rollouts: int
 ) -> None:
+    for name, number in (("contexts", contexts), ("num_replays", num_replays)):
+        whole_number(name, number, 1)
     if not alternatives or min(alternatives) < 1 or max(alternatives) < 2:
         raise ValueError(
             f"alternatives must be 2 or more at some step and 1 or more at each, got {list(alternatives)}; one "

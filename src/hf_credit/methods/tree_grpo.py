@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected, RandomForks, tree_numbers
 from hf_credit.credit import tree_group_advantages
 from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
@@ -30,8 +31,7 @@ class TreeScore:
     eps: float = 1e-4
 
     def __post_init__(self) -> None:
-        if not self.eps > 0:
-            raise ValueError(f"eps must be above 0, got {self.eps}; 1e-4 is usual.")
+        finite_number("eps", self.eps, above=0)
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows, trees = sound(collected), tree_numbers(collected)

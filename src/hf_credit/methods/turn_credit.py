@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hf_credit import credit
+from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected
 from hf_credit.methods.base import Credit, Method, outcomes_of, sound
 from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
@@ -26,10 +27,9 @@ class SpreadDeltas:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.gamma <= 1 and self.beta >= 0):
-            raise ValueError(
-                f"gamma must be in [0, 1] and beta at least 0, got {self.gamma} and {self.beta}; .9 and 1 are usual."
-            )
+        if not 0 <= finite_number("gamma", self.gamma) <= 1:
+            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; .9 is usual.")
+        finite_number("beta", self.beta, least=0)
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hf_credit.checks import whole_number
 from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
 from hf_credit.methods.base import Credit, Method, everywhere, paper
@@ -41,8 +42,7 @@ class TurnGroup:
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper uses 0.")
-        if self.min_active < 1:
-            raise ValueError(f"min_active must be at least 1, got {self.min_active}; raise it.")
+        whole_number("min_active", self.min_active, 1)
 
     def rewards(self, collected: Collected) -> TurnRewards:
         """The oracle's verdicts."""

@@ -21,6 +21,7 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, get_cosine_schedule_with_warmup
 from transformers.utils.logging import tqdm
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
@@ -74,8 +75,8 @@ class MicroConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "layers", "heads", "episodes", "epochs", "batch_rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}; raise it.")
+            whole_number(name, getattr(self, name), 1)
+        finite_number("learning_rate", self.learning_rate, above=0)
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"hidden_size must be a multiple of heads, got {self.hidden_size} and {self.heads}; "

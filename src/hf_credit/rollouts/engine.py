@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from hf_credit.checks import whole_number
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
@@ -137,7 +138,7 @@ class Engine(Generic[S]):
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
 
     Raises:
-        ValueError: a limit is less than 1, or one of the Interaction's `roles` has no sampler.
+        ValueError: a limit is no whole number of at least 1, or one of the Interaction's `roles` has no sampler.
     """
 
     def __init__(
@@ -150,8 +151,8 @@ class Engine(Generic[S]):
         max_context_tokens: int | None = None,
     ) -> None:
         for name, limit in (("max_concurrent", max_concurrent), ("max_context_tokens", max_context_tokens)):
-            if limit is not None and limit < 1:
-                raise ValueError(f"{name} must be at least 1, got {limit}; raise it.")
+            if limit is not None:
+                whole_number(name, limit, 1)
         refuse_missing(generate, getattr(interaction, "roles", ()))
         self.interaction = interaction
         self.chat = chat.telling_of(getattr(interaction, "tools", ()))
@@ -272,7 +273,7 @@ class Engine(Generic[S]):
         walk.asked = self.interaction.scores(walk.state) if walk.start.scored else 0
         walk.episode = Episode(
             decisions=tuple(walk.decisions),
-            outcome=float(self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
+            outcome=_finite("outcome", self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
             ending=ending,
             metrics=dict(self.interaction.metrics(walk.state)),
             start=walk.place,
@@ -366,7 +367,7 @@ class Engine(Generic[S]):
                 walk.shared = None
             if isinstance(result, Exception):
                 raise result
-            reward, trained = float(self.interaction.reward(result)), self.interaction.trained(result)
+            reward, trained = _finite("reward", self.interaction.reward(result)), self.interaction.trained(result)
             changed = bool(reward) or not trained
             walk.decisions += [replace(one, reward=reward, trained=trained) for one in step] if changed else step
             walk.state = result
@@ -389,6 +390,14 @@ class Engine(Generic[S]):
 
     def _errors_end(self, walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> _ErrorsEnd:
         return _ErrorsEnd(self.failures, walk, unrecorded)
+
+
+def _finite(what: str, value: Any) -> float:
+    """What the task's own code paid, as a number. Of NaN or infinity no method makes credit, so they are an error."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"the {what} of an episode must be finite, got {number}; mend what the task pays.")
+    return number
 
 
 class _ErrorsEnd:

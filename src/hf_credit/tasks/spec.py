@@ -14,6 +14,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.methods import Method
@@ -38,6 +39,15 @@ OWN_CODE = (
 
 _NOT_IN_FILES = ("trusted", "typed")
 
+# Options that say whom this machine talks to and what it sends, what is imported, or which path is opened, by task.
+_TYPED_ONLY = {
+    "gymnasium": ("id", "options"),
+    "judged_puzzles": ("path",),
+    "openenv": ("url", "token_variable"),
+    "situation_puzzles": ("path",),
+    "textworld": ("games",),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -48,12 +58,22 @@ class Sampling:
         temperature: 0 takes the most probable token always.
         top_p: nucleus, 1 for all.
         top_k: how many of the most probable tokens to draw from, 0 for all.
+
+    Raises:
+        ValueError: a number is none, or out of its range.
     """
 
     max_new_tokens: int = 4096
     temperature: float = 0.6
     top_p: float = 0.95
     top_k: int = 20
+
+    def __post_init__(self) -> None:
+        whole_number("max_new_tokens", self.max_new_tokens, 1)
+        finite_number("temperature", self.temperature, least=0)
+        whole_number("top_k", self.top_k, 0)
+        if finite_number("top_p", self.top_p, above=0) > 1:
+            raise ValueError(f"top_p must be at most 1, got {self.top_p}; 1 draws from all tokens.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +95,7 @@ class TaskSpec:
         critic_model: the backbone of the method's critic, where it was named.
         trusted: whether code of others that is named here as `module:object` may be imported, hence run. What `load`
             found beside a policy is not; no file says otherwise.
-        typed: names that the user gave, which are trusted all the same.
+        typed: names of code, tasks and options that the user gave, which are trusted all the same.
 
     Raises:
         ValueError: not one of the two is named, or something is set that the task does not have.
@@ -157,14 +177,14 @@ class TaskSpec:
             "critic_model",
             "trusted",
         )
-        typed = self.typed | {name} | code_in(options)
+        typed = self.typed | {name, *options} | code_in(options)
         return TaskSpec.of_name(name, options, typed=typed, **{key: getattr(self, key) for key in kept})
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
-        """The same with other options where the user gives them; the code that they name is trusted."""
+        """The same with other options where the user gives them; these, and the code that they name, are trusted."""
         known = {**self.options, **options}
         changed: Any = {"environment_options": known} if self.environment else {"collaboration_options": known}
-        return dataclasses.replace(self, typed=self.typed | code_in(options), **changed)
+        return dataclasses.replace(self, typed=self.typed | {*options} | code_in(options), **changed)
 
     def shown_unlike(self, known: TaskSpec | None, model: str) -> str | None:
         """One sentence that says where the task is shown otherwise than the policy knows it, `None` where it is not.
@@ -192,7 +212,7 @@ class TaskSpec:
             ValueError: the name, an option or a setting is not possible, or code is not trusted.
         """
         self._refuse_code_of_others({self.name} | code_in(self.options))
-        self._refuse_servers_of_others()
+        self._refuse_choices_of_others()
         with importing_from_here():
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
@@ -280,14 +300,18 @@ class TaskSpec:
                 "--option scorer=...), or add --trust-remote-code (from Python, trusted=True)."
             )
 
-    def _refuse_servers_of_others(self) -> None:
-        """Nor do they choose whom this machine talks to, and which variable of its environment it sends as a token."""
-        if self.environment == "openenv" and not self.trusted and "openenv" not in self.typed:
-            raise ValueError(
-                "the files beside a policy cannot choose a server to be played on, got "
-                f"{str(self.options.get('url'))[:200]!r} from {TASK_FILE}; if you trust it, name it yourself (--task "
-                "openenv --option url=...), or add --trust-remote-code (from Python, trusted=True)."
-            )
+    def _refuse_choices_of_others(self) -> None:
+        """Nor do they choose whom this machine talks to, what Gymnasium imports and which path is opened."""
+        if self.trusted:
+            return
+        for option in _TYPED_ONLY.get(self.name, ()):
+            if self.options.get(option) and option not in self.typed:
+                raise ValueError(
+                    "the files beside a policy cannot choose a server, a path or what is imported, got "
+                    f"the {option} {str(self.options[option])[:200]!r} of {self.name} from {TASK_FILE}; if you trust "
+                    f"it, name it yourself (--option {option}=...), or add --trust-remote-code (from Python, "
+                    "trusted=True)."
+                )
 
 
 def is_collaboration(name: str) -> bool:

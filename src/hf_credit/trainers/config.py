@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -10,9 +11,11 @@ from typing import Any, Self
 from datasets import Dataset
 from trl import GRPOConfig
 
+from hf_credit.checks import finite_number, whole_number
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
+from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
 
 silence_known_warnings()
@@ -151,15 +154,22 @@ class CreditConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         for name in ("num_generations", "max_concurrent_episodes", "max_context_tokens", "rows_per_forward"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
-        if self.log_episodes < 0:
-            raise ValueError(f"log_episodes must be at least 0, got {self.log_episodes}; 0 writes none.")
-        if self.vllm_server_request_timeout <= 0:
-            raise ValueError(
-                f"vllm_server_request_timeout must be above 0, got {self.vllm_server_request_timeout}; raise it."
-            )
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), 1)
+        if self.instances_per_update is not None:
+            whole_number("instances_per_update", self.instances_per_update, 1)
+        whole_number("log_episodes", self.log_episodes, 0)
+        whole_number("switch_every", self.switch_every, 1)
+        finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
+        Sampling(  # refuses what no spec beside the policy could say
+            max_new_tokens=whole_number("max_completion_length", self.max_completion_length, 1),
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+        )
+        for name, value in vars(self).items():
+            if isinstance(value, float) and math.isnan(value):
+                raise ValueError(f"{name} must be a number, got NaN; correct it.")
         self._derive_accumulation()
         played = self.num_generations
         if played == 1:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from hf_credit.checks import whole_number
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
@@ -385,8 +386,7 @@ def refuse_schedule(args: Any) -> None:
         raise ValueError(
             f"role_schedule must be one of {', '.join(SCHEDULES)}, got {args.role_schedule!r}; pick one of these."
         )
-    if args.switch_every < 1:
-        raise ValueError(f"switch_every must be at least 1, got {args.switch_every}; raise it.")
+    whole_number("switch_every", args.switch_every, 1)
     if args.role_schedule == "synchronous":
         return
     if args.role_adapters is None:

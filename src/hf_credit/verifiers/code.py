@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hf_credit.checks import finite_number
 from hf_credit.verifiers.isolation import IsolationError, isolation, required
 from hf_credit.verifiers.pool import POOL, SandboxError
 
@@ -63,9 +64,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if not value > 0:
-                raise ValueError(f"a limit must be positive, got {item.name}={value!r}; pass what one run may use.")
+            finite_number(f"the limit {item.name}", getattr(self, item.name), above=0)
 
 
 @dataclass(frozen=True)

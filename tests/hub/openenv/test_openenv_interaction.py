@@ -87,7 +87,7 @@ def test_the_files_beside_a_policy_choose_no_server(tmp_path: Path) -> None:
     found.save(tmp_path)
     beside = TaskSpec.load(tmp_path)
     assert beside is not None
-    with pytest.raises(ValueError, match="cannot choose a server to be played on, got 'https://example"):
+    with pytest.raises(ValueError, match=r"cannot choose a server, .* got the url 'https://example"):
         beside.build()
     with pytest.raises(ValueError, match="url must be that of an OpenEnv server, got 'the name'"):
         beside.on("openenv", {"url": "the name"}).build()

@@ -1,0 +1,48 @@
+"""Numbers that somebody set: what is none, or out of range, is refused in one sentence where it was set."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """`value`, if it is a whole number in a range.
+
+    Args:
+        name: of the setting.
+        value: what was given.
+        least, most: the range, both included; without an upper end if `most` is `None`.
+
+    Raises:
+        ValueError: it is not; a truth value, a text and NaN are no whole numbers.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if most is not None and not (whole and least <= value <= most):
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}; correct it.")
+    if not whole:
+        raise ValueError(f"{name} must be a whole number, got {value!r}; correct it.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
+    return int(value)
+
+
+def finite_number(name: str, value: Any, least: float | None = None, above: float | None = None) -> float:
+    """`value`, if it is a finite number in a range.
+
+    Args:
+        name: of the setting.
+        value: what was given.
+        least, above: the lower end of the range, which `least` is in and `above` is not; neither where there is none.
+
+    Raises:
+        ValueError: it is not; a truth value, a text, NaN and infinity are no finite numbers.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value!r}; correct it.")
+    if least is not None and value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
+    if above is not None and value <= above:
+        raise ValueError(f"{name} must be above {above}, got {value}; raise it.")
+    return float(value)
