@@ -325,7 +325,7 @@ def test_code_anywhere_in_a_file_needs_consent_and_a_typed_name_is_consent_for_i
     ("task", "options", "option"),
     [
         ("gymnasium", {"id": "evil_world:Anything-v0"}, "id"),
-        ("gymnasium", {"id": "evil_world-v0"}, "id"),
+        ("gymnasium", {"id": "FrozenLake-v1", "options": "desc"}, "options"),
         ("openenv", {"url": "https://example.org"}, "url"),
         ("textworld", {"games": "."}, "games"),
         ("situation_puzzles", {"path": "puzzles.json"}, "path"),
@@ -349,6 +349,13 @@ def test_what_lies_beside_a_policy_chooses_no_server_no_path_and_no_import_of_gy
         ):
             one.build()
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_world_that_gymnasium_has_is_made_without_asking() -> None:
+    pytest.importorskip("gymnasium")
+    lake = {"id": "FrozenLake-v1", "actions": ["left", "down", "right", "up"]}
+    beside = dataclasses.replace(TaskSpec.of_name("gymnasium", lake), trusted=False)
+    assert beside.build().spec()["environment_options"]["id"] == "FrozenLake-v1"
 
 
 def test_a_path_that_the_user_typed_is_opened(tmp_path: Path) -> None:

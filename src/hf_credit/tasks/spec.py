@@ -305,6 +305,8 @@ class TaskSpec:
         if self.trusted:
             return
         for option in _TYPED_ONLY.get(self.name, ()):
+            if option == "id" and ":" not in str(self.options.get(option)):
+                continue  # Gymnasium imports what stands before a colon, and has the others from installed packages
             if self.options.get(option) and option not in self.typed:
                 raise ValueError(
                     "the files beside a policy cannot choose a server, a path or what is imported, got "
