@@ -238,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cells = [(CVT, seed) for seed in experiment.seeds]
         run_cells(work, experiment.settings(), [cells], cell_file, run_cell, experiment, options.workers, arms="arms")
         told += [json.loads(cell_file(work, *cell).read_text(encoding="utf-8")) for cell in cells]
+    options.results.mkdir(parents=True, exist_ok=True)
     write_whole(options.results / "fidelity.json", told)
     (options.results / "fidelity.md").write_text(markdown(told), encoding="utf-8")
 
