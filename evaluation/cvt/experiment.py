@@ -34,7 +34,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 """Options of the method `constrained_counterfactual` by arm, in the order of the tables."""
 ABLATIONS = tuple(ARMS)[-7:]
 """The arms beyond those of the specification's comparison: CVT-RL with one part changed. The last was added after the
-long schedule had been seen, where policies forget."""
+first run of the long schedule had been seen, in which policies forgot."""
 
 
 @dataclass(frozen=True, kw_only=True)
