@@ -71,8 +71,8 @@ class Experiment:
         return [(arm, seed) for arm in (BASE, *self.arms) for seed in self.seeds]
 
 
-# As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the critics, which have the paper's one pass,
-# and for the schedule: equal tokens are different numbers of steps, so the rate is constant.
+# As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the schedule: equal tokens are different
+# numbers of steps, so the rate is constant.
 EXPERIMENT = Experiment(
     training={
         "group_size": 4,
