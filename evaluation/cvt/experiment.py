@@ -105,4 +105,9 @@ LONG = dataclasses.replace(
         CRITICS,
     ),
 )
-SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG}
+
+# The same at half the rate, at which the micro recipe is not stuck: the deciding arms, and that without constraints.
+HALF_RATE = dataclasses.replace(
+    LONG, training={**LONG.training, "learning_rate": 5e-4}, arms=(CVT, INFORMATION, COMPUTE, FREE)
+)
+SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG, "half_rate": HALF_RATE}

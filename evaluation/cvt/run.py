@@ -2,6 +2,7 @@
 
 python evaluation/cvt/run.py --work runs/cvt
 python evaluation/cvt/run.py --schedule long --work runs/cvt_long
+python evaluation/cvt/run.py --schedule half_rate --work runs/cvt_half_rate
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ CURVES = ("verified", "evidence/f1", "hacks/true", "budget/tokens")
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--schedule", choices=SCHEDULES, default="short", help="200,000 tokens each, or ten times that"
+        "--schedule",
+        choices=SCHEDULES,
+        default="short",
+        help="200,000 tokens each, ten times that, or that at half the rate",
     )
     parser.add_argument("--arms", nargs="+", metavar="ARM", help="of the schedule's; all of them if left out")
     parser.add_argument("--work", type=Path, default=Path("runs/cvt"), help="starts and finished cells")
