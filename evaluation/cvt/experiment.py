@@ -71,8 +71,8 @@ class Experiment:
         return [(arm, seed) for arm in (BASE, *self.arms) for seed in self.seeds]
 
 
-# As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the schedule: equal tokens are different
-# numbers of steps, so the rate is constant.
+# As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the rate, which is twice the recipe's, and the
+# schedule: equal tokens are different numbers of steps, so the rate is constant.
 EXPERIMENT = Experiment(
     training={
         "group_size": 4,
@@ -106,8 +106,8 @@ LONG = dataclasses.replace(
     ),
 )
 
-# The same at half the rate, at which the micro recipe is not stuck: the deciding arms, and that without constraints.
+# The same at half the rate, at which the micro recipe is not stuck; those that decide alone.
 HALF_RATE = dataclasses.replace(
-    LONG, training={**LONG.training, "learning_rate": 5e-4}, arms=(CVT, INFORMATION, COMPUTE, FREE)
+    LONG, training={**LONG.training, "learning_rate": 5e-4}, arms=(CVT, INFORMATION, COMPUTE)
 )
 SCHEDULES: Mapping[str, Experiment] = {"short": EXPERIMENT, "long": LONG, "half_rate": HALF_RATE}
