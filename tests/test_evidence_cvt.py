@@ -170,7 +170,7 @@ def test_the_committed_fidelity_is_that_of_its_data(scripts: dict[str, ModuleTyp
     assert scripts["fidelity"].markdown(told) == (results / "fidelity.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("schedule", ["short", "long"])
+@pytest.mark.parametrize("schedule", ["short", "long", "half_rate"])
 def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], schedule: str) -> None:
     results = scripts["table"].RESULTS[schedule]
     cells = scripts["table"].read_cells([results / "cells.json"])
