@@ -38,7 +38,7 @@ AGAINST = (COMPUTE, INFORMATION)
 WINDOW = 8
 """Updates whose mean stands for a policy of that time."""
 _SHORT = Path(__file__).resolve().parent / "results"
-RESULTS: Mapping[str, Path] = {"short": _SHORT, **{name: _SHORT / name for name in ("long", "half_rate")}}
+RESULTS: Mapping[str, Path] = {"short": _SHORT, "long": _SHORT / "long", "half_rate": _SHORT / "half_rate"}
 """The folders of the committed tables, by schedule."""
 
 
