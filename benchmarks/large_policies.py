@@ -38,11 +38,11 @@ from trl.generation import vllm_generation
 from hf_credit import make
 from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.micro import tokenizer_of
+from hf_credit.recipes import RECIPES
 from hf_credit.rollouts.scripts import random_texts
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer
 
-RECIPES = Path(__file__).resolve().parent.parent / "trainers"
 WORK = ("generation", "forward", "backward", "optimizer", "critics")
 
 SHAPES: dict[str, Any] = {
@@ -78,30 +78,28 @@ VLLM = {
 }
 CASES = {
     "VPR (LoRA)": Case(
-        "verifiable_process/qwen3_4b_sudoku_lora.yaml",
+        "qwen3_4b_sudoku_lora",
         "Qwen3-4B",
         {"instances_per_update": 8, "max_completion_length": 1024, "warmup_steps": 0},
     ),
-    "C3 (LoRA)": Case(
-        "replay_loo/qwen3_4b_math_lora.yaml", "Qwen3-4B", {"instances_per_update": 16, "warmup_steps": 0}
-    ),
+    "C3 (LoRA)": Case("qwen3_4b_math_lora", "Qwen3-4B", {"instances_per_update": 16, "warmup_steps": 0}),
     "T3 with PPO (LoRA)": Case(
-        "truncated_ppo/qwen2_5_7b_guess_numbers_lora.yaml",
+        "qwen2_5_7b_guess_numbers_lora",
         "Qwen2.5-7B",
         {"instances_per_update": 16, "steps_per_generation": 2},
     ),
     "CCPO (two role adapters)": Case(
-        "counterfactual_grpo/qwen2_5_1_5b_math.yaml",
+        "qwen2_5_1_5b_math",
         "Qwen2.5-7B",
         {"instances_per_update": 8, "max_completion_length": 512, **VLLM},
     ),
     "CVT-RL (LoRA)": Case(
-        "constrained_counterfactual/qwen2_5_7b_evidence_lora.yaml",
+        "qwen2_5_7b_evidence_lora",
         "Qwen2.5-7B",
         {"instances_per_update": 2, "group_size": 4, "max_completion_length": 128},
     ),
     "CVT-RL (QLoRA)": Case(
-        "constrained_counterfactual/qwen2_5_7b_evidence_lora.yaml",
+        "qwen2_5_7b_evidence_lora",
         "Qwen2.5-7B",
         {"instances_per_update": 2, "group_size": 4, "max_completion_length": 128, "load_in_4bit": True},
     ),
@@ -144,7 +142,7 @@ def now() -> float:
 def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) -> dict[str, Any]:
     """One line of the table."""
     recipe = {
-        **yaml.safe_load((RECIPES / case.recipe).read_text(encoding="utf-8")),
+        **yaml.safe_load(RECIPES[case.recipe].read_text(encoding="utf-8")),
         **case.changed,
         "model_name_or_path": str(policy),
         "output_dir": str(scratch / "run"),

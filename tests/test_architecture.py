@@ -22,6 +22,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "credit": set(),
     "environments": {"verifiers"},
     "verifiers": set(),
+    "recipes": set(),
     "data": set(),
     "oracles": {"environments"},
     "rollouts": {"environments", "oracles"},
@@ -34,7 +35,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "evaluation": {"policies", "tasks"},
     "diagnostics": {"evaluation"},
     "hub": {"diagnostics"},
-    "trainers": {"hub"},
+    "trainers": {"hub", "recipes"},
     "cli": {"hub", "trainers"},
 }
 

@@ -9,7 +9,9 @@ import pytest
 
 import hf_credit
 from hf_credit import environments, oracles
+from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, Environment, known
+from hf_credit.methods import METHODS
 from hf_credit.oracles import ORACLES, Oracle
 from hf_credit.registry import build, short_name
 
@@ -32,6 +34,30 @@ def test_a_mapping_in_the_place_of_a_name_is_refused_in_one_sentence() -> None:
     message = r"number must be a name, got \{'name': 'fraction'\}; write the name alone, and its options beside it\."
     with pytest.raises(ValueError, match=f"^{message}$"):
         build("number", NUMBERS, {"name": "fraction"}, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "name", "nearest"),
+    [
+        ("environment", ENVIRONMENTS, "soduku", "sudoku"),
+        ("oracle", ORACLES, "sudoku-constraint", "sudoku_constraints"),
+        ("collaboration", COLLABORATIONS, "votting", "voting"),
+        ("method", METHODS, "vinepo", "vineppo"),
+        ("method", METHODS, "vrp", "verifiable_process"),
+        ("method", METHODS, "C3", "replay_loo"),
+        ("method", METHODS, "CVT-RL", "constrained_counterfactual"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_answered_with_the_nearest(
+    kind: str, known: dict[str, str], name: str, nearest: str
+) -> None:
+    with pytest.raises(ValueError, match=f"got '{name}'; did you mean '{nearest}'\\?$"):
+        build(kind, known, name, {})
+
+
+def test_an_option_that_is_nearly_right_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"got 'sise'; did you mean 'size'\?$"):
+        hf_credit.make("sudoku", sise=4)
 
 
 def test_an_unknown_option_is_answered_with_the_known_ones() -> None:

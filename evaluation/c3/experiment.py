@@ -72,7 +72,7 @@ class Experiment:
         return {**values, "methods": METHODS}
 
 
-# As in trainers/replay_loo/relay_micro.yaml, whose rate was chosen on training tasks with one seed.
+# As in relay_micro, whose rate was chosen on training tasks with one seed.
 EXPERIMENT = Experiment(
     training={
         "instances_per_update": 32,

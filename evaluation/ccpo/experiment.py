@@ -144,8 +144,8 @@ class Experiment:
         return list(dict.fromkeys([*deciding, *others]))
 
 
-# As in trainers/counterfactual_grpo/*_micro.yaml; the penalty towards the start, which makes laziness pay, is the
-# specification's and was not tuned.
+# As in the recipes hinted_relay_micro and sum_vote_micro; the penalty towards the start, which makes laziness pay, is
+# the specification's and was not tuned.
 EXPERIMENT = Experiment(
     training={
         "instances_per_update": 16,

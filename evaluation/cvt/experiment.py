@@ -71,7 +71,7 @@ class Experiment:
         return [(arm, seed) for arm in (BASE, *self.arms) for seed in self.seeds]
 
 
-# As in trainers/constrained_counterfactual/evidence_micro.yaml, but for the rate, which is twice the recipe's, and the
+# As in evidence_micro, but for the rate, which is twice the recipe's, and the
 # schedule: equal tokens are different numbers of steps, so the rate is constant.
 EXPERIMENT = Experiment(
     training={

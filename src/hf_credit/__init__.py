@@ -70,6 +70,7 @@ _ROOMS = (
     "methods",
     "oracles",
     "policies",
+    "recipes",
     "rollouts",
     "tasks",
     "trainers",

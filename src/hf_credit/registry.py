@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import importlib
 import importlib.metadata
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,16 @@ CODE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 in a file of others (`hf_credit.tasks.spec`) finds all that could be run."""
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# What papers call their methods.
+_ALSO_CALLED = {
+    "method": {
+        "c3": "replay_loo",
+        "ccpo": "counterfactual_grpo",
+        "cvt_rl": "constrained_counterfactual",
+        "t3": "ppo",
+        "vpr": "verifiable_process",
+    }
+}
 _MADE = "_hf_credit_made"  # on what a factory returned: what it was called, and with what
 
 
@@ -39,8 +50,9 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
         raise ValueError(f"{kind} must be a name, got {name!r}; write the name alone, and its options beside it.")
     target = known.get(name) or _entry_points(kind).get(name) or name
     if not CODE.fullmatch(target):
+        remedy = did_you_mean(name, names(kind, known), _ALSO_CALLED.get(kind, {})) or "pick one of these."
         named = ", ".join(names(kind, known))
-        raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; pick one of these.")
+        raise ValueError(f"{kind} must be one of {named}, or 'module:object', got {name!r}; {remedy}")
     module, _, attribute = target.partition(":")
     try:
         found: Any = functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
@@ -57,6 +69,19 @@ def find(kind: str, known: Mapping[str, str], name: str) -> Callable[..., Any]:
 def names(kind: str, known: Mapping[str, str]) -> list[str]:
     """Every short name that `find` knows: the library's own, and the entry points of installed packages."""
     return sorted({*known, *_entry_points(kind)})
+
+
+def did_you_mean(name: str, known: Iterable[str], also_called: Mapping[str, str] | None = None) -> str:
+    """A question that ends a refusal of a name: which known one is nearest, by the ratio of difflib; empty if none is.
+
+    Args:
+        name: that nothing has.
+        known: the names that there are.
+        also_called: other names of some of them.
+    """
+    called = {**{one: one for one in known}, **(also_called or {})}
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), called, n=1)
+    return f"did you mean {called[close[0]]!r}?" if close else ""
 
 
 def build(kind: str, known: Mapping[str, str], name: str, options: Mapping[str, Any]) -> Any:
@@ -81,9 +106,9 @@ def refuse_options(kind: str, factory: Callable[..., Any], name: str, options: M
     if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         for option in options:
             if option not in parameters:
+                remedy = did_you_mean(option, parameters) or "remove it or use one of these."
                 raise ValueError(
-                    f"{kind} {name!r} takes the options {', '.join(parameters) or '(none)'}, got {option!r}; "
-                    "remove it or use one of these."
+                    f"{kind} {name!r} takes the options {', '.join(parameters) or '(none)'}, got {option!r}; {remedy}"
                 )
     needed = [
         one.name

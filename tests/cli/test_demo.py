@@ -13,6 +13,7 @@ from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe, _write_over_seeds
 from hf_credit.evaluation.report import Report
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.evaluation.runs import read_run
+from hf_credit.recipes import RECIPES
 from hf_credit.tasks.spec import TaskSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +106,7 @@ def test_an_update_is_cut_into_gradient_steps(report: Any, output: Path) -> None
 
 
 def test_the_recipe_of_the_documents_trains_as_the_demo_does() -> None:
-    recipe = yaml.safe_load((ROOT / "trainers" / "verifiable_process" / "sudoku_micro.yaml").read_text())
+    recipe = yaml.safe_load(RECIPES["sudoku_micro"].read_text())
     demos = DemoRecipe().training("verifiable_process", Path("runs/sudoku_micro_base"), Path("runs/sudoku_micro"))
     assert demos == {**recipe, **{name: demos[name] for name in ("seed", "logging_steps", "disable_tqdm")}}
 

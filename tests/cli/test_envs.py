@@ -29,7 +29,7 @@ def test_every_environment_is_listed_with_its_options_and_its_oracle(command: Ca
     assert "size=10" in out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["envs"], ["train", "--help"], ["init-policy", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["envs"], ["recipes"], ["init-policy", "--help"]])
 def test_what_needs_no_model_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import json, sys\nfrom hf_credit.cli import main\n"

@@ -16,7 +16,19 @@ from hf_credit import __version__
 from hf_credit.cli import _told, app
 from hf_credit.environments import known
 
-COMMANDS = {"envs", "play", "init-policy", "train", "evaluate", "diagnose", "report", "demo", "submit"}
+COMMANDS = {
+    "envs",
+    "methods",
+    "recipes",
+    "play",
+    "init-policy",
+    "train",
+    "evaluate",
+    "diagnose",
+    "report",
+    "demo",
+    "submit",
+}
 
 
 def test_every_command_is_there_with_examples(command: Callable[..., Any]) -> None:
@@ -46,12 +58,18 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
             ("init-policy", "chess", "nowhere"),
             f"a task must be one of the environments {', '.join(known())} or",
         ),
-        (("train", "--config", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
+        (
+            ("train", "--config", "nowhere.yaml"),
+            "a recipe must be a YAML file or one of hf-credit's own, got 'nowhere.yaml'",
+        ),
+        (("train", "soduku_micro"), "got 'soduku_micro'; did you mean 'sudoku_micro'?"),
+        (("train", "sudoku_micro", "--method", "vrp"), "got 'vrp'; did you mean 'verifiable_process'?"),
+        (("train", "sudoku_micro", "--max_step", "1"), "got --max_step 1; did you mean 'max_steps'?"),
+        (("play", "soduku"), "got 'soduku'; did you mean 'sudoku'?"),
+        (("init-policy", "rellay", "nowhere"), "got 'rellay'; did you mean 'relay'?"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
-        (("play", "sudoku", "--option", "sise=4"), "takes the options size, blanks, notation, got 'sise'"),
+        (("play", "sudoku", "--option", "sise=4"), "options size, blanks, notation, got 'sise'; did you mean 'size'?"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
-        (("train", "nowhere.yaml"), "CONFIG must be a recipe's file and come first, got 'nowhere.yaml'"),
-        (("train", "nowhere.yaml"), "'nowhere.yaml', which does not exist; name a YAML file"),
         (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
         (("evaluate", "nowhere"), "a task must be named, got none and no hf_credit_task.json beside 'nowhere'"),
     ],

@@ -18,7 +18,6 @@ from hf_credit.verifiers.symbolic import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
-RECIPES = ROOT / "trainers" / "replay_loo"
 MATHEMATICS = {
     "problem_sets": ["math/train=math_train.json", "cmath/dev=cmath_dev.json"],
     "evaluation_problem_sets": [
@@ -37,7 +36,7 @@ def local(recipe: str, sets: dict[str, list[str]], *others: str) -> list[str]:
     """The recipe with files in place of the Hub, as a user would name them."""
     if not DATA.is_dir():
         pytest.skip("the folder of real benchmark rows, shared/data beside the repository, is not there")
-    words = ["--config", str(RECIPES / f"{recipe}.yaml"), "--use_cpu", "true"]
+    words = ["--config", recipe, "--use_cpu", "true"]
     for name, values in sets.items():
         words += [f"--{name}", *(value.replace("=", f"={DATA}/") for value in values)]
     return [*words, *others]

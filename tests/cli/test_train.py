@@ -76,7 +76,7 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
 def test_a_flag_that_is_nearly_right_is_told(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
     code, _, err = command("train", recipe(), "--max_step", 3)
     assert code == 1
-    assert "got --max_step 3; did you mean --max_steps?" in err
+    assert "got --max_step 3; did you mean 'max_steps'?" in err
 
 
 def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
@@ -102,7 +102,7 @@ def test_the_end_says_what_was_written_and_what_to_do_with_it(
 def test_the_recipe_comes_first(command: Callable[..., Any]) -> None:
     code, _, err = command("train", "--max_steps", 3, "recipe.yaml")
     assert code == 1
-    assert "CONFIG must be a recipe's file and come first, got '--max_steps'" in err
+    assert "CONFIG must be a recipe and come first, got '--max_steps'" in err
 
 
 def test_the_launch_script_trains_on_two_processes_and_one_of_them_writes(

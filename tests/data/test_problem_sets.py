@@ -235,7 +235,7 @@ def test_only_a_commit_pins_a_set() -> None:
 
 def test_an_unknown_set_is_told() -> None:
     with pytest.raises(
-        ValueError, match=r"must be one of math/train, .*, got 'math/trian'; pick one of these, or write"
+        ValueError, match=r"math/train, .*, or NAME=FILE, got 'math/trian'; did you mean 'math/train'\?$"
     ):
         load_problems("math/trian")
 

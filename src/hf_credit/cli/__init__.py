@@ -17,8 +17,10 @@ from hf_credit.cli.evaluate import evaluate
 from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
 from hf_credit.cli.leaderboard import leaderboard
+from hf_credit.cli.methods import methods
 from hf_credit.cli.play import play
 from hf_credit.cli.publish import publish
+from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
@@ -51,12 +53,15 @@ def _options(
 
 
 app.command(short_help="List the environments, their options and their oracles.")(envs)
+app.command(short_help="List the methods that give credit.")(methods)
+app.command(short_help="List the recipes of trainings, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)
 app.command(
     short_help="Train a policy from a recipe.",
     # What it does not know itself are fields of the recipe.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,  # its own shows those fields too
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,11 +12,18 @@ import typer
 def train(
     context: typer.Context,
     config: Annotated[
-        str | None, typer.Argument(metavar="CONFIG", help="A recipe in YAML.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="CONFIG", help="A recipe: its name (see `hf-credit recipes`), or a YAML file.", show_default=False
+        ),
     ] = None,
     named: Annotated[
         str | None, typer.Option("--config", metavar="CONFIG", help="The same, as launchers write it.")
     ] = None,
+    helped: Annotated[
+        bool,
+        typer.Option("--help", help="Show this and every field with its default; of CONFIG or --method, if given."),
+    ] = False,
 ) -> None:
     """Trains a policy as a recipe says; `--field value` behind it overrides any field of the recipe.
 
@@ -31,27 +37,38 @@ def train(
 
     \b
     Examples:
-      hf-credit train trainers/verifiable_process/sudoku_micro.yaml
-      hf-credit train trainers/verifiable_process/sudoku_micro.yaml --max_steps 50 --learning_rate 5e-4
+      hf-credit train sudoku_micro
+      hf-credit train relay_micro --help    # every field, with its default and what the recipe has
+      hf-credit train sudoku_micro --max_steps 50 --learning_rate 5e-4
       hf-credit train recipe.yaml --method outcome_reward --output_dir runs/outcome
       hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
-      hf-credit train trainers/replay_loo/relay_micro.yaml --alternatives 4 2
+      hf-credit train relay_micro --alternatives 4 2
       hf-credit train recipe.yaml --resume_from_checkpoint true
     """
     words = [*([config] if config else []), *context.args]
     recipe, fields = (named, words) if named else (config, words[1:])
-    if recipe is None or not Path(recipe).is_file():
-        missing = "" if recipe is None or recipe.startswith("-") else ", which does not exist"
-        raise ValueError(f"CONFIG must be a recipe's file and come first, got {recipe!r}{missing}; name a YAML file.")
+    if helped and (recipe is None or recipe.startswith("-")):
+        recipe, fields = None, words
+    elif recipe is None or recipe.startswith("-"):
+        raise ValueError(
+            f"CONFIG must be a recipe and come first, got {recipe!r}; name a file, or see hf-credit recipes."
+        )
     from hf_credit.cli.quiet import be_quiet
+    from hf_credit.recipes import find
 
+    arguments = [*(["--config", str(find(recipe))] if recipe else []), *fields]
     be_quiet()
+    if helped:
+        from hf_credit.trainers.recipes import describe_fields
+
+        typer.echo(f"{context.get_help()}\n\n{describe_fields(arguments)}")
+        return
     from hf_credit.cli.progress import Progress
     from hf_credit.cli.training_progress import ShowProgress
     from hf_credit.trainers.recipes import read_job
     from hf_credit.trainers.training import run_job
 
-    job = read_job(["--config", recipe, *fields])
+    job = read_job(arguments)
     with Progress() as progress:
         run_job(job, [] if job.args.disable_tqdm else [ShowProgress(progress)])
     if job.args.process_index == 0:

@@ -17,6 +17,7 @@ from huggingface_hub import HfApi
 
 from hf_credit.data.identity import fingerprint
 from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
+from hf_credit.registry import did_you_mean
 from hf_credit.untrusted import parse_json, read_text
 
 _SUBJECTS = (
@@ -169,8 +170,8 @@ def _open(wanted: str) -> tuple[str, str, Iterator[Mapping[str, Any]]]:
     name, _, revision = name.partition("@")
     if name not in PROBLEM_SETS:
         raise ValueError(
-            f"a set of problems must be one of {', '.join(PROBLEM_SETS)}, got {name!r}; pick one of these, or write "
-            "NAME=FILE for a file."
+            f"a set of problems must be one of {', '.join(PROBLEM_SETS)}, or NAME=FILE, got {name!r}; "
+            f"{did_you_mean(name, PROBLEM_SETS) or 'pick one of these.'}"
         )
     place = PROBLEM_SETS[name]
     commit = revision or place.revision or HfApi().dataset_info(place.repository, revision=place.branch).sha or ""

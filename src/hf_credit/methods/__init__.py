@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from hf_credit.methods.base import Credit, DecisionCredit, Estimator, Lesson, Me
 from hf_credit.registry import build, names
 from hf_credit.registry import find as find_named
 
-__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "find", "known", "make"]
+__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "find", "known", "make", "summary"]
 
 METHODS = {
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
@@ -65,6 +67,17 @@ def find(name: str) -> Callable[..., Method]:
         ValueError: nothing has this name.
     """
     return find_named("method", METHODS, name)
+
+
+def summary(name: str) -> str:
+    """What the method called `name` does, in a sentence: its module's where that has one method, else its factory's.
+
+    Raises:
+        ValueError: nothing has this name.
+    """
+    factory = find(name)
+    alone = sum(one.startswith(f"{factory.__module__}:") for one in METHODS.values()) == 1
+    return (inspect.getdoc(sys.modules[factory.__module__] if alone else factory) or "").partition("\n")[0]
 
 
 def known() -> list[str]:

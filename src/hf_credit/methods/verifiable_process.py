@@ -90,7 +90,7 @@ class TrajectoryOutcome:
 
 
 def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: OracleLike | None = None) -> Method:
-    """The method of paper VPR.
+    """VPR: the oracle's verdict on every turn, normalised over the trajectories still active there (the paper VPR).
 
     Args:
         gamma, min_active: as in `TurnGroup`.

@@ -19,7 +19,7 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
-from hf_credit.registry import CODE, find, importing_from_here
+from hf_credit.registry import CODE, did_you_mean, find, importing_from_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.untrusted import read_json
 
@@ -327,9 +327,10 @@ def is_collaboration(name: str) -> bool:
     if name in environments.known():
         return False
     if ":" not in name:
+        games, teams = environments.known(), collaborations.known()
         raise ValueError(
-            f"a task must be one of the environments {', '.join(environments.known())} or of the collaborations "
-            f"{', '.join(collaborations.known())}, or 'module:object', got {name!r}; pick one of these."
+            f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
+            f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
         )
     with importing_from_here():
         found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import importlib
-from collections.abc import Sequence
+import inspect
+import json
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
-from trl import ModelConfig, ScriptArguments, TrlParser
+from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
-from hf_credit import methods
-from hf_credit.registry import importing_from_here
+from hf_credit import methods, recipes
+from hf_credit.registry import did_you_mean, importing_from_here
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
 from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
@@ -206,6 +209,20 @@ class _Parser(TrlParser):
         raise ValueError(f"{message}; correct it.")
 
 
+def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
+    """The recipe's file, the method, and the arguments with the file in place of the recipe's name."""
+    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen.add_argument("--config")
+    chosen.add_argument("--method")
+    first, _ = chosen.parse_known_args(arguments)
+    path = None if first.config is None else str(recipes.find(first.config))
+    method = first.method or _method_of(path) or GameArguments.method
+    if method not in PRESETS:
+        with importing_from_here():
+            methods.find(method)
+    return path, method, [path if path and word == first.config else word for word in arguments]
+
+
 class _Shared(argparse.Namespace):
     """Values that stay when one part has taken them."""
 
@@ -214,20 +231,16 @@ class _Shared(argparse.Namespace):
 
 
 def read_job(arguments: Sequence[str]) -> Job:
-    """Reads `--config recipe.yaml --field value ...`; what is given behind the recipe wins.
+    """Reads `--config recipe --field value ...`; what is given behind the recipe wins.
+
+    Args:
+        arguments: the recipe is a file, or named as for `hf_credit.recipes.find`.
 
     Raises:
-        ValueError: a field or its value is not possible.
+        ValueError: there is no such recipe, or a field or its value is not possible.
         OSError: the recipe cannot be read.
     """
-    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    chosen.add_argument("--config")
-    chosen.add_argument("--method")
-    first, _ = chosen.parse_known_args(arguments)
-    method = first.method or _method_of(first.config) or GameArguments.method
-    if method not in PRESETS:
-        with importing_from_here():
-            methods.find(method)
+    _, method, arguments = _chosen(arguments)
     config = load_named(PRESETS.get(method, _ANY).config)
     parts: Any = (GameArguments, config, ModelConfig)
     parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
@@ -246,12 +259,61 @@ def read_job(arguments: Sequence[str]) -> Job:
     return Job(game=game, args=args, model=model)
 
 
+def describe_fields(arguments: Sequence[str]) -> str:
+    """Every field that a recipe may have, with its default, as text: ours in a line each, TRL's as a list.
+
+    Args:
+        arguments: as for `read_job`; a recipe's own values are shown beside the defaults.
+
+    Raises:
+        ValueError: there is no such recipe or method.
+    """
+    path, method, _ = _chosen(arguments)
+    own = {} if path is None else parse_yaml(read_text(path))
+    config = load_named(PRESETS.get(method, _ANY).config)
+    theirs = {one.name: one for one in dataclasses.fields(GRPOConfig)}
+
+    def line(one: dataclasses.Field) -> str:
+        recipe = f"{_shown(own[one.name])}, by default " if one.name in own else ""
+        return f"  --{one.name} {recipe}{_shown(_default(one))}\n      {one.metadata.get('help', '')}"
+
+    ours = [one for one in dataclasses.fields(config) if _changed(one, theirs.get(one.name))]
+    rest = [one for one in dataclasses.fields(config) if one not in ours] + list(dataclasses.fields(ModelConfig))
+    listed = ", ".join(f"{one.name} {_shown(own.get(one.name, _default(one)))}" for one in rest)
+    return "\n".join(
+        [
+            "What is played:",
+            *map(line, dataclasses.fields(GameArguments)),
+            *([] if method in PRESETS else [f"\nmethod_options of {method}:", *_options_of(methods.find(method))]),
+            f"\nOf {config.__name__}, where it is not as in TRL:",
+            *map(line, ours),
+            "\nAs in TRL's GRPOConfig and ModelConfig:",
+            textwrap.fill(listed, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),
+        ]
+    )
+
+
+def _options_of(factory: Callable[..., Any]) -> list[str]:
+    return [f"  {name} {_shown(one.default)}" for name, one in inspect.signature(factory).parameters.items()]
+
+
+def _default(one: dataclasses.Field) -> Any:
+    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+
+
+def _changed(one: dataclasses.Field, theirs: dataclasses.Field | None) -> bool:
+    return theirs is None or _default(one) != _default(theirs)
+
+
+def _shown(value: Any) -> str:
+    return value.value if isinstance(value, Enum) else json.dumps(value, default=str)
+
+
 def _meant(unknown: Sequence[str], parts: Any) -> str:
     """What to do about flags that nobody knows."""
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in unknown if word.startswith("--")]
-    close = [match for flag in flags for match in difflib.get_close_matches(flag, names, n=1)]
-    return f"did you mean {', '.join(f'--{name}' for name in close)}?" if close else "correct or remove it."
+    return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."
 
 
 def trainer_of(method: str) -> str:

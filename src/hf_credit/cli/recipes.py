@@ -1,0 +1,29 @@
+"""`hf-credit recipes`: which trainings are written down, and how one reads."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hf_credit.recipes import RECIPES, find, summary
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.", show_default=False)] = None,
+) -> None:
+    """Lists the recipes that `hf-credit train` takes by name, by method, with a sentence each; or prints one.
+
+    \b
+    Examples:
+      hf-credit recipes
+      hf-credit recipes sudoku_micro > mine.yaml    # a start for one of your own
+    """
+    if name is not None:
+        typer.echo(find(name).read_text(encoding="utf-8"), nl=False)
+        return
+    for method in sorted({path.parent.name for path in RECIPES.values()}):
+        typer.echo(f"{method}:")
+        for one, path in RECIPES.items():
+            if path.parent.name == method:
+                typer.echo(f"  {one}\n      {summary(one)}")

@@ -1,0 +1,43 @@
+"""What can be named, in lists: `hf-credit recipes`, `hf-credit methods`, and the fields of a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from hf_credit.methods import METHODS
+from hf_credit.recipes import RECIPES, summary
+from hf_credit.trainers.recipes import PRESETS
+
+
+def test_recipes_are_listed_with_a_sentence_each_and_printed(command: Callable[..., Any]) -> None:
+    code, out, _ = command("recipes")
+    assert code == 0
+    for name in RECIPES:
+        assert f"  {name}\n      {summary(name)}\n" in out
+    assert command("recipes", "sudoku_micro")[1] == RECIPES["sudoku_micro"].read_text(encoding="utf-8")
+
+
+def test_methods_are_listed_with_a_sentence_each(command: Callable[..., Any]) -> None:
+    code, out, _ = command("methods")
+    assert code == 0
+    listed = dict(re.findall(r"^(\w+)\n      (.{20,}\.)$", out, re.MULTILINE))
+    assert listed.keys() == METHODS.keys() | PRESETS.keys()
+    assert listed["verifiable_process"].startswith("VPR: the oracle's verdict on every turn")
+
+
+def test_the_help_of_train_has_every_field_with_its_default(command: Callable[..., Any]) -> None:
+    code, out, _ = command("train", "--help")
+    assert code == 0
+    for field in ('--history "append"', "--gamma 0.0", "--instances_per_update 128", "--max_steps 100"):
+        assert f"\n  {field}\n" in out
+    assert "epsilon 0.2" in out
+
+
+def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callable[..., Any]) -> None:
+    code, out, _ = command("train", "relay_micro_mappo", "--help")
+    assert code == 0
+    assert '--collaboration "relay", by default ""\n' in out
+    assert "method_options of mappo:\n  group_size 8\n" in out
+    assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
