@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from hf_credit._version import __version__
+from hf_credit.noise import silence_missing_kernel
 
 if TYPE_CHECKING:
     from hf_credit.environments import make
@@ -76,6 +77,8 @@ _ROOMS = (
     "trainers",
     "verifiers",
 )
+
+silence_missing_kernel()  # before anything imports what speaks
 
 
 def __getattr__(name: str) -> Any:

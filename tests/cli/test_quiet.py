@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import warnings
 
 import pytest
@@ -15,6 +16,14 @@ def test_a_known_warning_of_another_library_is_not_shown(tmp_path) -> None:
             VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
         be_quiet()
         VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+
+
+def test_a_kernel_that_bitsandbytes_misses_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community: %s.", "No module named 'kernels'")
+    assert caplog.messages == []
+    logger.warning("something else")
+    assert caplog.messages == ["something else"]
 
 
 def test_any_other_warning_is_still_shown() -> None:

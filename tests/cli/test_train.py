@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 import shutil
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -86,6 +88,24 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
     assert code == 1
     assert err.endswith("got neptune; run pip install neptune, or set report_to to none.\n")
     assert err.count("\n") == 1
+
+
+def test_a_run_in_which_nothing_can_be_learned_says_why_once(
+    command: Callable[..., Any], recipe: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    code, _, err = command("train", recipe(max_completion_length=1, log_completions=False))
+    assert code == 0, err
+    (told,) = [message for message in caplog.messages if message.startswith("nothing was learned")]
+    assert told.endswith("100% of replies ran into the length limit; raise max_completion_length.")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
+def test_vllm_that_is_not_installed_is_told_with_our_extra(
+    command: Callable[..., Any], recipe: Callable[..., Path]
+) -> None:
+    code, _, err = command("train", recipe(use_vllm=True))
+    assert code == 1
+    assert "Error: use_vllm needs vLLM, got none installed; run pip install 'hf-credit[vllm]'" in err
 
 
 def test_the_end_says_what_was_written_and_what_to_do_with_it(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from hf_credit.noise import silence_known_warnings
 
 
@@ -12,6 +10,4 @@ def be_quiet() -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    # bitsandbytes, where it is installed, misses a kernel for 4-bit weights on processors as soon as it is imported.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     silence_known_warnings()

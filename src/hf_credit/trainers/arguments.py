@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
@@ -30,8 +31,10 @@ def require(interaction: Any, args: Any, config: type) -> None:
 
     Raises:
         TypeError: what to pass instead.
+        ImportError: as `require_vllm`.
     """
     require_config(args, config)
+    require_vllm(args)
     if not isinstance(interaction, Interaction):
         raise TypeError(
             f"interaction must be an Interaction, got {_named(interaction)}; pass "
@@ -158,6 +161,18 @@ def require_trackers(args: Any) -> None:
         raise ValueError(
             f"report_to must name trackers that are installed, got {', '.join(missing)}; run pip install "
             f"{' '.join(missing)}, or set report_to to none."
+        )
+
+
+def require_vllm(args: Any) -> None:
+    """Refuses settings that generate with vLLM where it is not installed.
+
+    Raises:
+        ImportError: how to get it.
+    """
+    if getattr(args, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
+        raise ImportError(
+            "use_vllm needs vLLM, got none installed; run pip install 'hf-credit[vllm]', or set use_vllm to false."
         )
 
 

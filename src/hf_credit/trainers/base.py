@@ -61,6 +61,7 @@ from hf_credit.trainers.metrics import (
     update_metrics,
     without_cut_replies,
 )
+from hf_credit.trainers.no_signal import WarnWithoutSignal
 from hf_credit.trainers.printing import BriefPrinter, BriefProgress
 from hf_credit.trainers.ranks import Alone, SynchronizedSampler
 from hf_credit.trainers.recording import EpisodeRecorder
@@ -153,7 +154,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 train_dataset=train_dataset,
                 eval_dataset=eval_dataset,
                 processing_class=processing_class,
-                callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self)],
+                callbacks=[*(callbacks or []), arguments.StopOnFailedEvaluation(self), WarnWithoutSignal()],
                 optimizers=optimizers,
                 quantization_config=quantization_config,
                 peft_config=peft_config,

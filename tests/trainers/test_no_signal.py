@@ -1,0 +1,74 @@
+"""A run that cannot learn warns once, with the likely cause."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from hf_credit.trainers.no_signal import WarnWithoutSignal, likely_cause
+
+NOTHING = {"reward": 0.0, "advantages/zero": 1.0, "entropy": 1.0}
+SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}
+
+
+def warnings_of(logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a run says whose updates are logged so."""
+    watch, control, args = WarnWithoutSignal(), TrainerControl(), TrainingArguments(use_cpu=True, report_to="none")
+    state = TrainerState(is_world_process_zero=True)
+    watch.on_train_begin(args, state, control)
+    for step, entry in logs.items():
+        state.global_step = step
+        watch.on_log(args, state, control, logs=dict(entry))
+    watch.on_log(args, state, control, logs={"train_runtime": 1.0})
+    watch.on_train_end(args, state, control)
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_ten_updates_without_a_signal_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    (told,) = warnings_of(dict.fromkeys(range(1, 31), NOTHING), caplog)
+    assert told.startswith("nothing was learned in the last 10 updates, as no decision has an advantage other than 0")
+
+
+def test_updates_are_counted_where_only_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    (told,) = warnings_of({4: SIGNAL, 8: NOTHING, 16: NOTHING, 24: NOTHING}, caplog)
+    assert "in the last 12 updates" in told
+
+
+def test_a_short_run_without_any_signal_is_told_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    (told,) = warnings_of({1: NOTHING, 2: NOTHING}, caplog)
+    assert "in the last 2 updates" in told
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        {step: NOTHING if step % 10 else SIGNAL for step in range(1, 40)},
+        {1: SIGNAL, 2: NOTHING},
+        {1: SIGNAL, 20: {"eval_reward": 0.0, "eval_endings/error": 0.0}},
+    ],
+)
+def test_a_signal_now_and_then_is_enough(
+    logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert warnings_of(logs, caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("logs", "cause"),
+    [
+        ({"endings/error": 0.75}, "75% of episodes ended as errors; mend the code"),
+        ({"replies/cut": 0.96}, "96% of replies ran into the length limit; raise max_completion_length."),
+        ({"entropy": 1e-5}, "the policy's entropy is 1e-05 nats"),
+        ({}, "came to equal outcomes (mean 0); take easier or harder tasks"),
+        ({"reward": 1.0}, "came to equal outcomes (mean 1)"),
+    ],
+)
+def test_the_likely_cause_is_told(logs: Mapping[str, float], cause: str) -> None:
+    assert cause in likely_cause({**NOTHING, **logs})
+
+
+def test_a_method_that_credits_nothing_is_told() -> None:
+    assert likely_cause({"reward": 0.0}).startswith("the method credits no decision")
