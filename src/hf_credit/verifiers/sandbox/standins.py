@@ -4,8 +4,9 @@ A `Remote` stands for an object that is no plain data. A value whose class exten
 tuple, is that plain data here, of a class of its own that asks the solver for what the solution has added.
 
 The danger is an object that answers to what numbers and texts answer to: `abs(f(2) - 4) < 1e-9` holds for one whose
-every difference is 0. So an object never equals plain data, what an operator makes of an object and plain data must be
-an object again, and of that one no number, truth or order is taken.
+every difference is 0. So an object never equals plain data, and what an operator makes of an object and plain data is
+opaque: it must be an object again, which takes part in further operators and in == with other objects, and in nothing
+else (`OPAQUE_MAY`, which the way to the solver enforces).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ IN_PLACE = tuple(f"i{name}" for name in BINARY if name != "divmod")
 ORDER = ("lt", "le", "gt", "ge")
 UNARY = ("neg", "pos", "invert", "abs", "round", "int", "float", "trunc", "floor", "ceil")
 _OBJECTS = ("neg", "pos", "invert")  # of these the result may be an object again
+OPAQUE_MAY = frozenset({*BINARY, *IN_PLACE, *_OBJECTS, "eq", "ne", "returned"})
+"""The messages to the solver that may hold an opaque object; the last answers the solution's own call."""
 
 _READABLE = {"__name__", "__qualname__", "__wrapped__", "__module__"}
 
@@ -47,11 +50,11 @@ class Remote:
         by_identity: whether it equals itself only, whatever its class says.
     """
 
-    __slots__ = ("__by_identity", "__code", "__kind", "__link", "__mixed", "__number", "__weakref__")
+    __slots__ = ("__by_identity", "__code", "__kind", "__link", "__number", "__opaque", "__weakref__")
 
     def __init__(self, link: Asks, number: int, kind: str, code: int | None = None, by_identity: bool = False) -> None:
         values = {"link": link, "number": number, "kind": kind, "code": code, "by_identity": by_identity}
-        for name, value in (values | {"mixed": False}).items():
+        for name, value in (values | {"opaque": False}).items():
             object.__setattr__(self, f"_Remote__{name}", value)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -95,7 +98,7 @@ class Remote:
         return bool(self.__link.ask("contains", self, item))
 
     def __bool__(self) -> bool:
-        return bool(self.__link.ask("bool", self.__pure("bool")))
+        return bool(self.__link.ask("bool", self))
 
     def __str__(self) -> str:
         return str(self.__link.ask("str", self))
@@ -104,18 +107,14 @@ class Remote:
         return str(self.__link.ask("repr", self))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Remote) or other.__number == self.__number:
-            return isinstance(other, Remote)
-        if self.__by_identity or other.__by_identity:
-            return False
-        return bool(self.__link.ask("eq", self, other))
+        return self.__compared("eq", other, True)
 
     def __ne__(self, other: object) -> bool:
-        if not isinstance(other, Remote) or self.__by_identity or other.__by_identity:
-            return not isinstance(other, Remote) or self.__number != other.__number
-        return bool(self.__link.ask("ne", self, other))
+        return self.__compared("ne", other, False)
 
     def __hash__(self) -> int:
+        if self.__opaque:
+            raise _taken("hash")
         return hash(self.__number) if self.__code is None else self.__code
 
     def __instancecheck__(self, value: Any) -> bool:
@@ -124,57 +123,72 @@ class Remote:
     def __subclasscheck__(self, value: Any) -> bool:
         return is_stand_in(value) and bool(self.__link.ask("subclass", value, self))
 
-    def __pure(self, operation: str) -> Remote:
-        if self.__mixed:
-            raise TypeError(f"{operation} of an object that an operator made of the solution's and of plain data")
-        return self
+    def __compared(self, operation: str, other: object, same: bool) -> bool:
+        if not isinstance(other, Remote):
+            if self.__opaque:
+                raise _taken(operation)
+            return not same
+        if other.__number == self.__number:
+            return same
+        if self.__by_identity or other.__by_identity:
+            return not same
+        return bool(self.__link.ask(operation, self, other))
 
-    def __operate(self, operation: str, left: Any, right: Any, other: Any) -> Any:
-        result = self.__link.ask(operation, left, right)
-        if self.__mixed or not is_stand_in(other) or (isinstance(other, Remote) and other.__mixed):
+    def __operate(self, operation: str, *operands: Any) -> Any:
+        opaque = any(not is_stand_in(one) or is_opaque(one) for one in operands)
+        result = self.__link.ask(operation, *operands)
+        if opaque:
             if not isinstance(result, Remote):
                 raise TypeError(f"{operation} of the solution's object and plain data must give an object again")
-            result.__mark()
-        return result
-
-    def __mark(self) -> None:
-        object.__setattr__(self, "_Remote__mixed", True)
-
-    def __single(self, operation: str, *operands: Any) -> Any:
-        if operation not in _OBJECTS:
-            return self.__link.ask(operation, self.__pure(operation), *operands)
-        result = self.__link.ask(operation, self)
-        if self.__mixed and not isinstance(result, Remote):
-            self.__pure(operation)
-        if self.__mixed:
-            result.__mark()
+            object.__setattr__(result, "_Remote__opaque", True)
         return result
 
 
-def _binary(name: str, reflected: bool) -> Callable[..., Any]:
+def is_opaque(value: Any) -> bool:
+    """Whether a value stands for what an operator made of an object of the solution and of plain data."""
+    return isinstance(value, Remote) and bool(object.__getattribute__(value, "_Remote__opaque"))
+
+
+def _taken(operation: str) -> TypeError:
+    return TypeError(f"{operation} of an object that an operator made of the solution's and of plain data")
+
+
+def require_allowed(operation: str, value: Any) -> None:
+    """Refuses an opaque object in a message to the solver.
+
+    Raises:
+        TypeError: the object is opaque, and the message is no operator.
+    """
+    if operation not in OPAQUE_MAY and is_opaque(value):
+        raise _taken(operation)
+
+
+def _binary(name: str, reflected: bool = False) -> Callable[..., Any]:
     if reflected:
-        return lambda self, other: self._Remote__operate(name, other, self, other)
-    return lambda self, other: self._Remote__operate(name, self, other, other)
+        return lambda self, other: self._Remote__operate(name, other, self)
+    return lambda self, other: self._Remote__operate(name, self, other)
 
 
 def _ordered(name: str) -> Callable[..., Any]:
     def compare(self: Any, other: Any) -> Any:
         if not isinstance(other, Remote):
-            return NotImplemented
-        return bool(self._Remote__link.ask(name, self._Remote__pure(name), other._Remote__pure(name)))
+            raise TypeError(f"{name} of the solution's object and plain data")
+        return bool(self._Remote__link.ask(name, self, other))
 
     return compare
 
 
 def _single(name: str) -> Callable[..., Any]:
-    return lambda self, *operands: self._Remote__single(name, *operands)
+    if name in _OBJECTS:
+        return lambda self: self._Remote__operate(name, self)
+    return lambda self, *operands: self._Remote__link.ask(name, self, *operands)
 
 
 for _name in BINARY:
-    setattr(Remote, f"__{_name}__", _binary(_name, False))
+    setattr(Remote, f"__{_name}__", _binary(_name))
     setattr(Remote, f"__r{_name}__", _binary(_name, True))
 for _name in IN_PLACE:
-    setattr(Remote, f"__{_name}__", _binary(_name, False))
+    setattr(Remote, f"__{_name}__", _binary(_name))
 for _name in ORDER:
     setattr(Remote, f"__{_name}__", _ordered(_name))
 for _name in UNARY:
@@ -233,6 +247,8 @@ def _got(self: Any, name: str) -> Any:
 
 def _operator_of_kin(base: type, member: str) -> Callable[..., Any]:
     def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, Remote):
+            return other._Remote__operate(member.strip("_"), self, other)  # type: ignore[attr-defined]
         if is_stand_in(other):
             return self._hf_credit_link.ask(member.strip("_"), self, other)
         own = getattr(base, member, None)

@@ -63,6 +63,12 @@ def _items(value: Any) -> tuple[Any, ...]:
     return containers.items(value)
 
 
+def _is_of_class(kind: type, name: str) -> bool:
+    """Whether a class defines more than a default value under a name: a method or the like, which no object hides."""
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return callable(found) or hasattr(type(found), "__get__")
+
+
 class Table:
     """What one side knows of the things that both hold.
 
@@ -152,7 +158,7 @@ class Table:
             elif type(now) is dict and all(type(name) is str for name in now):
                 state = vars(value)
                 state.clear()
-                state.update(now)
+                state.update({name: one for name, one in now.items() if not _is_of_class(type(value), name)})
             else:
                 raise wire.WireError("the answer is no plain data")
             self._put(number, Entry(value, _items(value), inner))

@@ -105,9 +105,14 @@ class Link:
         self._dropped += self._table.sweep()
         if self._stale:
             self._table.clear()
-        message = tables.Message(self._table, self._number_of, lambda value: None, self._written)
-        written = [message.value(operand) for operand in operands]
-        frame = wire.pack([word, written, message.changes(), None if self._stale else self._dropped])
+        number_of = functools.partial(self._number_of, word)
+        message = tables.Message(self._table, number_of, lambda value: None, self._written)
+        try:
+            written = [message.value(operand) for operand in operands]
+            frame = wire.pack([word, written, message.changes(), None if self._stale else self._dropped])
+        except BaseException:
+            self._stale = True  # else what cannot be sent is tried again with every later message, other tests' too
+            raise
         try:
             wire.send(self._write_end, frame)
         except OSError:
@@ -192,8 +197,9 @@ class Link:
         error.by_solver = True  # type: ignore[attr-defined]
         raise error
 
-    def _number_of(self, value: Any) -> list[Any]:
+    def _number_of(self, word: str, value: Any) -> list[Any]:
         if isinstance(value, Remote):
+            standins.require_allowed(word, value)
             return ["object", object.__getattribute__(value, "_Remote__number")]
         if not callable(value):
             raise wire.WireError(f"a test may pass plain data and functions to a solution, got {type(value).__name__}")
