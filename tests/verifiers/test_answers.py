@@ -178,3 +178,51 @@ def test_no_answer_is_an_error(gold: str, answer: str) -> None:
 
 def test_what_cannot_be_seen_goes() -> None:
     assert flat("1\u200b2\ufeff３") == "123"
+
+
+CHANGED = [
+    ("2", "2 sevenths"), ("5", "5 halves"), ("5", "5 squared"), ("5", "5 negative"), ("4", "4 cubed"), ("6", "6 tenths"),
+    ("10", "10 factorial"), ("45", "45 radians"), ("3", "3 hundredths"), ("7", "7 tripled"), ("0.3", "0.3 repeating"),
+    ("5", "5 modulo 3"), ("2", "2 sevenths of a mile"), ("1", "one seventh"), ("5", "5的平方"), ("5", "5的一半"),
+    ("5", "5 divided by 2"), ("5", "5 inverse"), ("2", "2 forty-fifths"), ("8", "8 sixteenths"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "answer"), CHANGED)
+def test_a_word_that_changes_a_number_is_no_unit(gold: str, answer: str) -> None:
+    number, _, words = answer.partition(" ")
+    for written in (answer, rf"{number}\text{{ {words}}}") if words and number[0].isdigit() else (answer,):
+        assert decide(normal(gold), normal(written)) is not True, written
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("6", "6 fifth graders"),
+        ("5", "5 squared units"),
+        ("5", "5 root beers"),
+        ("500", "500 dollars raised"),
+        ("5", "5 seconds"),
+        ("4", "4 quarters"),
+        ("12", "12 fish"),
+        ("2 radians", "2 radians"),
+        ("90", "90 degrees"),
+        (r"\frac{\pi}{6}", r"\frac{\pi}{6}\text{ radians}"),
+    ],
+)
+def test_a_unit_may_be_left_out(gold: str, answer: str) -> None:
+    for written in (answer, answer.replace(" ", r"\text{ ", 1) + "}" if answer[0].isdigit() else answer):
+        assert decide(normal(gold), normal(written)) is True, written
+
+
+@pytest.mark.parametrize("chain", ["5=6=5", "6=5", "2+2=5", "5=6=5.0", r"\frac{1}{2} = 6 = 5"])
+def test_a_chain_that_contradicts_itself_has_no_value(chain: str) -> None:
+    assert without_names(normal("5"), normal(chain))[1].text == normal(chain).text
+
+
+@pytest.mark.parametrize(
+    ("chain", "last"),
+    [("2 + 3 = 5", "5"), ("1/3 = 0.33", "0.33"), (r"1\text{ km} = 1000\text{ m}", "1000"), (r"20\% = 0.2", "0.2")],
+)
+def test_a_chain_that_agrees_up_to_rounding_and_units_has_its_last_member_s_value(chain: str, last: str) -> None:
+    assert without_names(normal(last), normal(chain))[1].text == last

@@ -373,3 +373,18 @@ def test_a_row_without_a_gold_answer_is_named(answer: str | None) -> None:
         score_task(task, "5")
     with pytest.raises(ValueError, match=r"The row is 'How many\?'"):
         score_task({"answer": answer, "problem": "How many?"}, "5")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        ("[2,oo)", "x >= 2", 1.0),
+        (r"[2,\infty)", r"x \ge 2", 1.0),
+        ("x >= 2", "[2,oo)", 1.0),
+        ("[2,5)", "2 <= x < 5", 1.0),
+        ("[2,oo)", "x > 2", 0.0),
+        ("[2,oo)", "x <= 2", 0.0),
+    ],
+)
+def test_an_interval_is_its_inequality(gold: str, answer: str, right: float) -> None:
+    assert score(rf"\boxed{{{answer}}}", gold) == right

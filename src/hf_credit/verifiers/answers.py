@@ -135,8 +135,9 @@ _REWRITES = [
         (r"([\^_])\{([0-9A-Za-z])\}", r"\1\2"),
         (r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)(?![A-Za-z])|\\degrees?(?![A-Za-z])", " "),
         (r"\{[bvB]matrix\}", "{pmatrix}"),
-        (r"\\(?:leq|leqslant)(?![A-Za-z])", r"\\le"),
-        (r"\\(?:geq|geqslant)(?![A-Za-z])", r"\\ge"),
+        (r"\\(?:leq|leqslant)(?![A-Za-z])|<\s*=", r"\\le "),
+        (r"\\(?:geq|geqslant)(?![A-Za-z])|>\s*=", r"\\ge "),
+        (r"(?<![A-Za-z\\])oo(?![A-Za-z])", r"\\infty"),
         (r"^\s*\\approx", ""),
     ]
 ]
@@ -151,12 +152,12 @@ def decide(gold: Answer, answer: Answer) -> bool | None:
     """
     if clash(gold.unit, answer.unit):
         return False
-    alike = gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold())
-    if alike and len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
-        return True
     values = _number(gold), _number(answer)
     if values[0] is not None and values[1] is not None:
         return same(values[0], values[1])
+    alike = gold.key == answer.key or (_is_words(gold) and gold.key.casefold() == answer.key.casefold())
+    if alike and len(_GAP.findall(gold.text)) == len(_GAP.findall(answer.text)):  # 1 1/2 is not 11/2
+        return True
     option = re.fullmatch(r"\(?([A-Z])\)?", gold.key)
     if option and (chosen := re.fullmatch(r"\(?([A-Za-z])\)?", answer.key)):
         return option[1] == chosen[1].upper()
@@ -185,12 +186,13 @@ def _number(answer: Answer) -> Number | None:
 def without_names(gold: Answer, answer: Answer) -> tuple[Answer, Answer]:
     r"""Both without the name of what is asked for, where one of them lacks it: x = 5 and 5, x \in [0, 1] and [0, 1].
 
-    Of a chain such as 2 + 3 = 5 the last member is the answer, where the gold answer is no equation.
+    Of a chain such as 2 + 3 = 5 the last member is the answer, where the gold answer is no equation and no two members
+    contradict each other.
     """
     golds, answers = _members(gold), _members(answer)
     if len(golds) == 1 or len(answers) == 1:
         if len(golds) == 1:
-            return gold, _part(answer, answers[-1]) if _is_value(answers) else answer
+            return gold, _part(answer, answers[-1]) if _is_value(answers, answer.unit) else answer
         named = len(golds) == 2 and re.fullmatch(r"\s*(?:[A-Za-z]{1,3}|[\d.]+)(?:\([a-z\d]\))?\s*", golds[0])
         return (_part(gold, golds[1]), answer) if named else (gold, answer)
     if len(golds) == len(answers) == 2 and normal(golds[0]).key == normal(answers[0]).key:
@@ -202,11 +204,25 @@ def _part(answer: Answer, text: str) -> Answer:
     return normal(text)._replace(unit=answer.unit)
 
 
-def _is_value(members: list[str]) -> bool:
+def _is_value(members: list[str], units: frozenset[str]) -> bool:
     """Whether what stands before the last member of a chain is a name or a calculation, and not an equation's side."""
     before = " ".join(members[:-1])
+    if not units and any(_contradict(member, members[-1]) for member in members[:-1]):
+        return False
     return bool(re.fullmatch(r"\s*[A-Za-z]{1,3}\s*", before)) or not (
         re.search(r"[xyz]", re.sub(r"\\[A-Za-z]+", "", before)) or normal(members[-1]).key == "0"
+    )
+
+
+def _contradict(one: str, other: str) -> bool:
+    """Whether two members of a chain are numbers, in one unit, that differ by more than rounding: as in 5 = 6 = 5."""
+    texts = normal(one), normal(other)
+    values = _number(texts[0]), _number(texts[1])
+    if values[0] is None or values[1] is None or clash(values[0].unit, values[1].unit) or same(values[0], values[1]):
+        return False
+    places = [len(text.key.partition(".")[2]) for text in texts]
+    return (
+        round(values[0].value, places[1]) != values[1].value and round(values[1].value, places[0]) != values[0].value
     )
 
 

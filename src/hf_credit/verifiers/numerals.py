@@ -40,6 +40,18 @@ _UNIT = {word: frozenset(unit.split()) for unit, words in _UNITS.items() for wor
 _CHINESE = re.compile("|".join(sorted((word for word in _UNIT if not word.isascii()), key=len, reverse=True)))
 # A word that says that what stands before it is not the whole number.
 _NO_UNIT = FUNCTIONS | {*_SPELLED, *_SCALES, *"and or to not no nor plus minus times over by than is are half".split()}  # noqa: SIM905
+# A word right behind a number that makes another number of it. "2 sevenths" always does; the others only where they
+# describe no noun that follows: "5 squared" and "5 squared of", not "5 squared units" nor "6 fifth graders".
+_ORDINAL = (
+    r"(?:thir(?:d|teenth)|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|\w+red|\w+and|\w+lion)th)"
+)
+_FRACTION_WORD = re.compile(rf"{_ORDINAL}s|halves")
+_CHANGING_WORD = re.compile(
+    rf"{_ORDINAL}|squared|cubed|\w+(?:ubled|[iu]pled)|halved|negated?|negative|minus|invert(?:ed)?|inverse|reciprocal|"
+    r"factorial|imaginary|repeating|repeated|recurring|raised|divided|multiplied|added|subtracted|increased|decreased|"
+    r"reduced|mod(?:ulo)?|choose|root|power|base"
+)
+_PREPOSITIONS = frozenset("of by to from with in on".split())  # noqa: SIM905
 
 
 class Number(NamedTuple):
@@ -60,9 +72,10 @@ def same(gold: Number, answer: Number) -> bool:
     """Whether two numbers are the same.
 
     A percentage is its hundredth, and also, as the sign may be left out, the number itself: from 1 on, since 0.2 is
-    rather 20% than 0.2%. A unit may be left out, or a part of it, but km are no cm.
+    rather 20% than 0.2%. A unit may be left out, or a part of it, but km are no cm; a rational angle without a unit is
+    one of degrees.
     """
-    if clash(gold.unit, answer.unit):
+    if clash(gold.unit, answer.unit) or ("radian" in gold.unit) != ("radian" in answer.unit):
         return False
     if gold.percent == answer.percent:
         return gold.value == answer.value
@@ -183,13 +196,13 @@ def unit_of(text: str) -> frozenset[str] | None:
     if not text.strip():
         return frozenset()
     if re.fullmatch(r"\s*[\u3400-\u9fff]+", text):
-        if re.search("[或到至和与加减乘除分点半]", _CHINESE.sub("", text)) or _CHINESE_SCALE.match(text):
+        if re.search("[或到至和与加减乘除分点半的方]", _CHINESE.sub("", text)) or _CHINESE_SCALE.match(text):
             return None if not _CHINESE.match(text.strip()) else _known(text)
         return _known(text)
     if not re.fullmatch(r"\s*[A-Za-z][A-Za-z. /-]*(?:\^\s*\{?\d\}?)?\.?\s*", text):
         return None
     words = re.findall(r"[a-z]+", re.sub(r"\b([ap])\.\s?m\b", r"\1m", text.lower()))
-    if any(word in _NO_UNIT for word in words) or any(len(word) == 1 and word not in {*_UNIT, "a"} for word in words):
+    if _is_no_unit(words) or any(len(word) == 1 and word not in {*_UNIT, "a"} for word in words):
         return None
     if _singular(words[0]) in _UNIT:
         return _known(text)
@@ -205,7 +218,15 @@ def unit_in_group(words: str) -> frozenset[str] | None:
     found = re.findall(r"[a-z]+", words.lower())
     if not found:
         return unit_of(words)
-    return None if any(word in _NO_UNIT for word in found) else _known(words)
+    return None if _is_no_unit(found) else _known(words)
+
+
+def _is_no_unit(words: list[str]) -> bool:
+    """Whether words behind a number say that it is not the whole number, or make another one of it."""
+    if any(word in _NO_UNIT for word in words) or _FRACTION_WORD.fullmatch(words[0]):
+        return True
+    describes = len(words) > 1 and words[1] not in _PREPOSITIONS
+    return not describes and _CHANGING_WORD.fullmatch(words[0]) is not None
 
 
 def _known(text: str) -> frozenset[str]:
