@@ -140,6 +140,116 @@ def test_it_keeps_every_rule():
     check_env(Asking(Shop, ("prompt", "goal")), range(2))
 
 
+class Quiz:
+    """Is answered by a text, and keeps no reward."""
+
+    def reset(self, **row: Any) -> None:
+        self.looked = 0
+
+    def look_up(self, what: str) -> str:
+        """Looks something up.
+
+        Args:
+            what: to look up.
+        """
+        self.looked += 1
+        return f"{what}: 4"
+
+
+class GradedQuiz(Quiz):
+    def get_reward(self, final_answer: str | None = None) -> float:
+        return 0.0 if final_answer is None else float("4" in final_answer)
+
+
+def exact(prompts: Any, completions: Any, answer: Any, **columns: Any) -> list[float]:
+    return [float(run[-1]["content"] == gold) for run, gold in zip(completions, answer, strict=True)]
+
+
+def thrift(environments: Any, **columns: Any) -> list[float | None]:
+    return [-0.1 * one.looked if one.looked else None for one in environments]
+
+
+def quiz(factory: Any = Quiz, **options: Any) -> Any:
+    return make("tools", factory=factory, columns=("prompt", "answer"), **options)
+
+
+def answered(environment: Any, *replies: str) -> tuple[float, list[float]]:
+    state, rewards = environment.initial_state({"prompt": "2 + 2?", "answer": "4"}, 0), []
+    for reply in replies:
+        transition = environment.step(state, environment.read_action(reply))
+        state, rewards = transition.state, [*rewards, transition.reward]
+    return environment.outcome(state), rewards
+
+
+LOOK = call("look_up", what="2 + 2")
+
+
+@pytest.mark.parametrize(
+    ("options", "replies", "outcome", "rewards"),
+    [
+        ({"factory": GradedQuiz}, (LOOK, "It is 4."), 1.0, [0.0, 1.0]),
+        ({"factory": GradedQuiz}, (LOOK, "It is 5."), 0.0, [0.0, 0.0]),
+        ({"factory": GradedQuiz}, ("<think>5?</think> It is 4.",), 1.0, [1.0]),
+        ({"reward_funcs": exact}, ("4",), 1.0, [1.0]),
+        ({"reward_funcs": exact}, (LOOK, "5"), 0.0, [0.0, 0.0]),
+        ({"reward_funcs": f"{__name__}:exact"}, ("4",), 1.0, [1.0]),
+        ({"reward_funcs": [exact, thrift]}, (LOOK, "4"), 0.9, [-0.1, 1.0]),
+        ({"reward_funcs": thrift}, ("4",), 0.0, [0.0]),
+        ({"factory": GradedQuiz, "reward_funcs": [thrift]}, (LOOK, LOOK, "4"), 0.8, [-0.1, -0.1, 1.0]),
+    ],
+)
+def test_a_run_is_scored_by_its_final_reply(options, replies, outcome, rewards):
+    found = answered(quiz(**options), *replies)
+    assert found == (pytest.approx(outcome), [pytest.approx(one) for one in rewards])
+
+
+def test_a_reward_function_is_given_the_run_as_trl_gives_it():
+    seen = []
+
+    def keep(**given: Any) -> list[float]:
+        seen.append(given)
+        return [0.0]
+
+    answered(quiz(reward_funcs=keep), LOOK, "4")
+    (environment,) = seen[1].pop("environments")
+    assert environment.looked == 1
+    call_made = {"type": "function", "function": {"name": "look_up", "arguments": {"what": "2 + 2"}}}
+    assert seen[1] == {
+        "prompts": [[{"role": "user", "content": "2 + 2?"}]],
+        "completions": [
+            [
+                {"role": "assistant", "content": "", "tool_calls": [call_made]},
+                {"role": "tool", "name": "look_up", "content": "2 + 2: 4"},
+                {"role": "assistant", "content": "4"},
+            ]
+        ],
+        "answer": ["4"],
+    }
+    assert len(seen[0]["completions"][0]) == 2
+
+
+def test_an_async_reward_function_is_waited_for():
+    async def slow(completions: Any, **columns: Any) -> list[float]:
+        return [0.5 for _ in completions]
+
+    assert answered(quiz(reward_funcs=slow), "4")[0] == 0.5
+
+
+@pytest.mark.parametrize("rewards", [1.0, [], [1.0, 1.0], None])
+def test_a_reward_function_returns_one_reward_for_each_completion(rewards):
+    with pytest.raises(ValueError, match="must return a list with one reward for each completion, got"):
+        answered(quiz(reward_funcs=lambda **_: rewards), "4")
+
+
+def test_a_final_reply_of_many_words_is_scored():
+    assert answered(quiz(GradedQuiz), "so " * 3000 + "4")[0] == 1.0
+
+
+def test_reward_functions_are_part_of_the_spec():
+    spec = EnvironmentInteraction(quiz(reward_funcs=exact)).spec()
+    assert spec["environment_options"]["reward_funcs"] in ([f"{__name__}:exact"], f"{__name__}:exact")
+
+
 class WithoutReward:
     def reset(self) -> None: ...
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit import CreditConfig, CreditTrainer
+from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collectors import Collected, Sample
 from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, Lesson, Method
-from hf_credit.rollouts import Start
+from hf_credit.rollouts import EnvironmentInteraction, Start
 from hf_credit.rollouts.runner import Reading
 from hf_credit.trainers.credit import CreditCallback, from_plain, to_plain
 
@@ -91,7 +91,13 @@ class Keep(CreditCallback):
 def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
     """`build(method, **settings)`: a trainer of four tasks an update; what it gave is in `trainer.keep`."""
 
-    def build(method: Method, given: dict[str, Any] | None = None, **changed: Any) -> Any:
+    def build(
+        method: Method,
+        given: dict[str, Any] | None = None,
+        interaction: Any = None,
+        rows: Any = "relay",
+        **changed: Any,
+    ) -> Any:
         values: dict[str, Any] = {
             "output_dir": str(tmp_path),
             "instances_per_update": 4,
@@ -117,9 +123,9 @@ def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
         args = CreditConfig(**{**values, **changed})
         trainer: Any = CreditTrainer(
             str(micro_policy),
-            relay(size=4),
+            relay(size=4) if interaction is None else interaction,
             args,
-            relay_tasks(rows=16, size=4),
+            relay_tasks(rows=16, size=4) if rows == "relay" else rows,
             method=method,
             callbacks=[keep],
             **(given or {}),
@@ -290,6 +296,15 @@ def test_evaluation_may_play_another_interaction(build: Callable[..., Any]) -> N
     assert trainer.evaluate(relay_tasks("held_out", rows=4, size=4))["eval_reward"] == 0.25
     trainer.train()
     assert trainer.state.log_history[0]["reward"] == 0.75
+
+
+def test_without_rows_it_draws_the_interactions_own_training_tasks(build: Callable[..., Any]) -> None:
+    game = EnvironmentInteraction(make("tic_tac_toe"), history="current", instructions=False)
+    for interaction in (relay(size=4), game):
+        trainer = build("grpo", interaction=interaction, rows=None)
+        assert list(trainer.train_dataset) == list(interaction.tasks("train", 4 * 2))
+    trainer.train()
+    assert trainer.state.global_step == 2
 
 
 def test_a_method_may_be_named(build: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from datasets import Dataset
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
 from hf_credit.rollouts import EnvironmentInteraction, Episode
@@ -251,8 +252,8 @@ def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
 
 
 def test_a_trainer_without_tasks_is_refused(tmp_path: Path, micro_policy: Path) -> None:
-    with pytest.raises(ValueError, match="must hold task rows, got none"):
-        ReplayLOOTrainer(str(micro_policy), relay(size=4), config(tmp_path))
+    with pytest.raises(ValueError, match=r"must hold task rows, got none for .*, which has no tasks of its own"):
+        ReplayLOOTrainer(str(micro_policy), think_solve(uneven), config(tmp_path))
 
 
 def test_a_critic_judges_whole_episodes_and_learns(train: Callable[..., Any]) -> None:

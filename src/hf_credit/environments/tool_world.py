@@ -18,6 +18,9 @@ _SHOWN: set[tuple[type[Any], str, type[Exception]]] = set()  # failures that wer
 
 logger = logging.getLogger(__name__)
 
+RewardFunction = Callable[..., Any]
+"""A reward function of TRL's signature, `f(prompts, completions, environments, **columns) -> list[float | None]`."""
+
 
 class ToolEnvironment(ReplayedEnvironment):
     """An environment of TRL's `environment_factory`, whose states can be replayed.
@@ -28,22 +31,30 @@ class ToolEnvironment(ReplayedEnvironment):
     A reply with one tool call takes it, and its result is shown as a message of the role `tool`; what a tool raises is
     shown as well, and logged with its traceback the first time. Arguments that do not fit its schema never reach it. A
     reply without a call is an answer and ends the episode. Several calls, or one that cannot be read, cost a turn.
-    The outcome is what `get_reward` says; it is asked after each action. What is shown first is the column `prompt` of
-    a row, if it has one, followed by what `reset` returned.
+    What is shown first is the column `prompt` of a row, if it has one, followed by what `reset` returned.
+
+    The outcome is what `get_reward` returns plus the sum of `reward_funcs`, both called after each action. A
+    `get_reward` with a parameter `final_answer` is given the reply that ended the episode, and None before. Reward
+    functions have TRL's signature, `f(prompts, completions, environments, **columns)`, and return a list of one number
+    or None, which counts as 0. `completions` are the messages of the run so far: tool calls, their results, and the
+    final reply as the last message, of the role `assistant`.
 
     Args:
         factory: returns a new object; or its `"module:name"`, which is imported and must be code that you trust.
-        columns: of a task row, all passed to `reset`.
+        columns: of a task row, all passed to `reset`, and all but `prompt` to the reward functions.
         turns: the most tool calls and answers of an episode.
         instructions: shown before the first message, if instructions are shown.
         sessions: the most live objects.
+        reward_funcs: a function, or the `"module:name"` of one, or several; with one, `get_reward` may be left out.
+            The same run must have the same reward each time, as a restored state is compared.
 
     Raises:
-        ValueError: `factory` cannot be imported, what it returns lacks `reset`, `get_reward` or tools, or a tool lacks
-            type hints or a docstring.
+        ValueError: `factory` or a reward function cannot be imported, what `factory` returns lacks `reset`,
+            `get_reward` or tools, or a tool lacks type hints or a docstring.
     """
 
     name = "tools"
+    longest_action = 16_384  # characters of a call, or of the final reply
     unreadable = "No tool call could be read in the last reply: one call a turn, as JSON."
 
     def __init__(
@@ -53,6 +64,7 @@ class ToolEnvironment(ReplayedEnvironment):
         turns: int = 16,
         instructions: str = "Use the tools. A reply without a tool call is your answer and ends the task.",
         sessions: int = 64,
+        reward_funcs: RewardFunction | str | Sequence[RewardFunction | str] = (),
     ) -> None:
         super().__init__(sessions)
         if turns < 1:
@@ -63,7 +75,10 @@ class ToolEnvironment(ReplayedEnvironment):
         self.turns = turns
         self._instructions = instructions
         self._make = find("factory", {}, factory) if isinstance(factory, str) else factory
-        self.tools = tuple(_schemas(self._make()))
+        one = isinstance(reward_funcs, str) or callable(reward_funcs)
+        self.reward_funcs = (reward_funcs,) if one else tuple(reward_funcs)  # type: ignore[arg-type]
+        self._rewards = [find("reward function", {}, f) if isinstance(f, str) else f for f in self.reward_funcs]
+        self.tools = tuple(_schemas(self._make(), not self._rewards))
         self._validators = {one["function"]["name"]: _validator(one["function"]) for one in self.tools}
 
     @property
@@ -83,7 +98,7 @@ class ToolEnvironment(ReplayedEnvironment):
         )
 
     def open_world(self) -> ToolWorld:
-        return ToolWorld(self._make(), self._validators)
+        return ToolWorld(self._make(), self._validators, self._rewards)
 
     def read_action(self, reply: str) -> str:
         return one_action(reply)
@@ -108,24 +123,63 @@ class ToolWorld:
     Args:
         tools: the object.
         validators: of the arguments of each tool, by its name.
+        reward_funcs: of TRL's signature.
     """
 
-    def __init__(self, tools: Any, validators: Mapping[str, Any]) -> None:
+    def __init__(self, tools: Any, validators: Mapping[str, Any], reward_funcs: Sequence[RewardFunction] = ()) -> None:
         self.tools = tools
         self.validators = validators
+        self.reward_funcs = reward_funcs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reward = 0.0
 
     def reset(self, task: Mapping[str, Any], seed: int) -> str:
         self._reward = 0.0
         shown = self._awaited(self.tools.reset(**task))
-        return "\n\n".join(text for text in (_prompt(task.get("prompt")), shown) if text)
+        first = "\n\n".join(text for text in (_prompt(task.get("prompt")), shown) if text)
+        self._prompt: list[dict[str, Any]] = [{"role": "user", "content": first}]
+        self._completion: list[dict[str, Any]] = []
+        self._columns = {name: [value] for name, value in task.items() if name != "prompt"}
+        return first
 
     def step(self, action: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         calls = read_calls(action)
-        shown, refused = self._called(*calls[0]) if calls else ("", False)
-        before, self._reward = self._reward, float(self._awaited(self.tools.get_reward()))
+        shown, refused = "", False
+        if calls:
+            name, arguments = calls[0]
+            shown, refused = self._called(name, arguments)
+            call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+            self._completion += [
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "name": name, "content": shown},
+            ]
+        else:
+            self._completion.append({"role": "assistant", "content": action})
+        before, self._reward = self._reward, self._scored(None if calls else action)
         return shown, self._reward - before, not calls, {"refused": refused, "success": self._reward > 0}
+
+    def _scored(self, final_answer: str | None) -> float:
+        """What the run so far is worth."""
+        total = 0.0
+        if (own := getattr(self.tools, "get_reward", None)) is not None:
+            takes_answer = "final_answer" in inspect.signature(own).parameters
+            total += float(self._awaited(own(final_answer=final_answer) if takes_answer else own()))
+        for function in self.reward_funcs:
+            rewards = self._awaited(
+                function(
+                    prompts=[list(self._prompt)],
+                    completions=[list(self._completion)],
+                    environments=[self.tools],
+                    **self._columns,
+                )
+            )
+            if not isinstance(rewards, Sequence) or len(rewards) != 1:
+                raise ValueError(
+                    f"a reward function must return a list with one reward for each completion, got {rewards!r} of "
+                    f"{getattr(function, '__name__', function)!r} for one; return such a list."
+                )
+            total += 0.0 if rewards[0] is None else float(rewards[0])
+        return total
 
     def close(self) -> None:
         if hasattr(self.tools, "close"):
@@ -156,16 +210,22 @@ class ToolWorld:
         return self._loop.run_until_complete(result)
 
 
-def _schemas(tools: Any) -> list[dict[str, Any]]:
-    """What a chat template shows of each tool of an object, in TRL's order."""
+def _schemas(tools: Any, owns_reward: bool) -> list[dict[str, Any]]:
+    """What a chat template shows of each tool of an object, in TRL's order.
+
+    Args:
+        tools: the object.
+        owns_reward: whether it must have `get_reward`.
+    """
     from transformers.utils import get_json_schema  # takes a second, which only those who have tools should wait
 
     methods = [name for name, _ in inspect.getmembers(type(tools), predicate=inspect.isfunction)]
-    for needed in ("reset", "get_reward"):
+    for needed in ("reset", "get_reward") if owns_reward else ("reset",):
         if needed not in methods:
+            other = ", or pass reward_funcs" if needed == "get_reward" else ""
             raise ValueError(
                 f"an environment of tools must have the methods reset and get_reward, got a {type(tools).__name__} "
-                f"without {needed}; add it."
+                f"without {needed}; add it{other}."
             )
     public = [name for name in methods if name not in _NO_TOOLS and not name.startswith("_")]
     if not public:

@@ -17,7 +17,7 @@ from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, Start
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
-from hf_credit.trainers.config import refuse_short_dataset
+from hf_credit.trainers.config import refuse_short_dataset, tasks_per_update
 
 _HELD_OUT_TASKS = 256  # as `hf-credit evaluate` plays them
 
@@ -130,6 +130,21 @@ def reference_at_hand(model: Any, args: Any, adapted: bool) -> Iterator[None]:
             yield
         finally:
             model.config._name_or_path = ""
+
+
+def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
+    """What is trained on where no rows are given: the Interaction's own training tasks, for `max_steps` updates.
+
+    Raises:
+        ValueError: it has none.
+    """
+    try:
+        return interaction.tasks("train", tasks_per_update(args) * max(args.max_steps, 1))
+    except ValueError as error:
+        raise ValueError(
+            f"the training dataset must hold task rows, got none for {interaction.name!r}, which has no tasks of its "
+            "own; pass train_dataset=."
+        ) from error
 
 
 def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:

@@ -128,7 +128,7 @@ class ConstrainedCounterfactualTrainer(CreditTrainer):
         model: a model id, a model or a PEFT model, as in TRL.
         interaction: what is played: an environment whose steps an auditor judges, such as `evidence`.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:

@@ -80,7 +80,7 @@ class CounterfactualGRPOTrainer(CreditTrainer):
         interaction: a team, such as `hf_credit.collaborations.make("think_solve", ...)` or `"voting"`, or any
             Interaction that says what it is without a role.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`], such as `peft_config`, the adapter of each agent.
 
     Raises:

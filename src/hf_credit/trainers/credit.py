@@ -62,15 +62,15 @@ class CreditTrainer(RoleAdapterTrainer):
         model: a model id, a model or a PEFT model, as in TRL.
         interaction: what is played.
         args: the settings.
-        train_dataset: task rows.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
         method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
         critic: for a method with a critic, its backbone in place of `args.critic_model`: a model id, a model, or the
             adapter to put beside the policy's.
         **kwargs: as in `RoleAdapterTrainer` and `EpisodeTrainer`.
 
     Raises:
-        ValueError: the method does not fit the Interaction, the dataset cannot fill one update, or a setting is not
-            possible, in one sentence.
+        ValueError: the method does not fit the Interaction, there are no task rows or too few for one update, or a
+            setting is not possible, in one sentence.
     """
 
     _name = "Credit"
@@ -86,10 +86,10 @@ class CreditTrainer(RoleAdapterTrainer):
         critic: str | PreTrainedModel | LoraConfig | None = None,
         **kwargs: Any,
     ) -> None:
-        if train_dataset is None:
-            raise ValueError("the training dataset must hold task rows, got none; pass train_dataset=.")
         args = args or CreditConfig()
         arguments.require(interaction, args, CreditConfig)
+        if train_dataset is None:
+            train_dataset = arguments.training_tasks(interaction, args)
         self.method = (methods.make(method) if isinstance(method, str) else method).bound_to(interaction)
         self.memory = self.method.memory
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":

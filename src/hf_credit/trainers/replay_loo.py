@@ -88,7 +88,7 @@ class ReplayLOOTrainer(CreditTrainer):
         model: a model id, a model or a PEFT model, as in TRL.
         interaction: who speaks when and who scores, such as a `Collaboration`; a game will do.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:

@@ -193,7 +193,7 @@ class TruncatedPPOTrainer(CreditTrainer):
         model: a model id, a model or a PEFT model, as in TRL.
         interaction: what is played, uncut.
         args: the settings; the paper's if `None`.
-        train_dataset: task rows.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
         **kwargs: as in [`CreditTrainer`].
 
     Raises:

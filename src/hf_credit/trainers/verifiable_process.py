@@ -14,7 +14,7 @@ from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig, tasks_per_update
+from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
 
 
@@ -97,9 +97,6 @@ class VerifiableProcessTrainer(CreditTrainer):
             interaction = environment
         else:
             interaction = EnvironmentInteraction(environment, args.history, args.instructions, args.max_turns)
-        if train_dataset is None:
-            size = tasks_per_update(args) * max(args.max_steps, 1)
-            train_dataset = interaction.tasks("train", size)
         for dataset in (train_dataset, kwargs.get("eval_dataset")):
             interaction.require_columns(getattr(dataset, "column_names", None))
         self.environment = interaction.environment
