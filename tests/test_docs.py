@@ -160,6 +160,27 @@ def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path
     run(script(document), tmp_path)
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_is_run_or_parsed_or_is_output(document: str) -> None:
+    opened = re.findall(r"^```([^\n]*)\n.*?^```$", text_of(document), re.MULTILINE | re.DOTALL)
+    assert set(opened) <= {
+        "python",
+        "bash",
+        "yaml",
+        "json",
+        "toml",
+        "diff",
+        "",
+    }  # without a language: a drawing, or output
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "yaml")])
+def test_every_yaml_of_a_document_is_of_a_recipe(document: str) -> None:
+    known = {name for preset in PRESETS.values() for name in fields(resolve(preset.config.replace(":", ".")))}
+    for block in blocks(document, "yaml"):
+        assert yaml.safe_load(block).keys() <= known | fields(ModelConfig) | fields(GameArguments)
+
+
 def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Path) -> None:
     init, *_ = [words[1:] for words in commands("README.md") if words[:2] == ["hf-credit", "init-policy"]]
     small = [*init, "--episodes", "32", "--hidden-size", "32"]

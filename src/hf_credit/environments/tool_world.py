@@ -75,8 +75,8 @@ class ToolEnvironment(ReplayedEnvironment):
         self.turns = turns
         self._instructions = instructions
         self._make = find("factory", {}, factory) if isinstance(factory, str) else factory
-        one = isinstance(reward_funcs, str) or callable(reward_funcs)
-        self.reward_funcs = (reward_funcs,) if one else tuple(reward_funcs)  # type: ignore[arg-type]
+        listed: Any = (reward_funcs,) if isinstance(reward_funcs, str) or callable(reward_funcs) else reward_funcs
+        self.reward_funcs: tuple[RewardFunction | str, ...] = tuple(listed)
         self._rewards = [find("reward function", {}, f) if isinstance(f, str) else f for f in self.reward_funcs]
         self.tools = tuple(_schemas(self._make(), not self._rewards))
         self._validators = {one["function"]["name"]: _validator(one["function"]) for one in self.tools}
