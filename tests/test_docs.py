@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,15 +164,10 @@ def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_block_is_run_or_parsed_or_is_output(document: str) -> None:
     opened = re.findall(r"^```([^\n]*)\n.*?^```$", text_of(document), re.MULTILINE | re.DOTALL)
-    assert set(opened) <= {
-        "python",
-        "bash",
-        "yaml",
-        "json",
-        "toml",
-        "diff",
-        "",
-    }  # without a language: a drawing, or output
+    assert set(opened) <= {"python", "bash", "yaml", "json", "toml", "diff", ""}  # "" is a drawing, or output
+    for read, language in ((json.loads, "json"), (tomllib.loads, "toml")):
+        for block in blocks(document, language):
+            assert read(block)
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "yaml")])
