@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -249,15 +250,47 @@ def plain(value: Any) -> Any:
     )
 
 
-@contextlib.contextmanager
-def importing_from_here() -> Iterator[None]:
-    """Within, what lies in the current folder can be imported: for names that the user gave.
+# Where code may lie
 
-    The folder comes last, so nothing that is installed is hidden by what lies there.
+
+def code_in(value: Any) -> frozenset[str]:
+    """Every text in plain values that reads as the name of code, `"module:object"`."""
+    return frozenset(_code_in(value))
+
+
+def _code_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and CODE.fullmatch(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _code_in(inner)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from _code_in(inner)
+
+
+def search_here(typed: Iterable[str]) -> None:
+    """Adds the current folder to where Python finds modules, if code that a person named lies there and nowhere else.
+
+    The folder comes last, so it hides nothing that is installed. It is added for no other reason: a name in a file of
+    others, or a package that is not installed, must not find what came with that file.
+
+    Args:
+        typed: names that the user gave; those that are no `"module:object"` change nothing.
     """
-    before, here = list(sys.path), str(Path.cwd())
-    # It is in front where Python was told `-m` or `-c`.
-    sys.path[:] = [*(path for path in before if path not in ("", here)), here]
+    here = str(Path.cwd())
+    for name in code_in(list(typed)):
+        top = name.partition(":")[0].partition(".")[0]
+        elsewhere = any(finder.find_spec(top, None) for finder in sys.meta_path)
+        if not elsewhere and PathFinder.find_spec(top, [here]) is not None:
+            sys.path.append(here)
+
+
+@contextlib.contextmanager
+def without_here() -> Iterator[None]:
+    """Within, Python does not find modules in the current folder, as it does in a notebook and after `-c`."""
+    before = list(sys.path)
+    sys.path[:] = [path for path in before if path]
     try:
         yield
     finally:

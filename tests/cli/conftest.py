@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """`command("play", "sudoku")` runs `hf-credit play sudoku` in this process."""
 
     def run(*arguments: object) -> Outcome:
         capsys.readouterr()
+        monkeypatch.setattr(sys, "path", list(sys.path))  # a command may add the current folder
+        monkeypatch.setenv("PYTHONSAFEPATH", "1")  # and sets this
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         code = ended.value.code

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+
+# Before anything else is imported: the current folder, which may be somebody else's, is not where a command finds its
+# libraries. `python -m` puts it first, and an empty entry of PYTHONPATH adds it.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]
+if "" in os.environ.get("PYTHONPATH", "-").split(os.pathsep):
+    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
+
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,12 +26,14 @@ from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
 from hf_credit.cli.leaderboard import leaderboard
 from hf_credit.cli.methods import methods
+from hf_credit.cli.options import typed_code
 from hf_credit.cli.play import play
 from hf_credit.cli.publish import publish
 from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
+from hf_credit.registry import search_here
 
 app = typer.Typer(
     name="hf-credit",
@@ -78,7 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     What a user can mend ends in one sentence on stderr and exit code 1.
     """
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # of interpreters that libraries start
     try:
+        search_here(typed_code(sys.argv[1:] if arguments is None else arguments))
         app(arguments, prog_name="hf-credit")
     except Exception as error:
         if os.environ.get("HF_CREDIT_TRACEBACK") or _told(error) is None:

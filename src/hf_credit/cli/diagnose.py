@@ -251,15 +251,13 @@ def _methods(names: list[str] | None, options: list[str] | None) -> dict[str, Me
         ValueError: there is no such method, it refuses an option, or it is not clear whose option it is.
     """
     from hf_credit import methods
-    from hf_credit.registry import importing_from_here
 
     if options and len(names or ()) != 1:
         raise ValueError(
             f"--method-option needs one --method, got {', '.join(names or ()) or 'none'}; name the one that it is of."
         )
     chosen = parse_options(options)
-    with importing_from_here():
-        return {name: methods.make(name, **chosen) for name in names or ()}
+    return {name: methods.make(name, **chosen) for name in names or ()}
 
 
 def _print_training_json(found: list[TrainingDiagnosis]) -> None:

@@ -170,6 +170,7 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
     Raises:
         ValueError: neither the model nor the caller names a task.
     """
+    from hf_credit.registry import search_here
     from hf_credit.tasks import TASK_FILE, TaskSpec
 
     known = TaskSpec.load(model)
@@ -178,6 +179,8 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
             raise ValueError(f"a task must be named, got none and no {TASK_FILE} beside {model!r}; add --task.")
         return TaskSpec.of_name(task, options)
     known = replace(known, trusted=trust_remote_code)
+    if trust_remote_code:
+        search_here(known.code())
     if task not in (None, known.name):
         return known.on(task, options)
     return replace(known, typed=frozenset([task] if task else [])).with_options(options)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_credit.registry import code_in
 from hf_credit.untrusted import parse_json
 
 if TYPE_CHECKING:
@@ -80,10 +82,8 @@ def named_oracle(oracle: str | None, options: list[str] | None) -> Oracle[Any] |
     if options and not oracle:
         raise ValueError(f"--oracle-option needs --oracle, got {options} without; name the oracle.")
     from hf_credit import oracles
-    from hf_credit.registry import importing_from_here
 
-    with importing_from_here():
-        return oracles.make(oracle, **parse_options(options)) if oracle else None
+    return oracles.make(oracle, **parse_options(options)) if oracle else None
 
 
 def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
@@ -101,6 +101,17 @@ def parse_options(pairs: Iterable[str] | None) -> dict[str, Any]:
             raise ValueError(f"an option must be given once, got {name!r} again; leave one of them out.")
         options[name] = _value(value)
     return options
+
+
+def typed_code(words: Iterable[str]) -> frozenset[str]:
+    """Every `"module:object"` of a command line: a word, what follows its `=`, or what either holds as JSON."""
+    found: set[str] = set()
+    for word in words:
+        while word:
+            with contextlib.suppress(ValueError):
+                found |= code_in(_value(word))
+            word = word.partition("=")[2]
+    return frozenset(found)
 
 
 def parse_role_models(pairs: Iterable[str] | None) -> dict[str, str]:

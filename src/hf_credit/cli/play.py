@@ -29,11 +29,9 @@ def play(
     """
     from hf_credit.environments import make
     from hf_credit.oracles import default_oracle
-    from hf_credit.registry import importing_from_here
 
     _refuse_collaboration(environment)
-    with importing_from_here():
-        world = make(environment, **parse_options(option))
+    world = make(environment, **parse_options(option))
     seed = secrets.randbelow(2**31) if seed is None else seed
     state = world.initial_state(world.sample_task(seed), seed)
     oracle = default_oracle(world)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
-from hf_credit.registry import CODE, did_you_mean, find, importing_from_here
+from hf_credit.registry import code_in, did_you_mean, find, without_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.untrusted import read_json
 
@@ -206,14 +207,14 @@ class TaskSpec:
         )
 
     def build(self) -> Interaction[Any]:
-        """The task, ready to be walked through. What it names may lie in the folder that the program was started in.
+        """The task, ready to be walked through.
 
         Raises:
             ValueError: the name, an option or a setting is not possible, or code is not trusted.
         """
         self._refuse_code_of_others({self.name} | code_in(self.options))
         self._refuse_choices_of_others()
-        with importing_from_here():
+        with self._where_code_may_lie():
             if self.collaboration:
                 return collaborations.make(self.collaboration, **self.collaboration_options)
             environment = environments.make(self.name, **self.environment_options)
@@ -228,8 +229,12 @@ class TaskSpec:
         if self.method is None:
             return None
         self._refuse_code_of_others(code_in(self.method))
-        with importing_from_here():
+        with self._where_code_may_lie():
             return methods.make(self.method["name"], **self.method["options"])
+
+    def code(self) -> frozenset[str]:
+        """Every `"module:object"` that the task and its method name."""
+        return code_in([self.name, self.options, self.method])
 
     def complete(self) -> TaskSpec:
         """The same with every option written out, so that a later change of defaults changes nothing.
@@ -291,6 +296,10 @@ class TaskSpec:
             raise ValueError(f"{path} must be JSON, got {error} Mend it, or remove it and name the task.") from None
         return dataclasses.replace(cls.from_dict(values), trusted=False)
 
+    def _where_code_may_lie(self) -> AbstractContextManager[None]:
+        """What only a file names is what was installed before the file came, and not what lies beside it."""
+        return nullcontext() if self.trusted or code_in(self.typed) else without_here()
+
     def _refuse_code_of_others(self, named: set[str] | frozenset[str]) -> None:
         foreign = sorted(name for name in named if ":" in name and name not in {*OWN_CODE, *self.typed})
         if foreign and not self.trusted:
@@ -332,9 +341,8 @@ def is_collaboration(name: str) -> bool:
             f"a task must be one of the environments {', '.join(games)} or of the collaborations {', '.join(teams)}, "
             f"or 'module:object', got {name!r}; {did_you_mean(name, [*games, *teams]) or 'pick one of these.'}"
         )
-    with importing_from_here():
-        found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)
-        made = found if isinstance(found, type) else _returned(found)
+    found: Any = find("task", {**ENVIRONMENTS, **WORLDS, **COLLABORATIONS}, name)
+    made = found if isinstance(found, type) else _returned(found)
     return not (isinstance(made, type) and issubclass(made, Environment))
 
 
@@ -345,22 +353,6 @@ def _returned(factory: Any) -> Any:
     except (NameError, TypeError):  # names that are imported for type checkers only
         return Interaction
     return typing.get_origin(said) or said
-
-
-def code_in(value: Any) -> frozenset[str]:
-    """Every text in plain values that reads as the name of code, `"module:object"`."""
-    return frozenset(_code_in(value))
-
-
-def _code_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and CODE.fullmatch(value):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _code_in(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _code_in(inner)
 
 
 def require_one_task(

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 
 from hf_credit.methods import Method, make
 from hf_credit.methods.constrained_counterfactual import PAPER, constrained_counterfactual
-from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Interaction
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
@@ -111,8 +110,7 @@ class ConstrainedCounterfactualConfig(CreditConfig):
                 raise ValueError(f"{name}_options go with {name}, got {own} without; name it.")
             if options[name] is not None:
                 options[name] = {"name": options[name], "options": own or {}}
-        with importing_from_here():
-            return make("constrained_counterfactual", **options)
+        return make("constrained_counterfactual", **options)
 
 
 class ConstrainedCounterfactualTrainer(CreditTrainer):

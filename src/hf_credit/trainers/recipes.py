@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
-from hf_credit.registry import did_you_mean, importing_from_here
+from hf_credit.registry import did_you_mean, search_here
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
 from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
@@ -189,8 +189,7 @@ class Job:
         oracle = self.game.described_oracle()
         if oracle is not None:
             options["oracle"] = oracle
-        with importing_from_here():
-            return methods.make(self.game.method, **options)
+        return methods.make(self.game.method, **options)
 
     def config(self) -> dict[str, Any]:
         """Every setting as plain values: a recipe for the same run."""
@@ -216,10 +215,11 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
     chosen.add_argument("--method")
     first, _ = chosen.parse_known_args(arguments)
     path = None if first.config is None else str(recipes.find(first.config))
-    method = first.method or _method_of(path) or GameArguments.method
+    recipe = _read(path)
+    search_here(recipe)
+    method = first.method or recipe.get("method") or GameArguments.method
     if method not in PRESETS:
-        with importing_from_here():
-            methods.find(method)
+        methods.find(method)
     return path, method, [path if path and word == first.config else word for word in arguments]
 
 
@@ -232,6 +232,8 @@ class _Shared(argparse.Namespace):
 
 def read_job(arguments: Sequence[str]) -> Job:
     """Reads `--config recipe --field value ...`; what is given behind the recipe wins.
+
+    A recipe is the user's own, as a program is: code that it names as `module:object` may lie in the current folder.
 
     Args:
         arguments: the recipe is a file, or named as for `hf_credit.recipes.find`.
@@ -327,9 +329,9 @@ def load_named(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _method_of(recipe: str | None) -> str | None:
+def _read(recipe: str | None) -> dict[str, Any]:
     if recipe is None:
-        return None
+        return {}
     try:
         values = parse_yaml(read_text(recipe))
     except ValueError as error:
@@ -339,7 +341,7 @@ def _method_of(recipe: str | None) -> str | None:
     method = values.get("method")
     if not isinstance(method, str | None):
         raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
-    return method
+    return values
 
 
 def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:

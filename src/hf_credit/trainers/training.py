@@ -17,7 +17,6 @@ from hf_credit.data import load_problems
 from hf_credit.evaluation.play import load_role_models
 from hf_credit.oracles import resolve
 from hf_credit.redaction import redacted_command
-from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
@@ -82,8 +81,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     method = job.method()
     credited: dict[str, Any] = {} if method is None else {"method": method.bound_to(interaction)}
     if method is None and PRESETS[game.method].oracle:
-        with importing_from_here():
-            credited["oracle"] = interaction.check_oracle(resolve(game.described_oracle()))
+        credited["oracle"] = interaction.check_oracle(resolve(game.described_oracle()))
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path,
         revision=model.model_revision,

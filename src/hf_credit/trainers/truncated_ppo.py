@@ -13,7 +13,6 @@ from hf_credit.collectors import Collected
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.oracles import hypotheses
-from hf_credit.registry import importing_from_here
 from hf_credit.rollouts import Episode, Interaction, Rule, Truncated, make_rule
 from hf_credit.rollouts.truncation import CUTS
 from hf_credit.trainers import arguments
@@ -146,8 +145,7 @@ class TruncatedPPOConfig(CreditConfig):
             return None
         own = {"window": self.window, "min_progress": self.min_progress}
         options = {**self._options(), **{name: value for name, value in own.items() if value is not None}}
-        with importing_from_here():
-            return make_rule(self.truncation, **options)
+        return make_rule(self.truncation, **options)
 
     def truncated(self, interaction: Interaction[Any]) -> Interaction[Any]:
         """What training plays in place of an Interaction.

@@ -74,7 +74,7 @@ def run_confined(
     (folder / _REQUEST).write_text(json.dumps({**about, "request": dict(request)}), encoding="utf-8")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__, str(folder.resolve())],
+            [sys.executable, "-P", "-m", __name__, str(folder.resolve())],
             env=_environment(folder),
             cwd=folder,
             capture_output=True,

@@ -165,7 +165,7 @@ def serve_in_process(folder: Path, port: int = 0, *, faults: Faults | None = Non
         faults: that strike.
     """
     described = {"folder": str(folder), "port": port, "faults": (faults or Faults()).to_json()}
-    command = [sys.executable, "-c", _PROGRAM, json.dumps(described)]
+    command = [sys.executable, "-P", "-c", _PROGRAM, json.dumps(described)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

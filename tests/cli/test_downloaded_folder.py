@@ -1,0 +1,154 @@
+"""A command in a folder of somebody else's: whatever its files name, no code that lies there runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hf_credit.tasks import TASK_FILE, TaskSpec
+
+EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
+ENTRY_POINTS = """[hf_credit.environments]
+sudoku_plus = evil:make
+[hf_credit.collaborations]
+relay_plus = evil:make
+[hf_credit.methods]
+grpo_plus = evil:make
+[hf_credit.oracles]
+oracle_plus = evil:make
+"""
+SUDOKU = {"environment": "sudoku", "environment_options": {"size": 4, "blanks": 4}}
+
+TASKS: dict[str, dict[str, Any]] = {
+    "an environment's entry point": {"environment": "sudoku_plus"},
+    "a collaboration's entry point": {"collaboration": "relay_plus"},
+    "a method's entry point": {**SUDOKU, "method": {"name": "grpo_plus", "options": {}}},
+    "an oracle's entry point": {
+        **SUDOKU,
+        "method": {"name": "verifiable_process", "options": {"oracle": {"name": "oracle_plus", "options": {}}}},
+    },
+    "an environment's code": {"environment": "evil:make"},
+    "a collaboration's code": {"collaboration": "evil:make"},
+    "a method's code": {**SUDOKU, "method": {"name": "evil:make", "options": {}}},
+    "a scorer's code": {"collaboration": "reasoner_actor", "collaboration_options": {"scorer": "evil:make"}},
+    "a package that is not installed": {"environment": "scienceworld"},
+    "another that is not": {"environment": "textworld", "environment_options": {"games": "."}},
+    "what Gymnasium imports": {"environment": "gymnasium", "environment_options": {"id": "LunarLander-v3"}},
+    "what else it imports": {"environment": "gymnasium", "environment_options": {"id": "Ant-v5"}},
+    "what it imports by name": {"environment": "gymnasium", "environment_options": {"id": "evil:Thing-v0"}},
+    "what openenv imports": {"environment": "openenv", "environment_options": {"url": "http://127.0.0.1:9"}},
+}
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "evaluate": ("evaluate", ".", "--episodes", "2"),
+    "diagnose": ("diagnose", ".", "--episodes", "1", "--buckets", "1", "--attempts", "0"),
+    "diagnose training": ("diagnose", ".", "--episodes", "1", "--buckets", "1", "--protocol", "training"),
+    "report": ("report", "."),
+    "train": ("train", "recipe.yaml", "--resume_from_checkpoint", "."),
+    "train on it": ("train", "recipe.yaml", "--model_name_or_path", "."),
+    "publish": ("publish", "checkpoint", ".", "me/policy", "--dry-run"),
+    "submit": ("submit", ".", "board", "--benchmark", "me/benchmark", "--publish-as", "me/policy", "--dry-run"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy with code beside it under every name that something here imports or looks up; one is in it."""
+    folder = tmp_path / "downloaded"
+    shutil.copytree(micro_policy, folder)
+    for info in ("evil-1.0.dist-info", "evil.egg-info"):
+        (folder / info).mkdir()
+        (folder / info / "entry_points.txt").write_text(ENTRY_POINTS)
+        (folder / info / ("METADATA" if info.startswith("evil-") else "PKG-INFO")).write_text(
+            "Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n"
+        )
+    for name in ("evil", "scienceworld", "textworld", "mujoco", "openenv", "sitecustomize", "typer", "transformers"):
+        (folder / f"{name}.py").write_text(EVIL)
+    (folder / "Box2D").mkdir()
+    (folder / "Box2D" / "__init__.py").write_text(EVIL.replace("with_name", "parent.with_name"))
+    values = {"method": "grpo", **SUDOKU, "model_name_or_path": str(micro_policy), "output_dir": str(tmp_path / "run")}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump({**values, "use_cpu": True, "bf16": False, "max_steps": 1}))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def name_in_file(folder: Path, task: dict[str, Any]) -> None:
+    (folder / TASK_FILE).write_text(json.dumps(task))
+
+
+@pytest.mark.parametrize("attack", TASKS)
+@pytest.mark.parametrize("used", COMMANDS)
+def test_no_command_runs_code_that_lies_in_the_current_folder(
+    used: str, attack: str, folder: Path, command: Callable[..., Any]
+) -> None:
+    name_in_file(folder, TASKS[attack])
+    command(*COMMANDS[used])
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("attack", TASKS)
+def test_nor_does_a_program_that_looks_for_modules_there(
+    attack: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_in_file(folder, TASKS[attack])
+    monkeypatch.syspath_prepend("")  # as a notebook does
+    spec = TaskSpec.load(".")
+    assert spec is not None
+    with pytest.raises(ValueError, match=r"must|cannot|needs?"):
+        spec.build_method() if spec.method else spec.build()
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "environment"),
+    [
+        ([str(Path(sys.executable).parent / "hf-credit")], {}),
+        ([str(Path(sys.executable).parent / "hf-credit")], {"PYTHONPATH": os.pathsep}),
+        ([sys.executable, "-m", "hf_credit.cli"], {}),
+    ],
+    ids=["script", "empty entry of PYTHONPATH", "module"],
+)
+def test_a_process_does_not_either(words: list[str], environment: dict[str, str], folder: Path) -> None:
+    (folder / "sitecustomize.py").unlink()  # which Python itself imports, where it is told to look here
+    name_in_file(folder, {"environment": "scienceworld"})
+    done = subprocess.run(
+        [*words, "evaluate", ".", "--episodes", "2"],
+        env={**{key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: "), done.stderr
+    assert not (folder / "ran").exists()
+
+
+def test_code_that_a_person_names_is_found_there(folder: Path, command: Callable[..., Any]) -> None:
+    name_in_file(folder, SUDOKU)
+    for words in (
+        ("evaluate", ".", "--task", "evil:make"),
+        ("diagnose", ".", "--method", "evil:make"),
+        ("evaluate", ".", "--oracle=evil:make"),
+        ("evaluate", ".", "--option", "blanks=evil:make"),  # an option may be code
+        ("train", "recipe.yaml", "--method_options", '{"collector": ["evil:make"]}'),
+    ):
+        found = list(sys.path)
+        command(*words)
+        assert set(sys.path) - set(found) == {str(folder)}, words
+        sys.path[:] = found
+    assert (folder / "ran").exists()
+
+
+def test_a_name_that_is_installed_brings_the_folder_nowhere(folder: Path, command: Callable[..., Any]) -> None:
+    name_in_file(folder, {"environment": "scienceworld"})
+    code, _, err = command("evaluate", ".", "--option", "task=hf_credit.verifiers.math:score_task")
+    assert (code, "scienceworld, got none" in err) == (1, True), err
+    assert not (folder / "ran").exists()
