@@ -10,7 +10,7 @@ import importlib.metadata
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
@@ -269,17 +269,17 @@ def _code_in(value: Any) -> Iterator[str]:
             yield from _code_in(inner)
 
 
-def search_here(typed: Iterable[str]) -> None:
+def search_here(typed: Any) -> None:
     """Adds the current folder to where Python finds modules, if code that a person named lies there and nowhere else.
 
     The folder comes last, so it hides nothing that is installed. It is added for no other reason: a name in a file of
     others, or a package that is not installed, must not find what came with that file.
 
     Args:
-        typed: names that the user gave; those that are no `"module:object"` change nothing.
+        typed: plain values that the user gave; texts that are no `"module:object"` change nothing.
     """
     here = str(Path.cwd())
-    for name in code_in(list(typed)):
+    for name in code_in(typed):
         top = name.partition(":")[0].partition(".")[0]
         elsewhere = any(finder.find_spec(top, None) for finder in sys.meta_path)
         if not elsewhere and PathFinder.find_spec(top, [here]) is not None:

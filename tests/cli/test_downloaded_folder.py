@@ -53,7 +53,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "diagnose training": ("diagnose", ".", "--episodes", "1", "--buckets", "1", "--protocol", "training"),
     "report": ("report", "."),
     "train": ("train", "recipe.yaml", "--resume_from_checkpoint", "."),
-    "train on it": ("train", "recipe.yaml", "--model_name_or_path", "."),
     "publish": ("publish", "checkpoint", ".", "me/policy", "--dry-run"),
     "submit": ("submit", ".", "board", "--benchmark", "me/benchmark", "--publish-as", "me/policy", "--dry-run"),
 }
@@ -77,6 +76,9 @@ def folder(tmp_path: Path, micro_policy: Path, monkeypatch: pytest.MonkeyPatch) 
     values = {"method": "grpo", **SUDOKU, "model_name_or_path": str(micro_policy), "output_dir": str(tmp_path / "run")}
     (folder / "recipe.yaml").write_text(yaml.safe_dump({**values, "use_cpu": True, "bf16": False, "max_steps": 1}))
     monkeypatch.chdir(folder)
+    for name in ("evil", "scienceworld", "textworld", "mujoco", "Box2D"):
+        monkeypatch.setitem(sys.modules, name, None)  # forgotten afterwards, too
+        del sys.modules[name]
     return folder
 
 

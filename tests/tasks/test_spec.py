@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -402,27 +401,3 @@ def test_a_method_that_a_file_names_needs_consent(tmp_path: Path) -> None:
 
 
 # The folder that the program was started in
-
-
-def test_a_scorer_may_lie_in_the_current_folder_which_hides_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_own_scorer.py").write_text("def score(task, text):\n    return float(text == task['answer'])\n")
-    monkeypatch.chdir(tmp_path)
-    before = list(sys.path)
-    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "my_own_scorer:score"}).build()
-    assert task.scorer({"answer": "2"}, "2") == 1.0
-    assert sys.path == before
-
-
-def test_the_current_folder_hides_nothing_though_python_was_started_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed, here = tmp_path / "installed", tmp_path / "here"
-    for folder, line in ((installed, "def score(task, text): return 1.0"), (here, "raise SystemExit('hidden')")):
-        folder.mkdir()
-        (folder / "scorer_of_both.py").write_text(line)
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(sys, "path", ["", str(here), *sys.path, str(installed)])
-    task: Any = TaskSpec.of_name("reasoner_actor", {"domain": "math", "scorer": "scorer_of_both:score"}).build()
-    assert task.scorer({}, "") == 1.0

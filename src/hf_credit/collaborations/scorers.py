@@ -20,8 +20,8 @@ One with a parameter called `transcript` is also given all that was said, as `tr
 def resolve_scorer(scorer: Scorer | str) -> Scorer:
     """A scorer, or the one that `"package.module:function"` names, as a recipe has to.
 
-    The module is imported from what is installed here and from the folder that the program was started in; nothing
-    is downloaded. Importing runs its code with all rights of the program, so name only code that you trust.
+    The module is imported from where Python finds modules; nothing is downloaded. Importing runs its code with all
+    rights of the program, so name only code that you trust.
 
     Raises:
         ValueError: the name cannot be imported, or what it names cannot be called with a task and a text.
