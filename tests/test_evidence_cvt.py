@@ -15,7 +15,7 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "fidelity")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "fidelity", "tabular")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,24 @@ def test_contributions_are_measured_against_exact_ones(
     assert behind["fidelity"]["dr"]["squared_error"] != behind["fidelity"]["ips"]["squared_error"]
     written = module.markdown([*cells.values()])
     assert all(one in written for one in told.values())
+
+
+def test_outcomes_of_the_copy_teach_what_steps_are_worth_to_it_and_a_clipped_ratio_does_not(
+    scripts: dict[str, ModuleType],
+) -> None:
+    module = scripts["tabular"]
+    game = module.Game(documents=2, values=2, turns=4)
+    every = module.policies(game, module.ARMS["contribution to verified success"], 0.5)
+    copy, *_, policy = (next(every) for _ in range(9))
+    models = module.outcome_models(game, copy, policy, branches=2)
+    of_policy, weighed, of_copy, none = models.values()
+    assert of_copy["m bias"] == 0 < weighed["m bias"] < of_policy["m bias"]
+    assert of_copy["dr correlation"] > weighed["dr correlation"] > of_policy["dr correlation"]
+    assert abs(none["dr bias"]) < of_copy["dr bias"]  # a model adds the bias of the clip that it stands in for
+    for told in models.values():
+        assert told["pooled bias"] == pytest.approx(told["dr bias"] / 3)
+    same = module.outcome_models(game, policy, policy, branches=2)
+    assert all(told["dr bias"] == pytest.approx(0, abs=1e-9) for told in same.values())
 
 
 def _cell(arm: str, seed: int, verified: list[int]) -> dict[str, Any]:

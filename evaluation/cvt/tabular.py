@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,20 +135,21 @@ class Game:
 
 
 def train(game: Game, arm: Arm, updates: int, rate: float) -> list[dict[str, float]]:
+    """After each update what the policy before it did, and at the end what the last one does."""
+    return [report(game, policy) for policy in itertools.islice(policies(game, arm, rate), updates + 1)]
+
+
+def policies(game: Game, arm: Arm, rate: float) -> Iterator[Array]:
     """Natural policy gradient on the table, with exact advantages: theta += rate * A.
 
     Of each observation A is the mean over the states that look like it, weighted by how likely they are reached; that
     is the natural gradient of a softmax table (Kakade, A Natural Policy Gradient, 2002).
-
-    Returns:
-        After each update what the policy before it did, and at the end what the last one does.
     """
     theta = np.where(game.legal, 0.0, -np.inf)
     multipliers = dict.fromkeys(arm.limits, 0.0)
-    history = []
-    for _ in range(updates):
+    while True:
         policy = _softmax(theta)
-        history.append(report(game, policy))
+        yield policy
         advantage = _advantage(game, arm, policy, multipliers)
         reached = game.occupancy(policy)[: len(game.rows)]
         total, weight = np.zeros(theta.shape), np.zeros(len(theta))
@@ -157,7 +159,81 @@ def train(game: Game, arm: Arm, updates: int, rate: float) -> list[dict[str, flo
         theta = np.where(game.legal, theta + rate * mean, -np.inf)
         for name, limit in arm.limits.items():
             multipliers[name] = max(multipliers[name] + 0.05 * (_mean_cost(game, policy, name, GAMMA) - limit), 0.0)
-    return [*history, report(game, _softmax(theta))]
+
+
+def outcome_models(game: Game, copy: Array, policy: Array, branches: int) -> dict[str, dict[str, float]]:
+    """How far outcome models, fitted without error to outcomes of one kind or another, are from the copy's values.
+
+    Of steps as the policy takes them: bias and correlation, with the exact worth of the step to the copy, of the model
+    (`m`), of eq. 6 with that model and the clipped ratio (`dr`), and of its mean with paraphrases (`pooled`).
+
+    Args:
+        game, copy, policy: who plays on, and who played.
+        branches: K, paraphrases of each step.
+    """
+    final = game.finals["verified"]
+    (_, exact), (_, own) = game.values(copy, final), game.values(policy, final)
+    ratio, paid = _clipped(game, copy, policy)
+    legal = game.legal[game.rows]
+    weight = game.occupancy(policy)[: len(game.rows), None] * policy[game.rows] * legal
+    models = {
+        "the policy's outcomes": own,
+        "the policy's outcomes, weighed by the clipped ratio": np.divide(paid, ratio, out=own * 0, where=ratio > 0),
+        "the copy's outcomes": exact,
+        "none (ips)": own * 0,
+    }
+    found = {}
+    for name, model in models.items():
+        robust = model * (1 - ratio) + paid
+        pooled = (robust + branches * exact) / (1 + branches)
+        found[name] = {
+            f"{of} {what}": value
+            for of, values in (("m", model), ("dr", robust), ("pooled", pooled))
+            for what, value in _nearness(values, exact, weight).items()
+        }
+    return found
+
+
+def _clipped(game: Game, copy: Array, policy: Array) -> tuple[Array, Array]:
+    """E[rho] and E[rho Y] of what the policy does after each state and action, rho clipped as in eq. 5.
+
+    The law of the ratio and the outcome is exact but for a rounding of log rho to a hundredth.
+    """
+    final = game.finals["verified"]
+    laws: list[dict[tuple[float, float], float]] = [{(0.0, float(worth)): 1.0} for worth in final]
+    for state in np.argsort(game.left, kind="stable"):
+        row = game.rows[state]
+        law: dict[tuple[float, float], float] = {}
+        for action in np.nonzero(game.legal[row] & (policy[row] > 1e-12))[0]:
+            moved = math.log(max(copy[row, action], 1e-300) / policy[row, action])
+            for (log, worth), share in laws[game.after[state, action]].items():
+                key = (round(max(log + moved, -60.0), 2), worth)
+                law[key] = law.get(key, 0.0) + policy[row, action] * share
+        laws[state] = law
+    means = np.array(
+        [
+            np.sum(
+                [
+                    [share * min(max(math.exp(log), 0.2), 5.0) * one for one in (1, worth)]
+                    for (log, worth), share in law.items()
+                ],
+                axis=0,
+            )
+            for law in laws
+        ]
+    )
+    return means[game.after, 0], means[game.after, 1]
+
+
+def _nearness(values: Array, exact: Array, weight: Array) -> dict[str, float]:
+    share = weight / weight.sum()
+    bias = float((share * (values - exact)).sum())
+    apart, other = values - (share * values).sum(), exact - (share * exact).sum()
+    spread = float((share * apart**2).sum() * (share * other**2).sum())
+    return {
+        "bias": bias,
+        "correlation": float((share * apart * other).sum()) / math.sqrt(spread) if spread else math.nan,
+    }
 
 
 def report(game: Game, policy: Array) -> dict[str, float]:
@@ -216,9 +292,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--rate", type=float, default=0.5)
     parser.add_argument("--output", help="a JSON file for the last numbers of each arm")
+    parser.add_argument(
+        "--lag", type=int, help="in place of all that: outcome models, the copy so many updates behind"
+    )
     parsed = parser.parse_args(arguments)
     game = Game()
     print(f"{len(game.rows)} states to act in, {len(game.legal)} observations")
+    if parsed.lag is not None:
+        every = policies(game, ARMS["contribution to verified success"], 0.25)
+        copy = next(one for one in every if report(game, one)["verified"] >= 0.1)
+        policy = next(itertools.islice(every, parsed.lag - 1, None), copy)
+        print(*(f"verified: {report(game, one)['verified']:.2f}" for one in (copy, policy)))
+        for name, told in outcome_models(game, copy, policy, branches=2).items():
+            print(f"{name}: " + ", ".join(f"{what} {value:+.3f}" for what, value in told.items()), flush=True)
+        return
     results = {}
     for name, arm in ARMS.items():
         last = train(game, arm, parsed.updates, parsed.rate)[-1]

@@ -158,7 +158,7 @@ def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
         ({"estimator": "ips"}, 1 - 0.0),
         ({"estimator": "model"}, 0.4 - 0.3),
         ({"estimator": "sequential"}, 1 - 0.0),
-        ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over the drawn steps, of which it is the only one
+        ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over all steps, of which it is the only one
     ],
 )
 def test_what_each_estimator_says_of_one_step(runner: Told, changed: dict[str, Any], expected: float) -> None:
@@ -258,6 +258,78 @@ def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(runner:
     assert lesson.readings[0].ids == (1, 2, 5)
     assert lesson.readings[1].ids[:3] == (1, 2, 6)  # what stands in its place, and the mark of the family
     assert len(lesson.readings[1].ids) > 3
+
+
+def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did(chat: Chat) -> None:
+    runner = Told(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
+    runner.critics["outcome"] = outcome_says(0.4, 0.3)
+    walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
+    branches = [
+        *(branch("a", "paraphrase", y) for y in (0.0, 1.0, 0.0, 0.0)),  # the copy, after the step itself
+        branch("a", "paraphrase", 1.0, ending=Ending.ERROR),
+        branch("b", "deletion", 0.0),  # only the policy played on from the second step, unlike the copy
+        branch("c", "deletion", 0.0),  # nothing follows the last one
+    ]
+    own = estimator(refresh_every=5, families={"deletion": 0.5, "paraphrase": 0.5})
+    lesson = own(collected(walk, branches=branches), runner, Constraints()).lessons[1]
+    assert [target for target in lesson.targets if len(target) == 2] == [(0.25, 0.25), (1.0, 1.0)]  # of a and c
+    assert len(lesson.readings) == 2 + 4 + 2
+
+
+def test_later_decisions_teach_the_outcome_model_where_the_copy_plays_them_alike(chat: Chat) -> None:
+    same = {"b": (-1.0,), "c": (-0.5,)}
+    for frozen, taught in (({"b": (-1.0,), "c": (-0.5,)}, 3), ({"b": (-2.0,), "c": (-0.5,)}, 1)):
+        runner = Told(chat, frozen, same)
+        runner.critics["outcome"] = outcome_says(0.4, 0.3)
+        found = collected(
+            episode(decision("a"), decision("b"), decision("c"), verified=1.0),
+            branches=[branch("a", "deletion", 0.0)],
+        )
+        lesson = estimator(refresh_every=5, estimator="sequential")(found, runner, Constraints()).lessons[1]
+        assert [len(target) for target in lesson.targets].count(2) == taught
+
+
+def test_what_paraphrases_come_to_is_also_what_the_step_comes_to(runner: Told) -> None:
+    branches = [branch("d", "deletion", 0.0), *(branch("d", "paraphrase", y) for y in (0.0, 1.0, 0.0))]
+    own = {"families": {"deletion": 0.5, "paraphrase": 0.5}}
+    found = collected(episode(decision(), verified=1.0), branches=branches)
+    worth = (1.0 + 0.0 + 1.0 + 0.0) / 4
+    for name in ("dr", "ips", "sequential"):
+        credit = estimator(estimator=name, **own)(found, runner, Constraints())
+        assert credit.decisions[0][0] == pytest.approx((worth - 0.0 + worth - 1 / 3) / 2)
+    credit = estimator(estimator="model", **own)(found, runner, Constraints())
+    assert credit.decisions[0][0] == pytest.approx(0.4 - 0.3)
+
+
+def test_the_information_matched_baseline_scores_every_step(runner: Told) -> None:
+    says = iter((0.2, 0.8, 0.5))
+    runner.critics["outcome"] = lambda readings: [
+        (0.0, next(says)) if len(one.at) == 2 else (0.3,) for one in readings
+    ]
+    walks = [episode(decision("a"), decision("b"), verified=1.0), episode(decision("c"))]
+    found = collected(*walks, branches=[branch("a", "deletion", 0.0, 0.25)])
+    credit = estimator(estimator="process", answer=1e-9)(found, runner, Constraints())
+    assert [*credit.decisions[0], *credit.decisions[1]] == pytest.approx([-0.3, 0.3, 0.0])
+
+
+def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> None:
+    frozen, current = {"b": (0.0,), "c": (-5.0,)}, {"b": (-3.0,), "c": (0.0,)}
+    runner = Told(chat, frozen, current)
+    runner.critics["outcome"] = lambda readings: [(0.5, 0.25) if len(one.at) == 2 else (0.0,) for one in readings]
+    walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
+    found = collected(walk, branches=[branch("a", "deletion", 0.0)])
+    credit = estimator(refresh_every=5, estimator="sequential")(found, runner, Constraints())
+    later = 0.5 + 0.2 * (1.0 - 0.25)
+    assert credit.decisions[0][0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
+
+
+def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(runner: Told) -> None:
+    own = estimator(gamma=0.5, constrained=True, limits={"tampering": 0.0}, penalty=0.0, contribution_advantage=0.0)
+    dear = episode(decision("a"), decision("b", Audit(costs={"tampering": 1.0})))
+    found = collected(dear, episode(decision("c"), decision("d")))
+    credit = own(found, runner, Constraints(multipliers=(("tampering", 1.0),)))
+    assert runner.metrics["costs/tampering"] == [0.25]
+    assert credit.decisions == [pytest.approx([-0.5, -1.0]), pytest.approx([0.5, 1.0])]
 
 
 def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat) -> None:

@@ -114,10 +114,11 @@ class ConstrainedCounterfactual:
         contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which pays for hacks.
         estimator: of what a step contributed: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, by the model
             alone; `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust;
-            `"process"`, not a contrast but what the model says of the step, less its mean over the drawn steps: the
-            information-matched baseline.
+            `"process"`, not a contrast but what the model says of each step, drawn or not, less its mean over them:
+            the information-matched baseline.
         selection: how the drawing of steps is corrected: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
-        families: the weight of each family of interventions, at least 0.
+        families: the weight of each family of interventions, at least 0. `paraphrase` must leave the action as it is:
+            its outcomes count for the step itself as well, but for the estimators `"model"` and `"process"`.
         ratio_low, ratio_high: the clip of eq. 5.
         reward_scale: inside the tanh of the reward, 2 in the paper.
         contribution_advantage, hack_advantage: the weights of eq. 7, at least 0.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from hf_credit.methods.base import Lesson
 from hf_credit.methods.turns import matrix
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.runner import Reading, Runner
+
+PARAPHRASE = "paraphrase"
+"""The family that leaves an action as it is, so that what it comes to is what the step comes to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,34 +104,52 @@ class OutcomeReadings:
         of, _ = matrix([[self._said_later[one.id][1] for one in own] for own in later])
         return before, of, matrix(ratios)[0], mask
 
-    def lesson(self, outcome: Any) -> Lesson:
-        """What came of each step that was drawn, and of each that was replaced."""
-        readings: list[Reading] = []
-        targets: list[tuple[float, ...]] = []
-        values: list[tuple[float, ...]] = []
-        own = zip(self.steps, self._own, self.told, strict=False)
-        for step, reading, said in own:
+    def lesson(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> Lesson:
+        """Outcomes of the frozen copy, of which alone the model is: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
+
+        For a step as it was taken these are the outcomes of its paraphrases. The policy's own continuation is one of
+        them only where the copy plays it with the same probability: a clipped ratio does not make outcomes of another
+        policy those of the copy.
+
+        Args:
+            outcome: Y of an episode.
+            ratios: of each decision after each step, as `along` takes them.
+        """
+        taught: list[tuple[Reading, list[float], tuple[float, ...]]] = []
+        later: dict[str, float] = {}
+        for step, reading, values, own in zip(self.steps, self._own, self.told, ratios, strict=False):
             if step.drawn:
-                y = float(outcome(self.episodes[step.row]))
-                readings.append(reading)
-                targets.append((y, y))
-                values.append(said)
+                episode = self.episodes[step.row]
+                y = outcome(episode)
+                came = [outcome(one.episode) for one in sound_branches(step, PARAPHRASE)]
+                taught.append((reading, [*came, y] if _equal(own) else came, values))
+                after = enumerate(episode.decisions[step.turn + 1 :])
+                later |= {one.id: y for at, one in after if one.id in self._later and _equal(own[at:])}
         for one, reading in zip(self.branches, self._replaced, strict=True):
-            if is_sound(one.episode):
-                readings.append(reading)
-                targets.append((float(outcome(one.episode)),))
-                values.append((self.of_branches[id(one)],))
-        result = {one.id: float(outcome(episode)) for episode in self.episodes for one in episode.decisions}
-        for name, reading in self._later.items():
-            readings.append(reading)
-            targets.append((result[name], result[name]))
-            values.append(self._said_later[name])
-        return Lesson(readings=readings, targets=targets, values=values, critic="outcome")
+            taught.append((reading, [outcome(one.episode)] * is_sound(one.episode), (self.of_branches[id(one)],)))
+        taught += [(self._later[name], [y], self._said_later[name]) for name, y in later.items()]
+        known = [one for one in taught if one[1]]
+        return Lesson(
+            readings=[reading for reading, _, _ in known],
+            targets=[(fmean(outcomes),) * len(values) for _, outcomes, values in known],
+            values=[values for _, _, values in known],
+            critic="outcome",
+        )
+
+
+def sound_branches(step: DrawnStep, family: str) -> list[Sample]:
+    """The branches of a family at a step whose episodes are sound."""
+    return [one for one in step.branches.get(family, ()) if is_sound(one.episode)]
 
 
 def is_sound(episode: Episode) -> bool:
     """Whether an episode ended without an error and was audited to its end."""
     return episode.ending != Ending.ERROR and episode.verified is not None
+
+
+def _equal(ratios: Sequence[float]) -> bool:
+    """Whether two policies play on with the same probability."""
+    return all(math.isclose(ratio, 1) for ratio in ratios)
 
 
 def _said(decision: Decision) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from hf_credit.credit import (
     sequential_values,
 )
 from hf_credit.methods.base import Lesson
-from hf_credit.methods.drawn_steps import DrawnStep, OutcomeReadings, is_sound, numbers
+from hf_credit.methods.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
 from hf_credit.methods.turns import matrix
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.runner import Runner
@@ -42,13 +42,14 @@ class StepContributions:
     own_policy: bool
 
     def steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[DrawnStep]:
-        """The drawn steps, and with augmented selection all others as well."""
+        """The drawn steps, and all others as well where the model says something of them that is used."""
         own: dict[str, dict[str, list[Sample]]] = {}
         probability: dict[str, float] = {}
         for family in self.families:
             for sample in collected.of_kind(counterfactual(family)):
                 own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
                 probability[sample.source] = sample.probability
+        every = self.selection == "augmented" or self.estimator == "process"
         return [
             DrawnStep(
                 row=row,
@@ -59,7 +60,7 @@ class StepContributions:
             )
             for row, episode in enumerate(episodes)
             for turn, decision in enumerate(episode.decisions)
-            if decision.id in own or (self.selection == "augmented" and own)
+            if decision.id in own or (every and own)
         ]
 
     def __call__(
@@ -71,7 +72,7 @@ class StepContributions:
         model = None
         if self.estimator != "ips":
             model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along)
-        lessons = [] if model is None else [model.lesson(self._outcome)]
+        lessons = [] if model is None else [model.lesson(self._outcome, apart)]
         if not any(step.drawn for step in steps):
             if model is not None and self.estimator == "process":
                 runner.gather([(0.0, 0)])
@@ -98,11 +99,9 @@ class StepContributions:
         drawn = torch.tensor([step.drawn for step in steps])
         said = torch.zeros_like(outcomes) if model is None else model.of_steps
         if self.estimator == "process":
-            told = runner.gather([(said[drawn].sum().item(), int(drawn.sum()))])
+            told = runner.gather([(said.sum().item(), len(said))])
             mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
-            centred = torch.where(drawn, said - mean, 0)
-            found = centred / probabilities if self.selection == "inverse" else centred
-            return {(step.row, step.turn): value for step, value in zip(steps, found.tolist(), strict=True)}
+            return {(step.row, step.turn): value for step, value in zip(steps, (said - mean).tolist(), strict=True)}
         if self.estimator == "model":
             worth = said
         elif self.estimator == "sequential":
@@ -110,16 +109,18 @@ class StepContributions:
             worth = sequential_values(outcomes, *model.along(apart))
         else:
             worth = doubly_robust_values(outcomes, said, ratios)
+        if self.estimator != "model":
+            worth = self._pooled(worth, steps)
         guessed = None
         if self.selection == "augmented":
             guessed = torch.zeros_like(outcomes) if model is None else model.advantages
         estimates = []
         for family in self.families:
-            sound = [[one for one in step.branches.get(family, ()) if is_sound(one.episode)] for step in steps]
-            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in sound])
+            branches = [sound_branches(step, family) for step in steps]
+            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in branches])
             if self.estimator == "model":
                 assert model is not None
-                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in sound])
+                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in branches])
             estimates.append(
                 contributions(
                     worth,
@@ -139,6 +140,12 @@ class StepContributions:
             for step, value in zip(steps, mean.tolist(), strict=True)
             if not math.isnan(value)
         }
+
+    def _pooled(self, worth: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
+        """The mean with what the paraphrases of each step came to, which are its own action played on by the copy."""
+        outcomes = [[self._outcome(one.episode) for one in sound_branches(step, PARAPHRASE)] for step in steps]
+        came, mask = matrix(outcomes)
+        return (worth + came.sum(dim=1)) / (1 + mask.sum(dim=1))
 
     def _ratios(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
