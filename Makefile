@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+CONSTRAINTS := constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq
@@ -17,7 +18,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help venv test suite test-lowest test-highest test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -25,21 +26,30 @@ help: ## list the targets
 venv: $(STAMP) ## make the virtual environment .venv, with everything the tests need
 
 # The stamp is written last, so an installation that was cut short is taken up again. After that, nothing here
-# needs a network until pyproject.toml or constraints.txt changes.
-$(STAMP): pyproject.toml constraints.txt
+# needs a network until pyproject.toml or the constraints change.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or later is needed, got '$(PYTHON)' ($$($(PYTHON) --version 2>&1)); name another one, as in 'make PYTHON=python3.12 venv'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { \
 		echo "'$(PYTHON)' must be able to make virtual environments, but has no 'venv' or 'ensurepip' module; install it (the package python3-venv on Debian and Ubuntu)." >&2; exit 1; }
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install "$$(grep '^torch==' constraints.txt)" --constraint constraints.txt
-	@$(PIP) install --editable ".[dev,spaces]" --constraint constraints.txt
+	@$(if $(CONSTRAINTS),$(PIP) install "$$(grep '^torch==' $(CONSTRAINTS))" --constraint $(CONSTRAINTS))
+	@$(PIP) install --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
 	@touch $@
 
+test: lint suite ## run the linter, the type checker and the whole test suite
+
 # One thread for each process that runs tests: more would spin against each other.
-test: lint browser ## run the linter, the type checker and the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+suite: browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_OPTIONS)
+
+# The warnings of older versions are nobody's here to mend.
+test-lowest: ## run the suite with the lowest versions that pyproject.toml admits, in an environment of its own
+	@$(MAKE) suite VENV=.venv-lowest-$(notdir $(PYTHON)) CONSTRAINTS=constraints-lowest.txt PYTEST_OPTIONS="-W default"
+
+test-highest: ## run the suite with the highest versions that pyproject.toml admits, in an environment of its own
+	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS=
 
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py
@@ -97,5 +107,5 @@ benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an
 	done
 
 clean: ## remove the virtual environment, caches and builds (not runs/)
-	rm -rf $(VENV) $(VLLM_VENV) build dist src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

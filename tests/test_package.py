@@ -6,11 +6,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import hf_credit
 from hf_credit.credit import turn_group_advantages
@@ -57,17 +61,24 @@ def test_shapes_go_unchecked_where_a_test_asks_for_it(unchecked_shapes: None) ->
         turn_group_advantages(torch.zeros(2, 3), torch.ones(2, 4, dtype=torch.bool))
 
 
-def name_of(requirement: str) -> str:
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found is not None
-    return re.sub(r"[-_.]+", "-", found[0]).lower()
-
-
-def requirements(root: Path) -> dict[str, set[str]]:
-    """What pyproject.toml asks for, by extra; the extra of users is ""."""
+def requirements(root: Path) -> dict[str, dict[str, Requirement]]:
+    """What pyproject.toml asks for, by extra and name; the extra of users is ""."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: {name_of(item) for item in items} - {"hf-credit"} for extra, items in groups.items()}
+    return {extra: by_name(items) for extra, items in groups.items()}
+
+
+def by_name(lines: Iterable[str]) -> dict[str, Requirement]:
+    return {
+        canonicalize_name(each.name): each
+        for each in (Requirement(line) for line in lines if not line.startswith("#"))
+        if each.name != "hf-credit" and (each.marker is None or each.marker.evaluate())
+    }
+
+
+def only_version(requirement: Requirement, operator: str) -> Version:
+    (version,) = (Version(each.version) for each in requirement.specifier if each.operator == operator)
+    return version
 
 
 def test_every_dependency_says_why_it_earns_its_place(root: Path) -> None:
@@ -75,11 +86,24 @@ def test_every_dependency_says_why_it_earns_its_place(root: Path) -> None:
     assert sorted(rows) == sorted({name for group in requirements(root).values() for name in group})
 
 
-def test_the_constraints_pin_everything_the_tests_ask_for(root: Path) -> None:
-    lines = (root / "constraints.txt").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", pin) for pin in pins)
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
+def test_the_constraints_pin_everything_the_tests_ask_for(root: Path, file: str) -> None:
+    pins = by_name((root / file).read_text().splitlines())
+    for pin in pins.values():
+        only_version(pin, "==")
     asked = requirements(root)
-    assert {name_of(pin) for pin in pins} >= asked[""] | asked["dev"] | asked["statistics"] | asked["viz"]
+    assert pins.keys() >= {name for extra in ("", "dev", "statistics", "viz") for name in asked[extra]}
+
+
+def test_the_lowest_constraints_are_the_lower_bounds(root: Path) -> None:
+    pins = by_name((root / "constraints-lowest.txt").read_text().splitlines())
+    asked = {name: each for group in requirements(root).values() for name, each in group.items() if name in pins}
+    assert {name: only_version(pins[name], "==") for name in asked} == {
+        name: only_version(each, ">=") for name, each in asked.items()
+    }
+
+
+def test_the_constraints_are_in_order_with_the_torch_that_has_a_build_for_processors(root: Path) -> None:
+    pins = [line for line in (root / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert pins == sorted(pins, key=str.lower)
     assert "torch==2.13.0" in pins

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence() -> None:
     assert told.startswith("the Hub must be reachable, got ConnectError (refused); connect, or name local folders")
     assert _told(ValueError("one sentence")) == "one sentence"
     assert _told(TypeError("a mistake of ours")) is None
+
+
+@pytest.mark.parametrize("error", [AttributeError("no attribute '_generate'"), ImportError("cannot import name")])
+def test_an_error_beside_a_package_outside_its_range_names_package_and_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    older = tmp_path / "trl-1.15.0.dist-info"
+    older.mkdir()
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 1.15.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = _told(error)
+    assert told is not None
+    assert told.startswith(
+        f"hf-credit {__version__} needs trl<1.17,>=1.16, got 1.15.0; install it by: pip install 'trl"
+    )
+    assert _told(ValueError("one sentence")) == "one sentence"
 
 
 def test_a_traceback_is_there_for_who_wants_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 
 from hf_credit._version import __version__
 from hf_credit.cli.demo import demo
@@ -101,7 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _told(error: Exception) -> str | None:
     """An error in one sentence, `None` for one that only its traceback explains."""
-    if isinstance(error, ValueError | OSError | ImportError):
+    if isinstance(error, ValueError | OSError):
+        return str(error) or type(error).__name__
+    if unmet := _unmet():
+        return unmet
+    if isinstance(error, ImportError):
         return str(error) or type(error).__name__
     # The Hub's library speaks through one of these, whose errors are no OSError.
     if any(kind.__module__.startswith("httpx") for kind in type(error).__mro__):
@@ -109,4 +115,20 @@ def _told(error: Exception) -> str | None:
             f"the Hub must be reachable, got {type(error).__name__} ({error}); connect, or name local folders and "
             "leave push_to_hub out."
         )
+    return None
+
+
+def _unmet() -> str | None:
+    """The first package whose version is outside the range that this library works with, in one sentence."""
+    for line in importlib.metadata.requires("hf-credit") or ():
+        wanted = Requirement(line)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            got = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            got = "none"
+        if got == "none" or not wanted.specifier.contains(got, prereleases=True):
+            need = f"{wanted.name}{wanted.specifier}"
+            return f"hf-credit {__version__} needs {need}, got {got}; install it by: pip install '{need}'"
     return None
