@@ -210,9 +210,10 @@ def test_an_idle_row_fills_a_place_beside_others_and_carries_no_loss(logprobs):
 def test_numbers_computed_a_few_rows_at_a_time_stand_at_their_tokens(some, size, multiple):
     batch = pad_rows(some, PAD, multiple)
 
-    def sums(ids, mask, completion_tokens):
+    def sums(part):
         """Of each token and all before it in its row."""
-        return (ids * mask).cumsum(1)[:, -completion_tokens:]
+        before = (part["prompt_ids"] * part["prompt_mask"]).sum(1, keepdim=True)
+        return before + (part["completion_ids"] * part["completion_mask"]).cumsum(1)
 
     expected = [
         [sum(row.prompt_ids) + sum(row.completion_ids[: place + 1]) for place in range(len(row.completion_ids))]
@@ -258,8 +259,8 @@ def test_each_part_is_announced_before_it_is_computed():
     some = [replace(row([1], [number]), role=ROLES[number % 2]) for number in range(4)]
     announced = []
 
-    def role_of_last(ids, mask, completion_tokens):
-        return torch.full((len(ids), completion_tokens), announced[-1])
+    def role_of_last(part):
+        return torch.full(part["completion_ids"].shape, announced[-1])
 
     def before(part):
         announced.append(part["role"][0].item())

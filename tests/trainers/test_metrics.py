@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.trainers.metrics import (
@@ -228,20 +229,50 @@ def test_the_largest_difference_is_taken_where_both_are_known():
     assert largest_difference(first, second, torch.tensor([[0, 1, 0, 0]])).item() == 0.0
 
 
-def test_what_the_loss_says_is_averaged_over_tokens():
-    said = LossMetrics()
-    said.add({"entropy": 1.0, "clip_ratio/low_min": 0.5, "clip_ratio/high_max": 0.5}, 30)
-    said.add({"entropy": 2.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.25}, 10)
-    said.add({"entropy": 9.0, "clip_ratio/low_min": 0.0, "clip_ratio/high_max": 9.0}, 0)  # rows without loss
-    said.add({"entropy": 1.25, "clip_ratio/low_min": math.nan, "clip_ratio/high_max": math.nan}, 40)
-    assert said.taken() == {"entropy": 1.25, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.5}
-    assert said.taken() == {}
+class Processes:
+    """An accelerator whose processes add the sums of others to what this one has."""
+
+    def __init__(self, *others: list[float]) -> None:
+        self.others = [torch.tensor(other, dtype=torch.float64) for other in others]
+
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        return torch.cat([own, *self.others])
 
 
-def test_what_the_loss_says_on_several_processes_is_averaged_over_the_tokens_of_all():
-    said, here, there = LossMetrics(), LossMetrics(), LossMetrics()
-    here.add({"entropy": 1.0, "clip_ratio/low_min": 0.5, "clip_ratio/high_max": 0.5}, 30)
-    there.add({"entropy": 3.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.75}, 10)
-    there.add({"kl": 2.0}, 10)
-    said.join([here, there])
-    assert said.taken() == {"entropy": 1.5, "kl": 2.0, "clip_ratio/low_min": 0.25, "clip_ratio/high_max": 0.75}
+def clipped(low: list[list[int]], high: list[list[int]]) -> TokenLosses:
+    nothing = torch.zeros(len(low), len(low[0]))
+    return TokenLosses(nothing, nothing, torch.tensor(low).bool(), torch.tensor(high).bool())
+
+
+def test_what_the_loss_logs_is_a_mean_over_the_tokens_of_all_passes():
+    metrics = LossMetrics()
+    metrics.add("entropy", torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1, 1, 1]]))
+    metrics.add("entropy", torch.tensor([[6.0, math.nan, 9.0]]), torch.tensor([[1, 0, 0]]))
+    metrics.add("entropy", torch.tensor([[9.0]]), torch.tensor([[0]]))  # rows without loss
+    metrics.add("projected", torch.tensor([True, False]))
+    assert metrics.taken(Processes()) == {"entropy": 3.0, "projected": 0.5}
+    assert metrics.taken(Processes()) == {}
+
+
+def test_what_the_loss_logs_of_several_processes_is_a_mean_over_the_tokens_of_all():
+    metrics = LossMetrics()
+    metrics.add("entropy", torch.tensor([[1.0, 1.0, 1.0]]), torch.tensor([[1, 1, 1]]))
+    assert metrics.taken(Processes([5.0, 1.0])) == {"entropy": 2.0}
+
+
+def test_clipping_is_counted_by_token_and_its_ends_by_row():
+    metrics = LossMetrics()
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0]])  # the last row fills a place
+    metrics.add_clipping(clipped([[1, 0], [1, 0], [1, 1]], [[0, 1], [0, 1], [1, 1]]), mask, "dapo")
+    metrics.add_clipping(clipped([[1, 0]], [[0, 0]]), torch.tensor([[1, 1]]), "dapo")
+    names = ("low_mean", "high_mean", "region_mean", "low_min", "high_max")
+    expected = dict(zip(names, (3 / 5, 1 / 5, 4 / 5, 0.5, 0.5), strict=True))
+    assert metrics.taken(Processes()) == pytest.approx({f"clip_ratio/{name}": v for name, v in expected.items()})
+    metrics.add_clipping(clipped([[0, 0]], [[1, 0]]), torch.tensor([[1, 1]]), "cispo")
+    assert metrics.taken(Processes()) == {"cispo_clip_ratio": 0.5}
+
+
+def test_a_pass_without_tokens_logs_nothing():
+    metrics = LossMetrics()
+    metrics.add_clipping(clipped([[0]], [[0]]), torch.tensor([[0]]), "dapo")
+    assert metrics.taken(Processes()) == {}

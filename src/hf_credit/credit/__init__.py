@@ -27,6 +27,7 @@ from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
 from hf_credit.credit.step_selector import StepSelector, pooled
+from hf_credit.credit.surrogate import clipped_surrogate, next_entropy_coefficient, reference_divergence
 from hf_credit.credit.token_returns import token_returns
 from hf_credit.credit.tokens import token_advantages
 from hf_credit.credit.tree_values import branch_advantages
@@ -50,6 +51,7 @@ __all__ = [
     "bonus_rewards",
     "branch_advantages",
     "class_weights",
+    "clipped_surrogate",
     "clipped_value_errors",
     "clipped_value_loss",
     "continuation_ratio",
@@ -72,9 +74,11 @@ __all__ = [
     "interpolated_logprobs",
     "leave_one_out",
     "multi_turn_advantages",
+    "next_entropy_coefficient",
     "optimal_baseline",
     "pooled",
     "projected_logprobs",
+    "reference_divergence",
     "sampling_ratio",
     "score_deltas",
     "sequential_values",

@@ -116,7 +116,7 @@ def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[d
 def map_micro_batches(
     batch: dict[str, Tensor],
     size: int,
-    compute: Callable[[Tensor, Tensor, int], Tensor],
+    compute: Callable[[dict[str, Tensor]], Tensor],
     before: Callable[[dict[str, Tensor]], None] | None = None,
     roles: int = 1,
 ) -> Tensor:
@@ -125,8 +125,7 @@ def map_micro_batches(
     Args:
         batch: with prompts and completions and their masks, and perhaps roles.
         size: the most rows at a time.
-        compute: from token ids and their mask, both of shape (rows, columns), and how many of the columns are the
-            completion's, to numbers of shape (rows, completion tokens).
+        compute: from a part, whose prompts and completions have masks, to numbers of shape (rows, completion tokens).
         before: called with each part before it is computed.
         roles: as in `micro_batches`.
     """
@@ -136,10 +135,8 @@ def map_micro_batches(
     for part in micro_batches({**read, "row": rows}, size, roles):
         if before is not None:
             before(part)
-        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
-        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
         width = part["completion_ids"].shape[1]
-        result[part["row"], :width] = compute(ids, mask, width).float() * part["completion_mask"]
+        result[part["row"], :width] = compute(part).float() * part["completion_mask"]
     return result
 
 

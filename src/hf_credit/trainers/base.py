@@ -29,7 +29,7 @@ from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_ge
 from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import Collected
-from hf_credit.credit import sampling_ratio
+from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
 from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
@@ -63,7 +63,7 @@ from hf_credit.trainers.metrics import (
 )
 from hf_credit.trainers.no_signal import WarnWithoutSignal
 from hf_credit.trainers.printing import BriefPrinter, BriefProgress
-from hf_credit.trainers.ranks import Alone, SynchronizedSampler
+from hf_credit.trainers.ranks import SynchronizedSampler, shards_weights
 from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
@@ -75,12 +75,10 @@ from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_serve
 class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     """Trains on the decisions of episodes, each with credit of its own.
 
-    It overrides three methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and
-    laid out in rows; `compute_loss`, which runs TRL's loss over a slice in parts of `micro_batch_rows` rows, because
-    a slice can hold more rows than it has episodes; and `_get_per_token_logps_and_entropies`, where rows that begin
-    alike share a forward pass. What TRL logs, evaluates and writes on the card of a model stays and is told more
-    exactly. Generation backends, adapters, quantisation, sharding, logging and the Hub are TRL's
-    own.
+    It overrides two methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and laid
+    out in rows, and `_compute_loss`, the clipped surrogate over the tokens of a slice (`hf_credit.credit.surrogate`),
+    computed in parts of `micro_batch_rows` rows. Generation backends, adapters, quantisation, sharding, logging and
+    the Hub are TRL's own.
 
     A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`.
 
@@ -112,10 +110,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     pad_to_multiple_of: int | None
     _logs: dict[str, Any]
     _evaluated_as = "eval"
-    _entropies: Tensor | None = None  # of the last pass that asked for them
     roles: Sequence[str] = ()  # those with a policy of their own
-    _projected: dict[str, Tensor] | None = None  # the rows whose log-probabilities the loss asks for, projected
-    _penalty: Tensor | None = None  # what their projection adds to the loss
 
     def __init__(
         self,
@@ -171,12 +166,17 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             }
         self.region = args.region()
         if self.region is not None:
-            sharded = self._dist.is_fsdp or self.accelerator.distributed_type == DistributedType.DEEPSPEED
+            deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
+            sharded = shards_weights(self.accelerator) or deepspeed
             self.region.require_fit(self.accelerator.unwrap_model(self.model), sharded)
             self.add_callback(_LogDivergence(self))
         self.ledger = Ledger()
         self._old_tops: dict[str, Tensor] = {}  # of the tokens in the loss, as `region_place` numbers them
+        self.metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
         self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
+        self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
+        self._entropy_of_step = LossMetrics()
+        self.last_entropy = math.inf  # the mean of the last optimizer step: no bonus before there is one
         self._idle = (self.chat.tokenizer.eos_token_id,)
         self._continuing = self._continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
@@ -220,7 +220,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, already the same on every process."""
-        self._metrics["train" if self.model.training else "eval"][name].append(value)
+        self.metrics["train" if self.model.training else "eval"][name].append(value)
 
     def spend(self, cost: Ledger) -> None:
         """Adds what this process has spent on training to the ledger of the run, on every process."""
@@ -250,83 +250,92 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._add_logprobs(batch)
         return batch
 
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor:
-        """TRL's loss of a slice, a few rows at a time; the loss is a sum over tokens, so the gradient is the same."""
+    def _compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The loss of a slice, a few rows at a time: a sum over tokens, so the gradient is that of one pass."""
         training = torch.is_grad_enabled()
+        mode = "train" if self.model.training else "eval"
         size = self.args.micro_batch_rows if training else self.args.per_device_eval_batch_size
+        # Of the tokens of a window of accumulation, over all processes; their gradients are averaged, hence the share.
+        tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+        if mode == "train":
+            tokens = tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
         *first, last = micro_batches(inputs, size, len(self.roles) or 1)
-        said = LossMetrics()
         earlier = torch.zeros((), device=self.accelerator.device)
         for part in first:
             self.use_policy_of(part)
             with accumulating(model, self.accelerator):
-                loss = self._loss_of_part(model, part, said)
+                loss = self._loss_of_part(model, part, mode) / tokens
                 if training:
                     deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
                     self.accelerator.backward(loss, **({"scale_wrt_gas": False} if deepspeed else {}))
             earlier += loss.detach()
         self.use_policy_of(last)
-        whole = self._loss_of_part(model, last, said) + earlier
-        self._loss_metrics["train" if self.model.training else "eval"].join(self.ranks.gather([said]))
+        whole = self._loss_of_part(model, last, mode) / tokens + earlier
+        if self._rewards_entropy and mode == "train" and self.accelerator.sync_gradients:
+            self._steer_entropy()
         return whole
 
-    def _loss_of_part(self, model: Any, part: dict[str, Tensor], said: LossMetrics) -> Tensor:
-        """TRL's loss of a forward pass, with what TRL takes the mean of over that pass weighed by its tokens.
+    def _loss_of_part(self, model: Any, part: dict[str, Tensor], mode: str) -> Tensor:
+        """The losses of the tokens of a forward pass, added up; what they say of the pass goes to the metrics.
 
         Args:
             model: as the accelerator prepared it.
             part: the rows of the pass.
-            said: gets what the loss says of the pass on this process.
+            mode: `"train"` or `"eval"`.
         """
-        mode = "train" if self.model.training else "eval"
+        mask, metrics = part["tool_mask"], self._loss_metrics[mode]
         projected = self.region is not None and mode == "train"
-        gated = self.use_adaptive_entropy and self._last_world_entropy > self.args.entropy_target
-        coefficient = 0.0 if gated else self.entropy_coef  # TRL may move it below
-        logged, self._metrics[mode] = self._metrics[mode], defaultdict(list)
-        self._projected = part if projected else None
-        tokens = part["tool_mask"].sum().item()
-        accelerator = self.accelerator
-        if not self.use_adaptive_entropy:  # which is steered by all processes
-            self.accelerator = cast(Any, Alone(accelerator))
-        try:
-            loss = super().compute_loss(model, part)
-        finally:
-            self.accelerator = accelerator
-            found, self._metrics[mode] = self._metrics[mode], logged
-            self._projected = None
-        if self._penalty is not None:
-            share = self.current_gradient_accumulation_steps / self.args.steps_per_generation
-            summed = part["num_items_in_batch"].clamp(min=1) * share / self.accelerator.num_processes
-            loss, self._penalty = loss + self._penalty / summed, None
-        if self._entropy_bonus_enabled and self._entropies is not None:
-            # TRL gives the mean entropy of each pass one share of the step; it is to be the mean over all its tokens.
-            steps, share = 1, 1.0
-            if mode == "train":
-                steps = self.current_gradient_accumulation_steps
-                share = steps / self.args.steps_per_generation
-            summed = part["num_items_in_batch"].clamp(min=1) * share  # by all processes
-            here = part["tool_mask"].sum().clamp(min=1) * steps
-            entropy = (self._entropies * part["tool_mask"]).sum()
-            loss = loss + coefficient * entropy * (1 / here - self.accelerator.num_processes / summed)
-            own = summed.item() / self.accelerator.num_processes
-            found["policy_loss"] = [value * own / max(tokens, 1) for value in found["policy_loss"]]
-            if "entropy_coef" in found:
-                logged["entropy_coef"] += found.pop("entropy_coef")
-        self._entropies = None
-        said.add({name: value for name, (value,) in found.items()}, tokens)
-        return loss
+        scores = self._scores_of_rows(model, part, states=projected)
+        logprobs, beside = self._project(scores, part) if projected else (scores.logprobs, 0.0)
+        terms = clipped_surrogate(
+            logprobs,
+            part.get("old_per_token_logps", logprobs.detach()),
+            part["advantages"],
+            mask,
+            epsilon_low=self.epsilon_low,
+            epsilon_high=self.epsilon_high,
+            delta=self.args.delta,
+            level=self.importance_sampling_level,
+            loss_type=self.loss_type,
+        )
+        losses = terms.losses * part.get("importance_sampling_ratio", 1.0)
+        if self.beta != 0.0:
+            ratio = terms.ratio if self.args.use_bias_correction_kl else None
+            divergence = reference_divergence(logprobs, part["ref_per_token_logps"], ratio)
+            losses = losses + self.beta * divergence
+            metrics.add("kl", divergence, mask)
+        assert scores.entropy is not None
+        metrics.add("entropy", scores.entropy, mask)
+        if self._rewards_entropy:
+            metrics.add("policy_loss", losses, mask)
+            if mode == "train" and self.use_adaptive_entropy:
+                self._entropy_of_step.add("entropy", scores.entropy, mask)
+            gated = self.use_adaptive_entropy and self.last_entropy > self.args.entropy_target
+            losses = losses - (0.0 if gated else self.entropy_coef) * scores.entropy
+        metrics.add_clipping(terms, mask, self.loss_type)
+        return (losses * mask).sum() + beside
+
+    def _steer_entropy(self) -> None:
+        """At the end of an optimizer step, sets the weight of the entropy bonus in the next."""
+        if self.use_adaptive_entropy:
+            args = self.args
+            self.last_entropy = self._entropy_of_step.taken(self.accelerator).get("entropy", 0.0)
+            self.entropy_coef = next_entropy_coefficient(
+                self.entropy_coef,
+                self.last_entropy,
+                args.entropy_target,
+                args.entropy_coef_delta,
+                args.entropy_coef_min,
+                args.entropy_coef_max,
+            )
+        self.log_metric("entropy_coef", self.entropy_coef)
 
     def _continuing_replies(self) -> ContinuingReplies | None:
         """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
-        elsewhere = self.use_vllm or self.use_transformers_continuous_batching or self._is_vlm
-        sharded = self._dist.is_fsdp or self._dist.is_zero3
-        if not self.args.reuse_prefixes or elsewhere or sharded or not can_continue(self.generation_config):
+        elsewhere = self.use_vllm or self.use_transformers_continuous_batching
+        sees = getattr(self.model.config, "vision_config", None) is not None
+        alone = not (elsewhere or sees or shards_weights(self.accelerator))
+        if not (self.args.reuse_prefixes and alone and can_continue(self.generation_config)):
             return None
         return ContinuingReplies(
             lambda: unwrap_model_for_generation(
@@ -408,13 +417,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token under `model`."""
-
-        def logprobs(ids: Tensor, mask: Tensor, completion_tokens: int) -> Tensor:
-            return self._get_per_token_logps_and_entropies(model, ids, mask, completion_tokens)[0]
-
         with self._reading():
             return map_micro_batches(
-                batch, self.args.micro_batch_rows, logprobs, self.use_policy_of, len(self.roles) or 1
+                batch,
+                self.args.micro_batch_rows,
+                lambda part: self._scores_of_rows(model, part).logprobs,
+                self.use_policy_of,
+                len(self.roles) or 1,
             )
 
     @contextmanager
@@ -424,27 +433,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with torch.no_grad(), evaluating(self.model), unchecked:
             yield
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        logits_to_keep: int,
-        compute_entropy: bool = False,
-        **others: Any,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        # The others are images and the balance of experts, which no batch here asks for.
-        wanted = self._projected is not None
-        scores = self._scores(model, input_ids, attention_mask, logits_to_keep, states=wanted)
-        self._entropies = scores.entropy if compute_entropy else None
-        logprobs = scores.logprobs if self._projected is None else self._project(scores, self._projected)
-        return logprobs, self._entropies, None
-
-    def _scores(self, model: Any, ids: Tensor, mask: Tensor, completion_tokens: int, states: bool) -> Scores:
-        policy, rows = self.accelerator.unwrap_model(model), (ids, mask, completion_tokens)
+    def _scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
+        """What a forward pass says of the completion tokens of rows; rows that begin alike share it where they can."""
+        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
+        laid = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
         with self.accelerator.autocast():
-            found = shared_log_probs(model, policy, *rows, states) if self.args.share_prompts else None
-            return found or separate_log_probs(model, policy, *rows, states)
+            return (shared_log_probs(*laid) if self.args.share_prompts else None) or separate_log_probs(*laid)
 
     # The trust region -------------------------------------------------------------------------------------------
 
@@ -459,9 +454,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def _states(self, part: dict[str, Tensor]) -> Tensor:
         """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
-        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
-        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
-        scores = self._scores(self.model, ids, mask, part["completion_ids"].shape[1], states=True)
+        scores = self._scores_of_rows(self.model, part, states=True)
         assert scores.states is not None
         return scores.states[part["tool_mask"].bool()]
 
@@ -499,8 +492,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         places = part["region_place"][part["tool_mask"].bool()]
         return {name: values[places] for name, values in self._old_tops.items()}
 
-    def _project(self, scores: Scores, part: dict[str, Tensor]) -> Tensor:
-        """The log-probabilities of a part's tokens under the projected policy, in the loss."""
+    def _project(self, scores: Scores, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of a part's tokens under the projected policy, and the penalties of its tokens."""
         assert self.region is not None
         assert scores.states is not None
         mask, old = part["tool_mask"].bool(), self._old_tops_of(part)
@@ -518,12 +511,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         )
         penalised = torch.where(told.penalised, told.divergence, 0).sum()
         beside = self.region.penalty * penalised + self.region.regression * told.regression.sum()
-        self._penalty = beside.to(scores.logprobs.dtype)
-        counts = torch.stack([one.sum() for one in (told.projected, told.outside, told.penalised)] + [mask.sum()])
-        *some, tokens = self.accelerator.reduce(counts, "sum").tolist()
-        for name, count in zip(("projected", "outside_top", "penalised"), some, strict=True):
-            self._metrics["train"][f"trust_region/{name}"].append(count / max(tokens, 1))
-        return scores.logprobs.masked_scatter(mask, told.logprobs.to(scores.logprobs.dtype))
+        for name, flags in (
+            ("projected", told.projected),
+            ("outside_top", told.outside),
+            ("penalised", told.penalised),
+        ):
+            self._loss_metrics["train"].add(f"trust_region/{name}", flags)
+        dtype = scores.logprobs.dtype
+        return scores.logprobs.masked_scatter(mask, told.logprobs.to(dtype)), beside.to(dtype)
 
     @torch.no_grad()
     def log_divergence(self) -> None:
@@ -557,15 +552,25 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         # Where the steps of one generation, or its reuse, go on in a later update.
         unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
         kept, tops = (self._buffered_inputs, self._old_tops) if unfinished else (None, {})
-        return {"step": self._step, "rollouts": kept, "old_tops": tops, "ledger": self.ledger.to_dict()}
+        return {
+            "step": self._step,
+            "rollouts": kept,
+            "old_tops": tops,
+            "ledger": self.ledger.to_dict(),
+            "last_entropy": self.last_entropy,
+        }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         self._step, self._buffered_inputs, self._old_tops = state["step"], state["rollouts"], state["old_tops"]
-        self.ledger = Ledger(**state["ledger"])
+        self._load_shared_state(state)
+
+    def _load_shared_state(self, state: dict[str, Any]) -> None:
+        """Takes back what is the same on every process."""
+        self.ledger, self.last_entropy = Ledger(**state["ledger"]), state.get("last_entropy", math.inf)
 
     def load_from_other_processes(self, folder: Path) -> None:
         super().load_from_other_processes(folder)
-        self.ledger = Ledger(**self.state_of_process(folder, 0)["ledger"])  # of all processes, the same on each
+        self._load_shared_state(self.state_of_process(folder, 0))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
@@ -595,16 +600,14 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         mode = "train" if self.model.training else "eval"
-        for name, value in self._loss_metrics[mode].taken().items():
-            self._metrics[mode][name] = [value]
+        prefix = "" if mode == "train" else f"{self._evaluated_as}_"
         if mode == "eval":
-            prefix = self._evaluated_as
-            logs.pop(f"{prefix}_loss", None)  # nobody credits an evaluation, so it is a loss of nothing
-            if prefix != "eval":  # TRL knows no other
-                for name, values in self._metrics[mode].items():
-                    known = [value for value in values if not math.isnan(value)]
-                    logs[f"{prefix}_{name}"] = mean(known)
-                self._metrics[mode].clear()
+            logs.pop(f"{prefix}loss", None)  # nobody credits an evaluation, so it is a loss of nothing
+        logs |= {f"{prefix}{name}": value for name, value in self._loss_metrics[mode].taken(self.accelerator).items()}
+        for name, values in self.metrics[mode].items():
+            known = [value for value in values if not math.isnan(value)]
+            logs[f"{prefix}{name}"] = mean(known)
+        self.metrics[mode].clear()
         super().log(logs, start_time)
 
     def _log_episodes(self, episodes: list[Episode], advantages: Sequence[Sequence[DecisionCredit]]) -> None:
@@ -615,11 +618,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 self.log_metric(name, value)
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
-                self._metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
+                self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
             if costs := self.interaction.costs():
                 everywhere = self.ranks.gather([costs])
                 for name in costs:
-                    self._metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
+                    self.metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
 
     def _log_decisions(self, collected: Collected, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         if self.model.training:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
@@ -229,52 +230,71 @@ def _of_replies(prefix: str, decisions: Sequence[DecisionSummary]) -> dict[str, 
 
 
 class LossMetrics:
-    """What the loss says of each of its forward passes, until it is logged.
+    """Means over the tokens of all forward passes, of all processes, until they are logged.
 
-    A pass holds as many tokens as it happens to, so a mean over tokens counts each pass by its tokens. Names that end
-    in `_min` or `_max` are the least or the largest of all. A pass without tokens says nothing.
+    Sums stay on the device and processes meet once, when the means are taken: each adds the same names in the same
+    order.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, float] = defaultdict(float)
-        self._tokens: dict[str, float] = defaultdict(float)
-        self._ends: dict[str, float] = {}
+        self._sums: dict[str, Tensor] = {}  # of values and of tokens
+        self._ends: dict[str, Tensor] = {}
 
-    def add(self, values: Mapping[str, float], tokens: float) -> None:
-        """Adds one pass.
+    @torch.no_grad()
+    def add(self, name: str, values: Tensor, mask: Tensor | None = None) -> None:
+        """Adds the values of one pass.
 
         Args:
-            values: by name.
-            tokens: in the loss of that pass.
+            name: of the metric.
+            values: one for each token.
+            mask: of the same shape, 1 on the tokens in the loss; without it, all values count.
         """
-        for name, value in values.items():
-            if not tokens or math.isnan(value):
-                continue
-            if name.endswith(("_min", "_max")):
-                self._ends[name] = _end_of(name)(value, self._ends.get(name, value))
-            else:
-                self._sums[name] += value * tokens
-                self._tokens[name] += tokens
+        mask = torch.ones_like(values) if mask is None else mask
+        sums = torch.stack([torch.where(mask.bool(), values, 0).double().sum(), mask.double().sum()])
+        self._sums[name] = self._sums[name] + sums if name in self._sums else sums
 
-    def join(self, others: Iterable[LossMetrics]) -> None:
-        """Adds the passes of others, which may be other processes."""
-        for other in others:
-            for name, total in other._sums.items():
-                self._sums[name] += total
-                self._tokens[name] += other._tokens[name]
-            for name, value in other._ends.items():
-                self._ends[name] = _end_of(name)(value, self._ends.get(name, value))
+    @torch.no_grad()
+    def add_clipping(self, terms: TokenLosses, mask: Tensor, loss_type: str) -> None:
+        """Adds how many tokens of one pass were clipped, and the least and largest share of a row, as TRL names them.
 
-    def taken(self) -> dict[str, float]:
-        """Means, least and largest values since the last call, by name; a name that nothing was said of is missing."""
-        found = {**{name: total / self._tokens[name] for name, total in self._sums.items()}, **self._ends}
-        for held in (self._sums, self._tokens, self._ends):
-            held.clear()
+        Args:
+            terms: of the pass.
+            mask: of shape (rows, tokens), 1 on the tokens in the loss.
+            loss_type: `"dapo"` or `"cispo"`.
+        """
+        if loss_type == "cispo":
+            self.add("cispo_clip_ratio", terms.clipped_high, mask)
+            return
+        low, high = terms.clipped_low, terms.clipped_high
+        for name, flags in (("low_mean", low), ("high_mean", high), ("region_mean", low | high)):
+            self.add(f"clip_ratio/{name}", flags, mask)
+        shares = [
+            (flags * mask).sum(-1).double() / mask.sum(-1) for flags in (low, high)
+        ]  # NaN in a row without tokens
+        least, most = shares[0].nan_to_num(torch.inf).min(), shares[1].nan_to_num(-torch.inf).max()
+        self._ends = {
+            "clip_ratio/low_min": torch.minimum(self._ends.get("clip_ratio/low_min", least), least),
+            "clip_ratio/high_max": torch.maximum(self._ends.get("clip_ratio/high_max", most), most),
+        }
+
+    def taken(self, accelerator: Any) -> dict[str, float]:
+        """The means, least and largest values since the last call, by name, of all processes, which call it together.
+
+        Args:
+            accelerator: of this process.
+        """
+        if not self._sums:
+            return {}
+        own = torch.cat([torch.stack(list(self._sums.values())).flatten(), *(v[None] for v in self._ends.values())])
+        every = accelerator.gather(own).view(-1, len(own))
+        totals = every[:, : 2 * len(self._sums)].sum(0).view(-1, 2).tolist()
+        found = {name: total / tokens for name, (total, tokens) in zip(self._sums, totals, strict=True) if tokens}
+        for name, values in zip(self._ends, every[:, 2 * len(self._sums) :].T, strict=True):
+            end = (values.min() if name.endswith("_min") else values.max()).item()
+            if math.isfinite(end):
+                found[name] = end
+        self._sums, self._ends = {}, {}
         return found
-
-
-def _end_of(name: str) -> Callable[[float, float], float]:
-    return min if name.endswith("_min") else max
 
 
 def mean(values: Sequence[float]) -> float:

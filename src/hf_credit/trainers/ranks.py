@@ -13,30 +13,11 @@ from accelerate.utils import gather_object
 from hf_credit.rollouts import GenerateFn, Generation, SeededGenerateFn
 
 
-class Alone:
-    """An accelerator that gathers and reduces what this process has and nothing else; it does all else as the other.
-
-    TRL's loss asks all processes for six of its metrics in every forward pass, and each time they would wait for the
-    slowest. What each says by itself can be put together once for many passes.
-
-    Args:
-        accelerator: of this process.
-    """
-
-    def __init__(self, accelerator: Accelerator) -> None:
-        self._accelerator = accelerator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accelerator, name)
-
-    def gather(self, value: Any) -> Any:
-        return value
-
-    def gather_for_metrics(self, value: Any) -> Any:
-        return value
-
-    def reduce(self, value: Any, reduction: str = "sum") -> Any:
-        return value
+def shards_weights(accelerator: Accelerator) -> bool:
+    """Whether no process holds all weights of the policy: FSDP, or the third stage of DeepSpeed's ZeRO."""
+    deepspeed = accelerator.state.deepspeed_plugin
+    fsdp = getattr(accelerator.state, "fsdp_plugin", None)
+    return fsdp is not None or (deepspeed is not None and deepspeed.zero_stage == 3)
 
 
 class SynchronizedSampler:

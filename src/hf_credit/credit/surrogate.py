@@ -1,0 +1,118 @@
+"""The clipped surrogate of a policy gradient, token by token, and the divergence penalty beside it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Real
+from torch import Tensor
+
+LOSS_TYPES = ("dapo", "cispo")
+LEVELS = ("token", "sequence")
+
+
+class TokenLosses(NamedTuple):
+    """The surrogate of each token, and where it was clipped.
+
+    Attributes:
+        losses: of shape (rows, tokens); a loss is their mean over the tokens of `mask`.
+        ratio: of the policy to the one that played, of shape (rows, tokens), or (rows, 1) at the level of sequences.
+        clipped_low: where a ratio below its bound meets a negative advantage, in the shape of `losses`.
+        clipped_high: where a ratio above its bound meets a positive one.
+    """
+
+    losses: Tensor
+    ratio: Tensor
+    clipped_low: Tensor
+    clipped_high: Tensor
+
+
+def clipped_surrogate(
+    logprobs: Float[Tensor, "rows tokens"],
+    old_logprobs: Float[Tensor, "rows tokens"],
+    advantages: Real[Tensor, "rows tokens"],
+    mask: Bool[Tensor, "rows tokens"] | Real[Tensor, "rows tokens"],
+    *,
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+    delta: float | None = None,
+    level: str = "token",
+    loss_type: str = "dapo",
+) -> TokenLosses:
+    """The clipped surrogate of each token (PPO, arXiv 1707.06347, eq. 7; bounds apart as in DAPO, arXiv 2503.14476).
+
+        r[t] = exp(logprobs[t] - old_logprobs[t])
+        dapo:   -min(min(r, delta) A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A)
+        cispo:  -stop_gradient(min(r, epsilon_high)) A logprobs     (MiniMax-M1, arXiv 2506.13585, eqs. 4 and 5)
+
+    At the level of sequences r is the geometric mean of the ratios of a row (GSPO, arXiv 2507.18071, eq. 7).
+
+    Args:
+        logprobs: of the tokens under the policy, in nats; the gradient goes through them.
+        old_logprobs: under the policy that played.
+        advantages: of each token.
+        mask: 1 (or true) on tokens in the loss, which alone count in the ratio of a sequence.
+        epsilon_low, epsilon_high: how far a ratio may go below and above 1, at least 0. With `cispo`, `epsilon_high`
+            is the bound itself.
+        delta: a second bound, on ratios of negative advantages, above 1 + `epsilon_high`; none if `None`.
+        level: `"token"` or `"sequence"`.
+        loss_type: `"dapo"` or `"cispo"`.
+
+    Raises:
+        ValueError: `level` or `loss_type` is unknown.
+    """
+    for name, value, known in (("level", level, LEVELS), ("loss_type", loss_type, LOSS_TYPES)):
+        if value not in known:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}; pick one.")
+    difference = logprobs - old_logprobs
+    if level == "sequence":
+        difference = (difference * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    ratio = difference.exp()
+    if loss_type == "cispo":
+        losses = -ratio.clamp(max=epsilon_high).detach() * advantages * logprobs
+        high = (ratio > epsilon_high) & (advantages > 0)
+        return TokenLosses(losses, ratio, torch.zeros_like(high), high)
+    clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
+    bounded = ratio if delta is None else ratio.clamp(max=delta)
+    losses = -torch.minimum(bounded * advantages, clipped * advantages)
+    low = (bounded < 1 - epsilon_low) & (advantages < 0)
+    high = (bounded > 1 + epsilon_high) & (advantages > 0)
+    return TokenLosses(losses, ratio, low, high)
+
+
+def reference_divergence(
+    logprobs: Float[Tensor, "rows tokens"],
+    reference_logprobs: Float[Tensor, "rows tokens"],
+    ratio: Float[Tensor, "rows tokens_or_one"] | None = None,
+) -> Float[Tensor, "rows tokens"]:
+    """An estimate of KL(policy || reference) from the tokens that were drawn, never negative (GRPO, arXiv 2402.03300,
+    eq. 4).
+
+        k[t] = exp(d[t]) - d[t] - 1,   d = reference_logprobs - logprobs
+
+    Args:
+        logprobs: under the policy, in nats; the gradient goes through them.
+        reference_logprobs: under the reference.
+        ratio: of the policy to the one that played, by which tokens of an older policy are weighed (DeepSeek-V3.2,
+            arXiv 2512.02556, eq. 7); not weighed if `None`.
+    """
+    difference = reference_logprobs - logprobs
+    divergence = difference.exp() - difference - 1
+    return divergence if ratio is None else divergence * ratio
+
+
+def next_entropy_coefficient(
+    coefficient: float, entropy: float, target: float, step: float, low: float, high: float
+) -> float:
+    """The weight of the entropy bonus after an update: a step up while entropy is at its target or below, else one
+    down (Skywork-OR1, arXiv 2505.22312, section 3).
+
+    Args:
+        coefficient: its weight so far.
+        entropy: the mean over the tokens of the update, in nats.
+        target: in nats.
+        step: how far one update moves it, at least 0.
+        low, high: what it never leaves.
+    """
+    return min(coefficient + step, high) if entropy <= target else max(coefficient - step, low)
