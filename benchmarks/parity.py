@@ -115,6 +115,9 @@ def train(arm: str, side: str, policies: Path) -> dict[str, Any]:
             parts = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
             self.gradients.append(torch.cat(parts).double()[::7].tolist())
 
+    if side == "after":
+        from hf_credit.rollouts import by_episode
+
     keep, credits = Keep(), []
     with tempfile.TemporaryDirectory() as folder:
         build = build_before if side == "before" else build_after
@@ -125,7 +128,7 @@ def train(arm: str, side: str, policies: Path) -> dict[str, Any]:
 
         def remember(collected: Any) -> Any:
             given = credit(collected)
-            credits.append([list(values) for values in given])
+            credits.append(given if side == "before" else by_episode(collected.episodes, given))
             return given
 
         trainer.credit = remember

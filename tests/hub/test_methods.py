@@ -49,7 +49,7 @@ from hf_credit.hub.server import Served
 from hf_credit.hub.server.running import client_environment
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import EnvironmentInteraction, Start, by_episode
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
@@ -159,7 +159,7 @@ class Keep(CreditCallback):
     def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
         credits = {
             decision.id: value
-            for sample, values in zip(collected.trained, credit.decisions, strict=True)
+            for sample, values in zip(collected.trained, by_episode(collected.episodes, credit.decisions), strict=True)
             for decision, value in zip(sample.episode.decisions, values, strict=True)
         }
         self.episodes = EpisodeSet(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hf_credit.collectors import Collected, Sample
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict, by_episode
 
 
 def decision(context: int = 1, tokens: int = 1, reward: float = 0.0, verdict: float | None = None) -> Decision:
@@ -39,7 +39,7 @@ def collected(*episodes: Episode, instances: Sequence[int] = ()) -> Collected:
 
 def credits(estimator: Any, *episodes: Episode, instances: Sequence[int] = ()) -> Any:
     """The credit of each decision, rounded to three places."""
-    found = estimator(collected(*episodes, instances=instances), LocalRunner(), None).decisions
+    found = by_episode(episodes, estimator(collected(*episodes, instances=instances), LocalRunner(), None).decisions)
     return [[_rounded(one) for one in own] for own in found]
 
 

@@ -15,7 +15,7 @@ from hf_credit import (
     methods,
 )
 from hf_credit.methods import METHODS
-from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, place, sound, spread
+from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, sound, spread
 from hf_credit.rollouts import Ending, LocalRunner
 
 TRAINERS = (
@@ -47,18 +47,13 @@ def test_every_paper_is_cited_in_bibtex():
         assert f"title = {{{{{one['title']}}}}}" in one["citation"]
 
 
-def test_a_shared_decision_gets_the_mean_of_its_episodes_in_the_first_of_them(hand):
-    trunk, left, right = hand.decision(), hand.decision(), hand.decision()
+def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):
+    trunk, left, right = hand.decision(tokens=2), hand.decision(), hand.decision()
     split = hand.collected(hand.episode(trunk, left), hand.episode(trunk, right))
-    assert spread(split, [1.0, 0.0]) == [[0.5, 1.0], [None, 0.0]]
-    assert spread(split, [None, 0.25]) == [[0.25, None], [None, 0.25]]
-    assert average(split, [[1.0, None], [3.0, 5.0]]) == [[2.0, None], [None, 5.0]]
-
-
-def test_credit_by_name_is_placed_once(hand):
-    trunk, leaf = hand.decision(), hand.decision()
-    split = hand.collected(hand.episode(trunk), hand.episode(trunk, leaf))
-    assert place(split, {trunk.id: (0.5,)}) == [[(0.5,)], [None, None]]
+    assert spread(split, [1.0, 0.0]) == {trunk.id: 0.5, left.id: 1.0, right.id: 0.0}
+    assert spread(split, [None, 0.25]) == {trunk.id: 0.25, right.id: 0.25}
+    assert average(split, [[1.0, None], [3.0, 5.0]]) == {trunk.id: 2.0, right.id: 5.0}
+    assert average(split, [[(1.0, 2.0), None], [(3.0, 6.0), None]]) == {trunk.id: (2.0, 4.0)}
 
 
 def test_failed_episodes_are_not_compared(hand):

@@ -247,19 +247,13 @@ def play(name: str, runner: LocalRunner, tasks: int = 4) -> tuple[Method, Collec
 
 
 def by_decision(collected: Collected, credit: Credit) -> dict[str, Any]:
-    """The credit of each decision that has one, and that it is laid out as `Credit` promises."""
-    assert len(credit.decisions) == len(collected.trained)
-    found: dict[str, Any] = {}
-    for sample, own in zip(collected.trained, credit.decisions, strict=True):
-        assert len(own) == len(sample.episode.decisions)
-        for decision, value in zip(sample.episode.decisions, own, strict=True):
-            if value is None:
-                continue
-            numbers = value if isinstance(value, Sequence) else [value]
-            assert all(isinstance(one, float) and math.isfinite(one) for one in numbers)
-            assert not isinstance(value, Sequence) or len(value) == len(decision.action_ids)
-            assert decision.id not in found, "a decision that episodes share is credited once"
-            found[decision.id] = value
+    """The credit of each decision that has one, and that it is as `Credit` promises."""
+    lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
+    found = {name: value for name, value in credit.decisions.items() if value is not None}
+    for name, value in found.items():
+        numbers = value if isinstance(value, Sequence) else [value]
+        assert all(isinstance(one, float) and math.isfinite(one) for one in numbers)
+        assert not isinstance(value, Sequence) or len(value) == lengths[name]
     return found
 
 

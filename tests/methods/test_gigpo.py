@@ -62,9 +62,8 @@ def test_an_observation_is_the_last_message_whatever_came_before(hand):
     runner.interaction = interaction
     states = [replace(hand.decision(place), state=state) for place, state in enumerate((here, there))]
     played = hand.collected(hand.episode(states[0], outcome=1.0), hand.episode(states[1], outcome=0.0))
-    by_observation = GroupInGroup()(played, runner, None).decisions
-    assert by_observation == [[1.0], [-1.0]]
-    assert GroupInGroup(anchor="state")(played, runner, None).decisions == [[0.5], [-0.5]]
+    for estimator, expected in (GroupInGroup(), [1.0, -1.0]), (GroupInGroup(anchor="state"), [0.5, -0.5]):
+        assert list(estimator(played, runner, None).decisions.values()) == expected
 
 
 @pytest.mark.parametrize("options", [{"anchor": "text"}, {"gamma": 1.5}, {"weight": -1.0}, {"eps": 0.0}])

@@ -58,6 +58,6 @@ def test_an_episode_without_a_finite_outcome_takes_no_other_with_it(name):
     ends = Counter(sample.episode.ending for sample in collected.samples)
     assert ends[Ending.ERROR] == len(collected.samples) // 3
     found = method.estimator(collected, runner, method.memory).decisions
-    credited = [credit for own in found for credit in own if credit is not None]
+    credited = [credit for credit in found.values() if credit is not None]
     assert credited
     assert all(math.isfinite(credit) for credit in credited)

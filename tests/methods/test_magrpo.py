@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hf_credit.collectors import Collected, Sample
 from hf_credit.methods.magrpo import GroupMean
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
 
 
 def episode(outcome: float, ending: Ending = Ending.FINISHED) -> Episode:
@@ -18,7 +18,8 @@ def episode(outcome: float, ending: Ending = Ending.FINISHED) -> Episode:
 def credits(estimator: GroupMean, *episodes: Episode, instances: tuple[int, ...] = ()) -> object:
     owners = instances or (0,) * len(episodes)
     samples = tuple(Sample(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
-    return estimator(Collected(samples=samples, rows=max(owners) + 1), LocalRunner(), None).decisions
+    credit = estimator(Collected(samples=samples, rows=max(owners) + 1), LocalRunner(), None)
+    return by_episode(episodes, credit.decisions)
 
 
 def test_the_group_gives_every_message_the_centred_return_of_its_episode() -> None:

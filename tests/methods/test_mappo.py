@@ -9,7 +9,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.collectors import Collected, Sample
 from hf_credit.methods.mappo import DecisionAdvantages, decision_advantages
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
 
 
 def test_without_discount_an_advantage_is_the_outcome_beyond_the_value() -> None:
@@ -39,9 +39,10 @@ def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_re
         return [(float(len(one.ids)),) for one in readings]
 
     runner = LocalRunner(critics={"critic": critic})
-    credit = DecisionAdvantages()(Collected(samples=samples, rows=1), runner, None)
+    collected = Collected(samples=samples, rows=1)
+    credit = DecisionAdvantages()(collected, runner, None)
     # The outcome is clipped to 10; the critic says 1 of (1) and 3 of (1, 9, 2).
-    assert credit.decisions == [[None], [9.0, 7.0]]
+    assert by_episode(collected.episodes, credit.decisions) == [[None], [9.0, 7.0]]
     (lesson,) = credit.lessons
     assert [one.ids for one in lesson.readings] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]

@@ -12,7 +12,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.collectors import Collected, Group, Sample, Single
 from hf_credit.methods.ppo import TokenAdvantages
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Reading
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Reading, by_episode
 
 SAYS = {2: 0.2, 3: 0.5, 6: 0.4, 7: 0.9, 8: 0.3}  # by how many tokens have been read
 
@@ -49,7 +49,8 @@ CUT = replace(GROWING, outcome=0.0, ending=Ending.CUT, next_context=(1, 2, 5, 6,
 def credited(*episodes: Episode, critic: Any = None, **options: Any) -> Any:
     samples = tuple(Sample(episode=one, instance=0) for one in episodes)
     runner = LocalRunner(critics={"critic": critic or Critic()})
-    return TokenAdvantages(**options)(Collected(samples=samples, rows=1), runner, None)
+    credit = TokenAdvantages(**options)(Collected(samples=samples, rows=1), runner, None)
+    return SimpleNamespace(decisions=by_episode(episodes, credit.decisions), lessons=credit.lessons)
 
 
 def approx(*decisions: Any) -> list[Any]:

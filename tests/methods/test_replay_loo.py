@@ -11,7 +11,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.collectors import Collected, Sample, Tree, VisitedContexts
 from hf_credit.methods.replay_loo import LeaveOneOut
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
 
 PLAN, OTHER = (
     Decision(role="reasoner", state=None, context_ids=(7,), action_ids=(1,), logprobs=None, action_text=text)
@@ -39,7 +39,7 @@ TREE = collected(
 
 
 def credits(method: Any, what: Collected = TREE, **critics: Any) -> Any:
-    return method(what, LocalRunner(critics=critics), None).decisions
+    return by_episode(what.episodes, method(what, LocalRunner(critics=critics), None).decisions)
 
 
 def test_a_message_is_credited_against_the_others_at_its_context() -> None:
@@ -57,9 +57,8 @@ def test_a_critic_of_messages_gives_a_share_of_the_baseline_and_is_taught_what_t
 
     credit = LeaveOneOut(value_assistance=0.5)(TREE, LocalRunner(critics={"critic": critic}), None)
     # Both plans read the same, (7, 1), so 0.5 is expected of each: half of what the other returned, half of that.
-    assert [credit.decisions[0][0], credit.decisions[4][0]] == pytest.approx(
-        [0.75 - (0.25 + 0.5) / 2, 0.25 - (0.75 + 0.5) / 2]
-    )
+    given = by_episode(TREE.episodes, credit.decisions)
+    assert [given[0][0], given[4][0]] == pytest.approx([0.75 - (0.25 + 0.5) / 2, 0.25 - (0.75 + 0.5) / 2])
     (lesson,) = credit.lessons
     assert [one.ids for one in lesson.readings][:2] == [(7, 1), (7, 1, 8, 1)]
     assert [target for (target,) in lesson.targets] == [0.75, 1, 1, 1, 0, 0.25, 0, 0, 0, 1]

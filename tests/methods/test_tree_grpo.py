@@ -9,7 +9,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.collectors import Collected, Sample
 from hf_credit.methods.tree_grpo import TreeScore
-from hf_credit.rollouts import Ending, LocalRunner
+from hf_credit.rollouts import Ending, LocalRunner, by_episode
 
 
 def test_the_worked_example(hand):
@@ -24,7 +24,8 @@ def test_the_worked_example(hand):
         ]
     failed = hand.episode(hand.decision(), outcome=9.0, ending=Ending.ERROR)
     samples.append(Sample(episode=failed, instance=0, source=samples[0].source))
-    found = TreeScore()(Collected(samples=tuple(samples), rows=1), LocalRunner()).decisions
+    credit = TreeScore()(Collected(samples=tuple(samples), rows=1), LocalRunner())
+    found = by_episode([sample.episode for sample in samples], credit.decisions)
     expected = [[0.5, 2.207], [None, -1.207], [-0.5, -0.5], [None, -0.5], [None]]
     for own, wanted in zip(found, expected, strict=True):
         assert own == pytest.approx(wanted, abs=1e-3)

@@ -11,7 +11,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.collectors import Collected, Sample
 from hf_credit.methods.verifiable_process import TrajectoryOutcome, TurnGroup, ValueDifferences
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict
+from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict, by_episode
 
 
 def decision(score: float | None) -> Decision:
@@ -31,7 +31,7 @@ def collected(*episodes: Episode, more: Sequence[Sample] = ()) -> Collected:
 
 
 def credits(estimator: Any, what: Collected) -> Any:
-    return estimator(what, LocalRunner(), None).decisions
+    return by_episode(what.episodes, estimator(what, LocalRunner(), None).decisions)
 
 
 def test_each_turn_is_normalised_over_the_trajectories_still_active() -> None:

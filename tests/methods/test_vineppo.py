@@ -10,7 +10,7 @@ from hf_credit import methods
 from hf_credit.collectors import Collected, Continuations, Group, Sample, Single
 from hf_credit.collectors.continuations import CONTINUATION
 from hf_credit.methods.vineppo import VineValues
-from hf_credit.rollouts import Ending, LocalRunner
+from hf_credit.rollouts import Ending, LocalRunner, by_episode
 
 
 def continued(hand, played, values):
@@ -30,9 +30,8 @@ def continued(hand, played, values):
 
 
 def credits(estimator, played):
-    return [
-        [None if one is None else round(one, 3) for one in own] for own in estimator(played, LocalRunner()).decisions
-    ]
+    given = by_episode(played.episodes, estimator(played, LocalRunner()).decisions)
+    return [[None if one is None else round(one, 3) for one in own] for own in given]
 
 
 def test_a_decision_gets_what_it_changed_in_value(hand):
@@ -51,7 +50,7 @@ def test_a_failed_episode_gets_nothing(hand):
     failed = hand.episode(hand.decision(), outcome=5.0, ending=Ending.ERROR)
     sound = hand.collected(hand.episode(hand.decision(), hand.decision(), outcome=1.0), failed)
     assert credits(VineValues(whiten=False), continued(hand, sound, [0.5, 0.25])) == [[-0.25, 0.75], [None]]
-    assert VineValues()(Collected(), LocalRunner()).decisions == []
+    assert VineValues()(Collected(), LocalRunner()).decisions == {}
 
 
 def test_the_collector_continues_a_group():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.rollouts import Decision, Row, decision_rows
+from hf_credit.rollouts import Decision, Ending, Episode, Row, by_episode, decision_rows
 
 
 def decision(context, action, role="agent", logprobs=None):
@@ -202,3 +202,11 @@ def test_every_credited_token_is_in_the_loss_once(episode):
         if on
     )
     assert found == expected
+
+
+def test_what_several_episodes_share_is_laid_out_in_the_first_of_them():
+    trunk, left, right, alone = (decision([1], [2]) for _ in range(4))
+    walks = (trunk, left), (trunk, right), (alone,)
+    episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in walks]
+    credit = {trunk.id: 0.5, right.id: 0.0, left.id: (1.0,), "of another process": 9.0}
+    assert by_episode(episodes, credit) == [[0.5, (1.0,)], [None, 0.0], [None]]

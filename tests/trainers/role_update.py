@@ -19,7 +19,7 @@ from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTra
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
-from hf_credit.rollouts import Episode
+from hf_credit.rollouts import Episode, by_episode
 from hf_credit.trainers.credit import CreditCallback
 
 ROLES = ["reasoner", "actor"]
@@ -61,7 +61,7 @@ class KeepGradients(CreditCallback):
         )
 
     def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
-        self.played.append((collected.episodes, credit.decisions))
+        self.played.append((collected.episodes, by_episode(collected.episodes, credit.decisions)))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         named = model.named_parameters()

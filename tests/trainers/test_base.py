@@ -15,7 +15,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
-from hf_credit.rollouts import Decision, EveryEpisodeFailedError
+from hf_credit.rollouts import Decision, EveryEpisodeFailedError, by_episode
 from hf_credit.trainers.credit import CreditCallback
 
 # Sums of the same numbers in another order.
@@ -47,8 +47,7 @@ def test_the_gradient_is_that_of_the_surrogate_summed_decision_by_decision(
 
         def credit(collected: Any) -> Any:
             advantages = original(collected)
-            for episode, values in zip(collected.episodes, advantages, strict=True):
-                seen.extend(zip(episode.decisions, values, strict=True))
+            seen.extend((one, advantages[one.id]) for episode in collected.episodes for one in episode.decisions)
             return advantages
 
         trainer.credit = credit
@@ -246,7 +245,9 @@ def test_decisions_are_logged_one_a_row_with_their_credit(one_update: Callable[.
 
     class Watch(CreditCallback):
         def on_credit(self, trainer: Any, collected: Any, credit: Any) -> None:
-            for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+            for episode, values in zip(
+                collected.episodes, by_episode(collected.episodes, credit.decisions), strict=True
+            ):
                 seen.extend(zip(episode.decisions, values, strict=True))
 
     trainer = one_update(micro_policy, log_completions=True, trainer_kwargs={"callbacks": [Watch()]})

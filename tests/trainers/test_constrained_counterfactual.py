@@ -20,7 +20,7 @@ from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_sub
 from hf_credit.methods.constrained_counterfactual import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import Ledger, Start
+from hf_credit.rollouts import Ledger, Start, by_episode
 from hf_credit.rollouts.runner import Reading
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
@@ -93,7 +93,7 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
         assert not any(one.trained for one in replaced)
         assert all(0 < one.probability <= 1 and one.reply for one in replaced)
         assert any(one.features[0] for one in replaced)  # how likely steps were, of which this sampler tells nothing
-        assert len(credit.decisions) == len(collected.trained) == 6
+        assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.trained) == 6
         assert all(one.episode.verified is not None for one in collected.samples)
         tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
     assert trainer.ledger.counterfactual_tokens == tokens

@@ -16,7 +16,7 @@ from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collectors import Collected, Sample
 from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, Lesson, Method
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import EnvironmentInteraction, Start, by_episode
 from hf_credit.rollouts.runner import Reading
 from hf_credit.trainers.credit import CreditCallback, from_plain, to_plain
 
@@ -52,13 +52,11 @@ class Remembering:
     per_token: bool = True
 
     def __call__(self, collected: Collected, runner: Any, memory: Moments) -> Credit:
-        decisions = [
-            [
-                [float(place) + memory.mean for place in range(len(one.action_ids))] if self.per_token else 1.0
-                for one in episode.decisions
-            ]
+        decisions = {
+            one.id: [float(place) + memory.mean for place in range(len(one.action_ids))] if self.per_token else 1.0
             for episode in collected.episodes
-        ]
+            for one in episode.decisions
+        }
         taught = []
         if self.lessons:
             readings = [
@@ -147,7 +145,7 @@ def test_samples_for_comparison_are_not_trained_on_nor_rewarded_and_cost_what_th
     trainer.train()
     ((collected, credit),) = trainer.keep.seen
     assert len(collected.samples) == 8
-    assert len(credit.decisions) == 4
+    assert len(by_episode(collected.episodes, credit.decisions)) == 4
     logged = trainer.state.log_history[0]
     assert logged["reward"] == 0.5
     assert logged["budget/scoring_events"] == 8
@@ -163,7 +161,7 @@ def test_every_token_is_trained_on_with_its_own_credit(build: Callable[..., Any]
     model = AutoModelForCausalLM.from_pretrained(micro_policy)
     pairs = [
         (decision, values)
-        for episode, own in zip(collected.episodes, credit.decisions, strict=True)
+        for episode, own in zip(collected.episodes, by_episode(collected.episodes, credit.decisions), strict=True)
         for decision, values in zip(episode.decisions, own, strict=True)
     ]
     tokens = sum(len(decision.action_ids) for decision, _ in pairs)
@@ -181,7 +179,7 @@ def test_credit_of_another_number_of_tokens_is_refused(build: Callable[..., Any]
     @dataclass(frozen=True)
     class Short:
         def __call__(self, collected: Collected, runner: Any, memory: Any) -> Credit:
-            return Credit(decisions=[[[1.0] * 9 for _ in episode.decisions] for episode in collected.episodes])
+            return Credit(decisions={one.id: [1.0] * 9 for own in collected.episodes for one in own.decisions})
 
     with pytest.raises(ValueError, match="one number for each of a decision's"):
         build(replace(PLAIN, estimator=Short())).train()

@@ -16,7 +16,7 @@ from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
-from hf_credit.rollouts import EnvironmentInteraction, Episode
+from hf_credit.rollouts import EnvironmentInteraction, Episode, by_episode
 from hf_credit.trainers.credit import CreditCallback
 
 
@@ -38,7 +38,7 @@ class Keep(CreditCallback):
         self.played: list[tuple[list[Episode], Any]] = []
 
     def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
-        self.played.append((collected.episodes, credit.decisions))
+        self.played.append((collected.episodes, by_episode(collected.episodes, credit.decisions)))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         self.kept.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})

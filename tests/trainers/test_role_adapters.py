@@ -145,10 +145,8 @@ def test_a_role_without_credit_keeps_its_adapter(build: Callable[..., Any]) -> N
     credit = trainer.credit
 
     def only_the_actors(collected: Any) -> Any:
-        return [
-            [None if d.role == "reasoner" else value for d, value in zip(episode.decisions, values, strict=True)]
-            for episode, values in zip(collected.episodes, credit(collected), strict=True)
-        ]
+        actors = {one.id for episode in collected.episodes for one in episode.decisions if one.role == "actor"}
+        return {name: value for name, value in credit(collected).items() if name in actors}
 
     trainer.credit = only_the_actors
     before = {role: weights(trainer.model, role) for role in ROLES}

@@ -217,10 +217,11 @@ def test_no_layout_of_rows_changes_the_gradient_of_other_families(
         part.save_pretrained(tmp_path / "policy")
 
     def credit_alike(trainer: Any) -> None:  # an untrained policy hits no wall of the game twice
-        trainer.credit = lambda collected: [
-            [float(len(episode.decisions[0].context_ids) % 3 - 1.5) for _ in episode.decisions]
+        trainer.credit = lambda collected: {
+            one.id: float(len(episode.decisions[0].context_ids) % 3 - 1.5)
             for episode in collected.episodes
-        ]
+            for one in episode.decisions
+        }
 
     play = {**PLAY, "on_built": credit_alike, "num_iterations": 1, "max_steps": 1, "num_generations": 4}
     whole = one_update(tmp_path / "policy", **{**play, **WHOLE}).kept[0]

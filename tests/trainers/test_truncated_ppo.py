@@ -20,7 +20,16 @@ from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, Truncated, make_rule, sequence_mean
+from hf_credit.rollouts import (
+    Decision,
+    Ending,
+    EnvironmentInteraction,
+    Episode,
+    Truncated,
+    by_episode,
+    make_rule,
+    sequence_mean,
+)
 from hf_credit.rollouts.rows import Row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
@@ -106,7 +115,7 @@ def test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task(
     assert spec is not None
     assert type(spec.build()) is EnvironmentInteraction
     assert spec.method == {"name": "grpo", "options": {"group_size": 2, "eps": 1e-6}}
-    assert len(credit.decisions) == len(collected.episodes) == 8
+    assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.episodes) == 8
 
 
 def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[..., Any], tmp_path: Path) -> None:
@@ -120,7 +129,10 @@ def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[
     assert torch.equal(*heads)
     assert heads[0].abs().max() > 0
     # The first step has a learning rate of 0, so that the critic said 0 in the second update too.
-    said = [[one[0][0] for one in credit.decisions] for _, credit in whole.keep.played]
+    said = [
+        [one[0][0] for one in by_episode(collected.episodes, credit.decisions)]
+        for collected, credit in whole.keep.played
+    ]
     outcomes = [[one.outcome for one in collected.episodes] for collected, _ in whole.keep.played]
     assert said[:2] == outcomes[:2]
     assert said[2] != outcomes[2]
@@ -130,7 +142,7 @@ def by_hand(trainer: Any, model: Any) -> dict[str, torch.Tensor]:
     """The gradient of minus the mean over episodes of the mean over tokens of A log pi (eq. 61, first update)."""
     ((collected, credit),) = trainer.keep.played
     loss, sequences = torch.zeros(()), 0
-    for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+    for episode, values in zip(collected.episodes, by_episode(collected.episodes, credit.decisions), strict=True):
         total, tokens = torch.zeros(()), 0
         for decision, value in zip(episode.decisions, values, strict=True):
             if value is None:
@@ -255,7 +267,7 @@ def test_a_judge_with_weights_of_its_own_is_asked_of_many_episodes_at_once_and_n
     ((collected, credit),) = keep.played
     assert asked == [8, 8]
     assert trainer.ledger.decisions == {"agent": 16, "judge": 16}
-    for episode, values in zip(collected.episodes, credit.decisions, strict=True):
+    for episode, values in zip(collected.episodes, by_episode(collected.episodes, credit.decisions), strict=True):
         assert [one.role for one in episode.decisions] == ["agent", "judge"] * 2
         assert [value is None for value in values] == [False, True] * 2
         for verdict in episode.decisions[1::2]:

@@ -153,12 +153,7 @@ def assigned_credit(
     if not collected.samples:
         return [[] for _ in buckets]
     credit = method.estimator(collected, runner or LocalRunner(), method.memory if memory is None else memory)
-    given: dict[str, list[float]] = {}
-    for episode, own in zip(collected.episodes, credit.decisions, strict=True):
-        for decision, value in zip(episode.decisions, own, strict=True):
-            if value is not None:
-                given.setdefault(decision.id, []).append(decision_credit(value))
-    return [[fmean(given[name]) if name in given else math.nan for name in own] for own in collected.candidates]
+    return [[decision_credit(credit.decisions.get(name)) for name in own] for own in collected.candidates]
 
 
 def decision_credit(value: DecisionCredit) -> float:

@@ -26,7 +26,7 @@ from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.methods import Credit, Method
-from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, replay_from
+from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, by_episode, replay_from
 from hf_credit.rollouts.runner import LocalRunner
 
 
@@ -60,7 +60,7 @@ def credited_decisions(collected: Collected, credit: Credit) -> list[TrainedDeci
     """
     return [
         TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
-        for sample, own in zip(collected.trained, credit.decisions, strict=True)
+        for sample, own in zip(collected.trained, by_episode(collected.episodes, credit.decisions), strict=True)
         for index, value in enumerate(own)
         if value is not None
     ]

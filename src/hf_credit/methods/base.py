@@ -54,13 +54,12 @@ class Credit:
     """What an estimator says of what was collected.
 
     Attributes:
-        decisions: for each trained sample, in order, the credit of each decision of its episode. A decision that
-            several episodes share is credited in one of them.
+        decisions: the credit of each decision, by its id. One that is left out, or has `None`, is not trained on.
         memory: what the next update should remember.
         lessons: for the critics, which are taught after credit; every process has the same critics in them.
     """
 
-    decisions: Sequence[Sequence[DecisionCredit]]
+    decisions: Mapping[str, DecisionCredit]
     memory: Any = None
     lessons: Sequence[Lesson] = ()
 
@@ -205,10 +204,10 @@ def _described(part: Any) -> Any:
         return {"is": type(part).__qualname__}
 
 
-def spread(collected: Collected, per_episode: Sequence[float | None]) -> list[list[DecisionCredit]]:
+def spread(collected: Collected, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
     """One number for every decision of each trained episode; `None` leaves the episode out.
 
-    A decision that several episodes share, because they split after it, gets the mean of theirs, in the first of them.
+    A decision that several episodes share, because they split after it, gets the mean of theirs.
 
     Args:
         collected: of this process.
@@ -220,39 +219,28 @@ def spread(collected: Collected, per_episode: Sequence[float | None]) -> list[li
     )
 
 
-def average(collected: Collected, per_decision: Sequence[Sequence[float | None]]) -> list[list[DecisionCredit]]:
-    """Credit by the place of the decision, laid out as `Credit.decisions`.
+def average(collected: Collected, per_decision: Sequence[Sequence[DecisionCredit]]) -> dict[str, DecisionCredit]:
+    """Credit by decision, from that of each place in each episode.
 
-    A decision that several episodes share, because they split after it, gets the mean of theirs, in the first of them.
+    A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
+    its tokens have credit of their own.
 
     Args:
         collected: of this process.
         per_decision: for each trained sample, one entry for each decision; `None` counts in no mean.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[Any]] = {}
     for episode, values in zip(collected.episodes, per_decision, strict=True):
         for decision, value in zip(episode.decisions, values, strict=True):
             if value is not None:
                 found.setdefault(decision.id, []).append(value)
-    return place(collected, {name: sum(values) / len(values) for name, values in found.items()})
+    return {name: _mean(values) for name, values in found.items()}
 
 
-def place(collected: Collected, by_decision: Mapping[str, DecisionCredit]) -> list[list[DecisionCredit]]:
-    """Credit by the id of the decision, laid out as `Credit.decisions`: each id once, where it first occurs.
-
-    Args:
-        collected: of this process.
-        by_decision: decisions that are not in it get no credit.
-    """
-    given: set[str] = set()
-    placed: list[list[DecisionCredit]] = []
-    for episode in collected.episodes:
-        own: list[DecisionCredit] = []
-        for decision in episode.decisions:
-            own.append(None if decision.id in given else by_decision.get(decision.id))
-            given.add(decision.id)
-        placed.append(own)
-    return placed
+def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
+    if isinstance(values[0], Sequence):
+        return tuple(sum(token) / len(values) for token in zip(*values, strict=True))
+    return float(sum(values) / len(values))
 
 
 def sound(collected: Collected) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 
 from hf_credit.collectors import Collected, UncertainForks
 from hf_credit.credit import branch_advantages
-from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, sound
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper(
@@ -47,7 +47,7 @@ class Branches:
                 vertex = vertices[step[0].id]
                 if siblings[vertex] > 1:
                     given.update((decision.id, advantages[vertex]) for decision in step)
-        return Credit(decisions=place(collected, given))
+        return Credit(decisions=given)
 
 
 def carl(initial: int = 4, forks: int = 16, forks_per_round: int = 1) -> Method:

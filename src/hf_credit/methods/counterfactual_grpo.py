@@ -24,7 +24,7 @@ from hf_credit.credit import (
     standardised,
     trust,
 )
-from hf_credit.methods.base import Credit, Method, paper, place
+from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.runner import Runner
 
@@ -183,7 +183,7 @@ class CounterfactualAdvantages:
         if self.reward == "shared":
             pairs = dict.fromkeys(self.roles, _whole(collected))
             found = {role: _within_prompt([one.outcome for one in own], own, self.eps) for role, own in pairs.items()}
-            return Credit(decisions=place(collected, _by_decision(collected, pairs, found)), memory=memory)
+            return Credit(decisions=_by_decision(collected, pairs, found), memory=memory)
 
         # What each whole episode was worth, and what it was worth without each role (section 4, eq. 1)
         pairs = {role: _matched(collected, without(self._left_out(role))) for role in self.roles}
@@ -209,7 +209,7 @@ class CounterfactualAdvantages:
         credits = _by_decision(collected, pairs, found)
         if self.train_solo:
             credits |= self._solo(collected, known)
-        return Credit(decisions=place(collected, credits), memory=moments)
+        return Credit(decisions=credits, memory=moments)
 
     def _left_out(self, role: str) -> list[str]:
         """Who is left out to see what a role contributes, or, of the last one, what the others contribute to it."""

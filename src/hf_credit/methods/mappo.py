@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import generalized_advantages
 from hf_credit.critics.readings import context_readings, joint_histories
-from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, sound
+from hf_credit.methods.base import Credit, Lesson, Method, average, sound
 from hf_credit.methods.turns import matrix
 from hf_credit.rollouts.runner import Runner
 
@@ -51,10 +51,12 @@ class DecisionAdvantages:
             for own, known in zip(advantages, values, strict=True)
             for advantage, value in zip(own, known, strict=True)
         ]
-        credited: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
+        given: list[list[float | None]] = [[None] * len(episode.decisions) for episode in collected.episodes]
         for row, own in zip(rows, advantages, strict=True):
-            credited[row] = [*own]
-        return Credit(decisions=credited, lessons=[Lesson(readings=readings, targets=targets, values=told)])
+            given[row] = [*own]
+        return Credit(
+            decisions=average(collected, given), lessons=[Lesson(readings=readings, targets=targets, values=told)]
+        )
 
 
 def decision_advantages(

@@ -11,7 +11,7 @@ import torch
 from hf_credit.collectors import Collected, Collector, Group, Single
 from hf_credit.credit import generalized_advantages, whitened
 from hf_credit.critics.readings import Places, own_readings
-from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, everywhere, paper, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, average, everywhere, paper, sound
 from hf_credit.methods.turns import matrix, paid
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.runner import Reading, Runner
@@ -63,7 +63,8 @@ class TokenAdvantages:
             raise ValueError(f"cut_value must be one of {', '.join(CUT_VALUES)}, got {self.cut_value!r}; pick one.")
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        episodes = [collected.episodes[row] for row in sound(collected)]
+        rows = sound(collected)
+        episodes = [collected.episodes[row] for row in rows]
         read = [own_readings(one, self.level == "token", self.cut_value == "bootstrap") for one in episodes]
         told = iter(runner.values([reading for readings, _ in read for reading in readings]))
         said = [[next(told) for _ in readings] for readings, _ in read]
@@ -75,12 +76,12 @@ class TokenAdvantages:
         lesson = _lesson(read, said, advantages)
         if self.whiten:
             advantages = _whitened(walks, advantages, runner)
-        given: dict[str, DecisionCredit] = {}
-        for episode, walk, own in zip(episodes, walks, advantages, strict=True):
+        given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
+        for row, walk, own in zip(rows, walks, advantages, strict=True):
             for number, found in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
                 credits = tuple(credit for _, credit in found)
-                given[episode.decisions[number].id] = credits if self.level == "token" else credits[0]
-        return Credit(decisions=place(collected, given), lessons=[lesson])
+                given[row][number] = credits if self.level == "token" else credits[0]
+        return Credit(decisions=average(collected, given), lessons=[lesson])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import torch
 
 from hf_credit.collectors import Collected, Collector, Group, Single
 from hf_credit.credit import full_mean, token_returns, whitened
-from hf_credit.methods.base import Credit, DecisionCredit, Method, everywhere, outcomes_of, paper, place, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Method, average, everywhere, outcomes_of, paper, sound
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper(
@@ -51,13 +51,13 @@ class WhitenedReturns:
         returns = token_returns(torch.tensor([value for value, _ in told], dtype=torch.float64), everyone, self.gamma)
         first = int(everyone[: own.start].sum())
         values = whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist()
-        given: dict[str, DecisionCredit] = {}
+        given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
         for row, start in zip(rows, accumulate(lengths, initial=0), strict=False):
-            for decision in collected.episodes[row].decisions:
+            for number, decision in enumerate(collected.episodes[row].decisions):
                 tokens = tuple(values[start : start + len(decision.action_ids)])
-                given[decision.id] = tokens if self.gamma < 1 else next(iter(tokens), None)
+                given[row][number] = tokens if self.gamma < 1 else next(iter(tokens), None)
                 start += len(tokens)
-        return Credit(decisions=place(collected, given))
+        return Credit(decisions=average(collected, given))
 
 
 def reinforce_plus_plus(

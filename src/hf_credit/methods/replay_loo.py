@@ -12,7 +12,7 @@ from hf_credit.checks import whole_number
 from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
-from hf_credit.methods.base import Credit, Lesson, Method, paper, place
+from hf_credit.methods.base import Credit, Lesson, Method, paper
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.runner import Reading, Runner
 
@@ -64,8 +64,8 @@ class LeaveOneOut:
             expected = [value for (value,) in values]
         credits = self._credits(compared, expected)
         _log_buckets(compared, credits, runner)
-        by_decision = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
-        return Credit(decisions=place(collected, by_decision), lessons=lessons)
+        given = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
+        return Credit(decisions=given, lessons=lessons)
 
     def _credits(self, compared: Sequence[Alternative], expected: Sequence[float] | None) -> list[float | None]:
         if not compared:

@@ -50,8 +50,8 @@ def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     return values.view(len(rows), width), there.view(len(rows), width)
 
 
-def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> list[list[DecisionCredit]]:
-    """The credit of turns for the decisions that they are made of, laid out as `Credit.decisions`.
+def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> dict[str, DecisionCredit]:
+    """The credit of turns for the decisions that they are made of.
 
     Args:
         collected: of this process.

@@ -12,7 +12,7 @@ from torch import Tensor
 from hf_credit.checks import whole_number
 from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import Credit, Method, everywhere, paper
+from hf_credit.methods.base import Credit, Method, average, everywhere, paper
 from hf_credit.methods.turns import matrix
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
@@ -55,7 +55,7 @@ class TurnGroup:
         own, first, rewards, active = _everywhere(self.rewards(collected), runner)
         returns = discounted_returns(rewards, active, self.gamma)
         advantages = turn_group_advantages(returns, active, self.min_active)
-        return _credit(own, first, advantages)
+        return _credit(collected, own, first, advantages)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class TrajectoryOutcome:
         own, first, rewards, active = _everywhere(outcomes, runner)
         # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
-        return _credit(own, first, advantages)
+        return _credit(collected, own, first, advantages)
 
 
 def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: OracleLike | None = None) -> Method:
@@ -145,12 +145,11 @@ def _everywhere(own: TurnRewards, runner: Runner) -> tuple[TurnRewards, int, Ten
     return own, here.start, rewards, active
 
 
-def _credit(own: TurnRewards, first: int, advantages: Tensor) -> Credit:
+def _credit(collected: Collected, own: TurnRewards, first: int, advantages: Tensor) -> Credit:
     """Each decision's entry of the matrix, where it had a reward."""
     values = advantages.tolist()
-    return Credit(
-        decisions=[
-            [None if reward is None else values[first + row][turn] for turn, reward in enumerate(turns)]
-            for row, turns in enumerate(own)
-        ]
-    )
+    given = [
+        [None if reward is None else values[first + row][turn] for turn, reward in enumerate(turns)]
+        for row, turns in enumerate(own)
+    ]
+    return Credit(decisions=average(collected, given))

@@ -12,7 +12,7 @@ from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.interventions import Branch, Branches, branches
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
-from hf_credit.rollouts.rows import Row, decision_rows, sequence_mean
+from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
 from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
 from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedTurn, first_cut
@@ -54,6 +54,7 @@ __all__ = [
     "alternatives",
     "audited",
     "branches",
+    "by_episode",
     "context_key",
     "decision_rows",
     "first_cut",

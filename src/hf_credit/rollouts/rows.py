@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from hf_credit.rollouts.episode import Decision
+from hf_credit.rollouts.episode import Decision, Episode
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,20 @@ class Row:
     logprobs: tuple[float, ...] | None
     role: str = ""
     marks: tuple[int, ...] | None = None
+
+
+def by_episode(episodes: Sequence[Episode], credit: Mapping[str, Value]) -> list[list[Value | None]]:
+    """What belongs to decisions, laid out as the decisions of episodes; `None` where there is nothing.
+
+    A decision that several episodes share, because they split after it, has it in the first of them alone, so that it
+    is trained on once.
+
+    Args:
+        episodes: in their order.
+        credit: by the id of a decision.
+    """
+    left = dict(credit)
+    return [[left.pop(decision.id, None) for decision in episode.decisions] for episode in episodes]
 
 
 def decision_rows(

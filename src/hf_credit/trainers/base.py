@@ -42,6 +42,7 @@ from hf_credit.rollouts import (
     Interaction,
     Ledger,
     Row,
+    by_episode,
     decision_rows,
     sequence_mean,
 )
@@ -192,8 +193,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         """What is played for the task rows of this process; called on every process at the same time."""
         raise NotImplementedError
 
-    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
-        """The credit of each decision of each trained episode of this process; without, it is not in the loss.
+    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
+        """The credit of the decisions of this process, by their ids; one without is not in the loss.
 
         Called on every process at the same time, so it may gather.
         """
@@ -236,8 +237,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             if self.model.training:
                 refuse_total_failure(collected.episodes, self.ranks.gather)
             with self._timed("time/credit"):
-                advantages = self.credit(collected)
+                credit = self.credit(collected)
             episodes = collected.episodes
+            advantages = by_episode(episodes, credit)
             if self.mask_truncated_completions:
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):

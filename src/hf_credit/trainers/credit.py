@@ -24,7 +24,7 @@ from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.policies.frozen import FrozenCopy
-from hf_credit.rollouts import Decision, Episode, Interaction, Row
+from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
@@ -138,11 +138,11 @@ class CreditTrainer(RoleAdapterTrainer):
         self.updates_collected += 1
         return self.method.collector(rows, self.runner, self.memory)
 
-    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
+    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
-            return [[None] * len(episode.decisions) for episode in collected.episodes]
+            return {}
         credit = self.method.estimator(collected, self.runner, self.memory)
-        credit = dataclasses.replace(credit, decisions=trainable(collected.episodes, credit.decisions))
+        credit = dataclasses.replace(credit, decisions=trained(collected, credit.decisions))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
@@ -307,12 +307,10 @@ class _SaveFrozen(CheckpointCallback):
         save_file({name: weight.contiguous() for name, weight in self.frozen.state().items()}, folder / FROZEN_FILE)
 
 
-def trainable(episodes: Sequence[Episode], credits: Sequence[Sequence[DecisionCredit]]) -> list[list[DecisionCredit]]:
-    """The credit of decisions, `None` for those that may not be trained on."""
-    return [
-        [value if decision.trained else None for decision, value in zip(episode.decisions, values, strict=True)]
-        for episode, values in zip(episodes, credits, strict=True)
-    ]
+def trained(collected: Collected, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
+    """The credit of the decisions that may be trained on."""
+    decisions = [decision for episode in collected.episodes for decision in episode.decisions if decision.trained]
+    return {one.id: credit[one.id] for one in decisions if credit.get(one.id) is not None}
 
 
 def to_plain(memory: Any) -> Any:

@@ -194,17 +194,15 @@ class RoleAdapterTrainer(EpisodeTrainer):
         return (self.roles[self.state.global_step // self.args.switch_every % len(self.roles)],)
 
     def of_learning_roles(
-        self, episodes: Sequence[Episode], credit: Sequence[Sequence[DecisionCredit]]
-    ) -> Sequence[Sequence[DecisionCredit]]:
+        self, episodes: Sequence[Episode], credit: Mapping[str, DecisionCredit]
+    ) -> Mapping[str, DecisionCredit]:
         """The credit of decisions, of roles that learn in the present update alone."""
         if not self.roles or self.args.role_schedule == "synchronous":
             return credit
         learning = self.learning_roles()
         self.log_metric("role/learning", float(self.roles.index(learning[0])))
-        return [
-            [value if one.role in learning else None for one, value in zip(episode.decisions, own, strict=True)]
-            for episode, own in zip(episodes, credit, strict=True)
-        ]
+        role_of = {decision.id: decision.role for episode in episodes for decision in episode.decisions}
+        return {name: value for name, value in credit.items() if role_of[name] in learning}
 
     def make_engine(self, chat: Chat) -> Engine[Any]:
         engine = super().make_engine(chat)

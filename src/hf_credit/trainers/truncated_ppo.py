@@ -214,7 +214,7 @@ class TruncatedPPOTrainer(CreditTrainer):
         arguments.require(interaction, args, TruncatedPPOConfig)
         super().__init__(model, args.truncated(interaction), args, train_dataset, method=args.method(), **kwargs)
 
-    def credit(self, collected: Collected) -> Sequence[Sequence[DecisionCredit]]:
+    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
         if self.model.training:
             sizes = self.ranks.gather(hypotheses_left(self.interaction, collected.episodes))
             if sizes:
