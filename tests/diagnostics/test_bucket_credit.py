@@ -26,6 +26,7 @@ from hf_credit.diagnostics.bucket_credit import (
 )
 from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets, save_buckets
 from hf_credit.methods import Credit, Method, make
+from hf_credit.methods.base import average
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.runner import LocalRunner, Reading
@@ -349,7 +350,8 @@ def test_exact_values_of_buckets_from_a_file_are_refused() -> None:
 
 def test_a_method_of_one_s_own_is_measured_like_the_others() -> None:
     def outcome_of_each_token(collected, runner, memory):
-        return Credit(decisions=[[(2 * one.outcome, 0.0)] * len(one.decisions) for one in collected.episodes])
+        given = average(collected, [[(2 * one.outcome, 0.0)] * len(one.decisions) for one in collected.episodes])
+        return Credit(decisions=given)
 
     own = Method(name="own", collector=Single(), estimator=outcome_of_each_token)
     # The mean over the tokens and over the replays.

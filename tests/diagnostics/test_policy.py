@@ -30,10 +30,11 @@ class Share:
 
     def __call__(self, collected, runner, memory):
         return Credit(
-            decisions=[
-                [(self.weight * one.outcome / len(one.decisions),) * 3 for _ in one.decisions]
+            decisions={
+                decision.id: (self.weight * one.outcome / len(one.decisions),) * 3
                 for one in collected.episodes
-            ]
+                for decision in one.decisions
+            }
         )
 
 

@@ -78,7 +78,7 @@ PLAN = BucketPlan(buckets=6, replays=2, value_actions=2)
 
 def test_decisions_with_credit_are_taken_once_each() -> None:
     one, two = (credited(0.0).decision for _ in "ab")
-    episodes = [Episode(decisions=(one, two), outcome=0.0, ending=Ending.FINISHED) for _ in "ab"]
+    episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in ((one,), (one, two))]
     collected = Collected(
         samples=(
             Sample(episode=episodes[0], instance=0, trained=False),
@@ -87,7 +87,7 @@ def test_decisions_with_credit_are_taken_once_each() -> None:
         ),
         rows=2,
     )
-    found = credited_decisions(collected, Credit(decisions=[[0.5, None], [None, (1.0, 2.0)]]))
+    found = credited_decisions(collected, Credit(decisions={one.id: 0.5, two.id: (1.0, 2.0)}))
     assert [(own.instance, own.index, own.credit) for own in found] == [(0, 0, 0.5), (1, 1, 1.5)]
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_measured_is_refused(runner) -> None:
 
 def test_a_method_that_credits_nothing_is_measured_as_such(runner) -> None:
     def nothing(collected, runner, memory):
-        return Credit(decisions=[[None] * len(one.decisions) for one in collected.episodes])
+        return Credit(decisions={})
 
     silent = Method(name="silent", collector=make("magrpo").collector, estimator=nothing)
     found = training_credit(silent, runner, ROWS, PLAN)

@@ -14,7 +14,7 @@ from hf_credit import (
     VerifiableProcessTrainer,
     methods,
 )
-from hf_credit.methods import METHODS
+from hf_credit.methods import METHODS, Credit
 from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, sound, spread
 from hf_credit.rollouts import Ending, LocalRunner
 
@@ -54,6 +54,11 @@ def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):
     assert spread(split, [None, 0.25]) == {trunk.id: 0.25, right.id: 0.25}
     assert average(split, [[1.0, None], [3.0, 5.0]]) == {trunk.id: 2.0, right.id: 5.0}
     assert average(split, [[(1.0, 2.0), None], [(3.0, 6.0), None]]) == {trunk.id: (2.0, 4.0)}
+
+
+def test_credit_that_is_laid_out_in_lists_is_refused():
+    with pytest.raises(ValueError, match=r"must be a mapping from the ids of decisions, got a list; return Credit\("):
+        Credit(decisions=[[0.5]])
 
 
 def test_failed_episodes_are_not_compared(hand):

@@ -173,9 +173,9 @@ def test_the_gradient_is_the_mean_over_episodes_of_the_mean_over_their_trained_t
     trainer = trained(**settings, rows_per_forward=3)
     if "cut" in settings:
         decisions = [one for episode in trainer.keep.played[0][0].episodes for one in episode.decisions]
-        values = [one for own in trainer.keep.played[0][1].decisions for one in own]
+        credit = trainer.keep.played[0][1].decisions
         assert {one.trained for one in decisions} == {True, False}
-        assert [value is None for value in values] == [not one.trained for one in decisions]
+        assert credit.keys() == {one.id for one in decisions if one.trained}
     expected = by_hand(trainer, AutoModelForCausalLM.from_pretrained(micro_policy_append))
     assert any(one.abs().max() > 1e-4 for one in expected.values())
     for name, gradient in trainer.keep.gradients[0].items():

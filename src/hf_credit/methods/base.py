@@ -57,11 +57,21 @@ class Credit:
         decisions: the credit of each decision, by its id. One that is left out, or has `None`, is not trained on.
         memory: what the next update should remember.
         lessons: for the critics, which are taught after credit; every process has the same critics in them.
+
+    Raises:
+        ValueError: `decisions` is no mapping.
     """
 
     decisions: Mapping[str, DecisionCredit]
     memory: Any = None
     lessons: Sequence[Lesson] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.decisions, Mapping):
+            raise ValueError(
+                f"credit must be a mapping from the ids of decisions, got a {type(self.decisions).__name__}; return "
+                "Credit(decisions={decision.id: ...})."
+            )
 
 
 class Estimator(Protocol):
