@@ -302,9 +302,9 @@ def test_what_paraphrases_come_to_is_also_what_the_step_comes_to(runner: Told) -
     worth = (1.0 + 0.0 + 1.0 + 0.0) / 4
     for name in ("dr", "ips", "sequential"):
         credit = estimator(estimator=name, **own)(found, runner, Constraints())
-        assert credit.decisions[0][0] == pytest.approx((worth - 0.0 + worth - 1 / 3) / 2)
+        assert values(credit)[0] == pytest.approx((worth - 0.0 + worth - 1 / 3) / 2)
     credit = estimator(estimator="model", **own)(found, runner, Constraints())
-    assert credit.decisions[0][0] == pytest.approx(0.4 - 0.3)
+    assert values(credit)[0] == pytest.approx(0.4 - 0.3)
 
 
 def test_the_information_matched_baseline_scores_every_step(runner: Told) -> None:
@@ -315,7 +315,7 @@ def test_the_information_matched_baseline_scores_every_step(runner: Told) -> Non
     walks = [episode(decision("a"), decision("b"), verified=1.0), episode(decision("c"))]
     found = collected(*walks, branches=[branch("a", "deletion", 0.0, 0.25)])
     credit = estimator(estimator="process", answer=1e-9)(found, runner, Constraints())
-    assert [*credit.decisions[0], *credit.decisions[1]] == pytest.approx([-0.3, 0.3, 0.0])
+    assert values(credit) == pytest.approx([-0.3, 0.3, 0.0])
 
 
 def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> None:
@@ -326,7 +326,7 @@ def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> N
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
     credit = estimator(refresh_every=5, estimator="sequential")(found, runner, Constraints())
     later = 0.5 + 0.2 * (1.0 - 0.25)
-    assert credit.decisions[0][0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
+    assert values(credit)[0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
 
 
 def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(runner: Told) -> None:
@@ -335,7 +335,7 @@ def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(runner
     found = collected(dear, episode(decision("c"), decision("d")))
     credit = own(found, runner, Constraints(multipliers=(("tampering", 1.0),)))
     assert runner.metrics["costs/tampering"] == [0.25]
-    assert credit.decisions == [pytest.approx([-0.5, -1.0]), pytest.approx([0.5, 1.0])]
+    assert values(credit) == pytest.approx([-0.5, -1.0, 0.5, 1.0])
 
 
 def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat) -> None:
