@@ -17,7 +17,7 @@ hub = typer.Typer(
 
 def _needed() -> None:
     """Says what to install where the server's libraries are missing."""
-    for name in ("pathspec", "starlette", "uvicorn"):
+    for name in ("starlette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
             raise ImportError(f"a Hub of your own needs the extra 'hub', got no {name}; pip install 'hf-credit[hub]'.")
 

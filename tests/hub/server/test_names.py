@@ -30,6 +30,9 @@ from hf_credit.hub.server.limits import check_path, check_ref_name, check_repo_n
         ".git/config",
         "a/.GIT/config",
         ".git. /config",
+        ".git\u200c/x",
+        "a/.g\u200bit/x",
+        ".git::$INDEX_ALLOCATION/x",
         "git~1/config",
         "a//b",
         "./a",
@@ -47,7 +50,17 @@ def test_a_path_that_could_be_read_otherwise_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["a", ".gitattributes", ".github/x", "a/b c/ü.txt", "a" * 255, ".eval_results/x.yaml", "a..b"]
+    "path",
+    [
+        "a",
+        ".gitattributes",
+        ".github/x",
+        "a/b c/ü.txt",
+        "a" * 255,
+        ".eval_results/x.yaml",
+        "a..b",
+        "a\u200db",
+    ],
 )
 def test_a_usual_path_is_taken(path: str) -> None:
     check_path(path)

@@ -6,9 +6,12 @@ import base64
 import hashlib
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -293,6 +296,40 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         files = [CommitOperationAdd(name, b"") for name in "abc"]
         with pytest.raises(HfHubHTTPError, match="at most 2 files"):
             api.create_commit("org/small", files, commit_message="Too many")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"data": {"paths": ["a"] * 10_001}},
+        {"json": {"paths": ["a"] * 10_001}},
+        {"json": {"paths": 5}},
+        {"json": {"paths": [5]}},
+    ],
+)
+def test_more_paths_than_are_described_at_once_are_refused(client: httpx2.Client, asked: dict[str, Any]) -> None:
+    answer = client.post(f"/api/models/{REPO}/paths-info/main", **asked)
+    assert answer.status_code == 400
+    assert "at most 10000" in answer.json()["error"]
+
+
+def test_patterns_that_backtrack_do_not_hold_up_a_request(client: httpx2.Client, api: HfApi) -> None:
+    api.create_repo("org/patterns")
+    pattern = "*a" * 30 + "b"
+    own = CommitOperationAdd(".gitattributes", f"{pattern} filter=lfs\n".encode())
+    api.create_commit("org/patterns", [own], commit_message="Set")
+    asked = {"files": [{"path": "a" * 250, "size": 5, "sample": ""}], "gitIgnore": pattern}
+    [answer] = client.post("/api/models/org/patterns/preupload/main", json=asked).json()["files"]
+    assert (answer["uploadMode"], answer["shouldIgnore"]) == ("regular", False)
+
+
+def test_a_body_with_two_lengths_is_refused(hub: Served) -> None:
+    head = "POST /api/validate-yaml HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", urlsplit(hub.url).port)) as connection:
+        connection.sendall(head.encode() + b"0\r\n\r\nGET /")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize(

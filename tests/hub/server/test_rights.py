@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import socket
 import sqlite3
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -70,6 +73,48 @@ def test_a_token_that_reads_writes_nothing(hub: Served) -> None:
         assert refused.value.response.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "reader", "nobody"),
+    [
+        ("POST", "/api/models/org/public/preupload/main", 403, 401),
+        ("POST", "/api/models/org/private/paths-info/main", None, 401),
+        ("POST", "/api/models/org/public/tag/main", 403, 401),
+        ("PUT", "/api/models/org/public/settings", 403, 401),
+        ("POST", "/api/models/org/public/discussions", 403, 401),
+        ("POST", "/api/models/org/public/discussions/1/merge", 403, 401),
+        ("POST", "/api/repos/create", 403, 401),
+        ("DELETE", "/api/repos/delete", 403, 401),
+        ("POST", "/org/private.git/info/lfs/objects/batch", None, 401),
+        ("POST", "/org/public.git/info/lfs/objects/verify", 403, 401),
+        ("POST", f"/lfs/1/{'0' * 64}/5/complete", 403, 403),
+        ("GET", "/api/models/org/public", 200, 200),
+    ],
+)
+def test_rights_are_asked_before_a_body_is_sent(
+    hub: Served, method: str, path: str, reader: int | None, nobody: int
+) -> None:
+    """Ten megabytes are announced and none is sent: an answer does not wait for them."""
+    token = f"Authorization: Bearer {hub.token('bob', 'read')}\r\n"
+    for header, status in ((token, reader), ("", nobody)):
+        if status is None:
+            continue
+        with socket.create_connection(("127.0.0.1", urlsplit(hub.url).port), timeout=20) as connection:
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n{header}\r\n"
+            connection.sendall(head.encode())
+            assert connection.recv(4096).startswith(f"HTTP/1.1 {status}".encode())
+
+
+def test_who_has_no_token_sends_a_megabyte_at_most(hub: Served) -> None:
+    for size, status in ((2**20, 200), (2**20 + 1, 413)):
+        body = b"{}" + b" " * (size - 2)
+        answer = httpx2.post(
+            f"{hub.url}/api/models/org/public/paths-info/main",
+            content=body,
+            headers={"Content-Type": "application/json"},
+        )
+        assert answer.status_code == status
+
+
 def test_to_delete_and_to_move_is_for_admins(hub: Served) -> None:
     api = api_of(hub)
     api.create_repo("org/short-lived")
@@ -118,7 +163,7 @@ def test_only_its_author_and_writers_add_to_a_pull_request(hub: Served) -> None:
 
 def test_tokens_are_stored_as_hashes_alone(hub: Served) -> None:
     token = hub.token("frank")
-    with sqlite3.connect(hub.folder / "hub.sqlite") as database:
+    with contextlib.closing(sqlite3.connect(hub.folder / "hub.sqlite")) as database:
         assert token not in str(database.execute("SELECT * FROM tokens").fetchall())
     assert (hub.folder / "hub.sqlite").stat().st_mode & 0o077 == 0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,24 @@ def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> Non
     found = " ".join(problems(folder))
     assert "refs/heads/main of repository 1 is at 0000" in found
     assert re.search("folder [0-9a-f]{40} is missing or has another content", found)
+
+
+def test_every_connection_to_the_tables_is_closed(folder: Path) -> None:
+    """Those in use when a server ends, and that of a file which is no database."""
+    opened: list[sqlite3.Connection] = []
+    with open_database(folder) as database, database.write() as writing:
+        opened.append(writing)
+        database.close()
+        assert database.one("SELECT 1 FROM repos") is not None
+    (folder / "hub.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(sqlite3.DatabaseError) as refused, open_database(folder):
+        pass
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(refused.value.__traceback__)]
+    opened += [one["connection"] for one in frames if isinstance(one.get("connection"), sqlite3.Connection)]
+    assert len(opened) > 1
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            connection.execute("SELECT 1")
 
 
 def test_two_servers_do_not_share_a_folder(tmp_path: Path) -> None:

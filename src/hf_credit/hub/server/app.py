@@ -17,7 +17,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hf_credit.hub.server import boards, cards, commits, discussions, files, lfs, repos, spaces
-from hf_credit.hub.server.calls import Admit, Call, Handler, Hub, endpoint
+from hf_credit.hub.server.calls import (
+    Admit,
+    Call,
+    Handler,
+    Hub,
+    admit_anyone,
+    admit_proposer,
+    admit_reader,
+    admit_writer,
+    endpoint,
+)
 from hf_credit.hub.server.errors import HubError
 from hf_credit.hub.server.faults import Faults
 from hf_credit.hub.server.limits import Limits
@@ -51,6 +61,15 @@ class HubApp(Starlette):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            # A proxy in between may take the other of the two, and what follows for another request.
+            refused = HubError(
+                400,
+                "a body must have one length, got Content-Length and Transfer-Encoding.",
+                headers={"Connection": "close"},
+            )
+            await refused.response()(scope, receive, send)
+            return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         raw = _REF_IN_FULL.sub(rb"/refs%2F\1%2F\2", raw.partition(b"?")[0])
         scope = {**scope, "path": raw.decode("ascii", "replace")}
@@ -69,11 +88,11 @@ def make_app(folder: Path, *, faults: Faults | None = None, limits: Limits | Non
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await run_in_threadpool(sweep, hub)
-        sweeping = asyncio.create_task(_sweep_now_and_then(hub))
-        yield
-        sweeping.cancel()
-        hub.database.close()
+        with contextlib.closing(hub.database):
+            await run_in_threadpool(sweep, hub)
+            sweeping = asyncio.create_task(_sweep_now_and_then(hub))
+            yield
+            sweeping.cancel()
 
     app = HubApp(routes=_routes(), lifespan=lifespan)
     app.state.hub = hub
@@ -95,10 +114,10 @@ def _routes() -> list[Route]:
     found = [
         _route("GET", "/", _welcome),
         _route("GET", "/api/whoami-v2", repos.whoami),
-        _route("POST", "/api/validate-yaml", cards.validate),
-        _route("POST", "/api/repos/create", repos.create),
-        _route("DELETE", "/api/repos/delete", repos.delete),
-        _route("POST", "/api/repos/move", repos.move),
+        _route("POST", "/api/validate-yaml", cards.validate, admit_anyone),
+        _route("POST", "/api/repos/create", repos.create, admit_proposer),
+        _route("DELETE", "/api/repos/delete", repos.delete, admit_proposer),
+        _route("POST", "/api/repos/move", repos.move, admit_proposer),
         _route("GET", "/api/users/{name}/overview", repos.user),
         _route("GET", api, repos.list_all),
         _route("GET", api + "/{name}", repos.missing),
@@ -107,53 +126,53 @@ def _routes() -> list[Route]:
         _route("GET", repo + "/revision/{revision}", repos.info),
         _route("GET", repo + "/tree/{revision}", files.tree),
         _route("GET", repo + "/tree/{revision}/{path:path}", files.tree),
-        _route("POST", repo + "/paths-info/{revision}", files.paths_info),
+        _route("POST", repo + "/paths-info/{revision}", files.paths_info, admit_reader),
         _route("GET", repo + "/commits/{revision}", files.commits),
         _route("GET", repo + "/refs", repos.refs),
-        _route("POST", repo + "/branch/{ref}", repos.create_branch),
+        _route("POST", repo + "/branch/{ref}", repos.create_branch, admit_writer),
         _route("DELETE", repo + "/branch/{ref}", repos.delete_branch),
-        _route("POST", repo + "/tag/{ref}", repos.create_tag),
+        _route("POST", repo + "/tag/{ref}", repos.create_tag, admit_writer),
         _route("DELETE", repo + "/tag/{ref}", repos.delete_tag),
-        _route("PUT", repo + "/settings", repos.settings),
+        _route("PUT", repo + "/settings", repos.settings, admit_writer),
         _route("GET", repo + "/auth-check", repos.auth_check),
-        _route("POST", repo + "/preupload/{revision}", commits.preupload),
-        _route("POST", repo + "/commit/{revision}", commits.commit, commits.admit),
+        _route("POST", repo + "/preupload/{revision}", commits.preupload, commits.admit_preupload),
+        _route("POST", repo + "/commit/{revision}", commits.commit, commits.admit, into_file=True),
         _route("GET", repo + "/leaderboard", boards.leaderboard),
         _route("GET", repo + "/discussions", discussions.list_all),
-        _route("POST", repo + "/discussions", discussions.create),
+        _route("POST", repo + "/discussions", discussions.create, admit_proposer),
         _route("GET", repo + "/discussions/{num}", discussions.details),
-        _route("POST", repo + "/discussions/{num}/comment", discussions.comment),
-        _route("POST", repo + "/discussions/{num}/title", discussions.set_title),
-        _route("POST", repo + "/discussions/{num}/status", discussions.set_status),
-        _route("POST", repo + "/discussions/{num}/merge", discussions.merge),
+        _route("POST", repo + "/discussions/{num}/comment", discussions.comment, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/title", discussions.set_title, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/status", discussions.set_status, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/merge", discussions.merge, admit_writer),
         _route("GET", repo + "/runtime", spaces.runtime),
     ]
     for setting in ("variables", "secrets"):
         found += [
             _route("GET", f"{repo}/{setting}", spaces.get_settings),
-            _route("POST", f"{repo}/{setting}", spaces.set_setting),
-            _route("DELETE", f"{repo}/{setting}", spaces.delete_setting),
+            _route("POST", f"{repo}/{setting}", spaces.set_setting, admit_writer),
+            _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, admit_writer),
         ]
     link = "/lfs/{repo}/{sha256}/{size}"
     found += [
         _route("GET", link, lfs.get),
-        _route("PUT", link, lfs.put, lfs.admit_object),
-        _route("PUT", link + "/{part}", lfs.put_part, lfs.admit_part),
-        _route("POST", link + "/complete", lfs.complete),
+        _route("PUT", link, lfs.put, lfs.admit_object, into_file=True),
+        _route("PUT", link + "/{part}", lfs.put_part, lfs.admit_part, into_file=True),
+        _route("POST", link + "/complete", lfs.complete, lfs.admit_complete),
     ]
     for prefix in ("/datasets", "/spaces", ""):
         place = prefix + "/{namespace}/{name}"
         found += [
             _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
             _route("GET", place + "/raw/{revision}/{path:path}", files.raw),
-            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch),
-            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify),
+            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, admit_reader),
+            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, admit_proposer),
         ]
     return [*found, Route("/{path:path}", _unknown, methods=[*_METHODS])]
 
 
-def _route(method: str, path: str, handler: Handler, admit: Admit | None = None) -> Route:
-    return Route(path, endpoint(handler, admit), methods=[method])
+def _route(method: str, path: str, handler: Handler, admit: Admit | None = None, into_file: bool = False) -> Route:
+    return Route(path, endpoint(handler, admit, into_file), methods=[method])
 
 
 def _welcome(call: Call) -> Response:

@@ -220,12 +220,44 @@ Handler = Callable[[Call], Response]
 Admit = Callable[[Call], int]
 
 
-def endpoint(handler: Handler, admit: Admit | None = None) -> Callable[[Request], Awaitable[Response]]:
+_ANONYMOUS_BYTES = 2**20
+
+
+def admit_anyone(call: Call) -> int:
+    """The most bytes of a body that is held in memory."""
+    most = call.hub.limits.body_bytes
+    return most if call.caller.known else min(most, _ANONYMOUS_BYTES)
+
+
+def admit_reader(call: Call) -> int:
+    """The same, of a caller who may read the repository."""
+    call.repo()
+    return admit_anyone(call)
+
+
+def admit_writer(call: Call) -> int:
+    """The same, of a caller who may change the repository."""
+    call.repo("write")
+    return admit_anyone(call)
+
+
+def admit_proposer(call: Call) -> int:
+    """The same, of a caller who may write somewhere, and read the repository where the path names one."""
+    if "namespace" in call.request.path_params:
+        call.repo()
+    call.demand_proposer()
+    return admit_anyone(call)
+
+
+def endpoint(
+    handler: Handler, admit: Admit | None = None, into_file: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
     """A handler as Starlette calls it: in a thread, with the body read and refusals made answers.
 
     Args:
         handler: which blocks.
-        admit: where the body goes into a file: refuses a caller before it is read, or gives the most bytes of it.
+        admit: refuses a caller before the body is read, or gives the most bytes of it; no body is read if `None`.
+        into_file: whether the body is received into a file.
     """
 
     async def answer(request: Request) -> Response:
@@ -236,11 +268,12 @@ def endpoint(handler: Handler, admit: Admit | None = None) -> Callable[[Request]
             if hub.quota is not None:
                 hub.quota.take(caller.name or (request.client.host if request.client else ""))
             call = Call(hub, request, caller)
-            if admit is None:
-                call.body = await _body(request, hub.limits.body_bytes)
-            else:
+            if admit is not None:
                 most = await _admitted(admit, call)
-                call.received = received = await hub.objects.receive(request.stream(), most)
+                if into_file:
+                    call.received = received = await hub.objects.receive(request.stream(), most)
+                else:
+                    call.body = await _body(request, most)
             return await run_in_threadpool(handler, call)
         except HubError as error:
             return error.response()

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pathspec import GitIgnoreSpec
 from starlette.responses import Response
 
-from hf_credit.hub.server import discussions
+from hf_credit.hub.server import discussions, patterns
 from hf_credit.hub.server.calls import Call, Repo, answer_json
 from hf_credit.hub.server.cards import check_card
 from hf_credit.hub.server.database import Database
@@ -50,11 +49,13 @@ def preupload(call: Call) -> Response:
     files = values.get("files")
     if not isinstance(files, list):
         raise bad_request("files must be a list, got none; send one.")
+    paths = [call.text(one, "path") if isinstance(one, dict) else "" for one in files]
+    patterns.refuse_too_much([*(pattern for pattern, _ in attributes), *ignored], paths)
     return answer_json({"files": [_mode(call, one, present, attributes, ignored) for one in files]})
 
 
 def _mode(
-    call: Call, one: Any, present: Any, attributes: list[tuple[GitIgnoreSpec, bool]], ignored: GitIgnoreSpec
+    call: Call, one: Any, present: Any, attributes: list[tuple[str, bool]], ignored: list[str]
 ) -> dict[str, Any]:
     if not isinstance(one, dict) or not isinstance(one.get("size"), int):
         raise bad_request("each file must have path, size and sample, got one without; send all three.")
@@ -63,32 +64,32 @@ def _mode(
         sample = base64.b64decode(call.text(one, "sample", ""), validate=True)
     except binascii.Error:
         raise bad_request(f"a sample must be base64, got another text for {path[:200]!r}; encode it.") from None
-    named = next((lfs for pattern, lfs in reversed(attributes) if pattern.match_file(path)), False)
+    named = next((lfs for pattern, lfs in reversed(attributes) if patterns.matches(pattern, path)), False)
     large = named or one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample
     there: Blob | None = present.get(path)
     return {
         "path": path,
         "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
-        "shouldIgnore": ignored.match_file(path),
+        "shouldIgnore": patterns.is_ignored(ignored, path),
         # The client leaves out what it finds unchanged: by git's id, or by SHA-256 for LFS.
         "oid": None if there is None else there.etag,
     }
 
 
-def _attributes(call: Call, blob: Blob | None) -> list[tuple[GitIgnoreSpec, bool]]:
+def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
     """The patterns of .gitattributes and whether each asks for LFS; the last that matches counts."""
     found = []
     for line in _small_text(call, blob).splitlines():
         pattern, *words = line.split()[:20] or ["#"]
         if not pattern.startswith(("#", "!")) and ("filter=lfs" in words or {"-filter", "!filter"} & set(words)):
-            found.append((GitIgnoreSpec.from_lines([pattern]), "filter=lfs" in words))
+            found.append((pattern, "filter=lfs" in words))
     return found
 
 
-def _ignored(call: Call, values: dict[str, Any], blob: Blob | None) -> GitIgnoreSpec:
-    """What the .gitignore that is sent, or else the one that is here, leaves out."""
+def _ignored(call: Call, values: dict[str, Any], blob: Blob | None) -> list[str]:
+    """The lines of the .gitignore that is sent, or else of the one that is here."""
     text = call.text(values, "gitIgnore") if "gitIgnore" in values else _small_text(call, blob)
-    return GitIgnoreSpec.from_lines(text.splitlines())
+    return [line.rstrip() for line in text.splitlines()]
 
 
 def _small_text(call: Call, blob: Blob | None) -> str:
@@ -104,6 +105,12 @@ def _demand_commit(call: Call, repo: Repo) -> None:
         call.demand_proposer()
     else:
         call.demand("write", repo.namespace, repo.name)
+
+
+def admit_preupload(call: Call) -> int:
+    """The most bytes of what `preupload` is asked, of a caller who may make a commit."""
+    _demand_commit(call, call.repo())
+    return call.hub.limits.body_bytes
 
 
 def admit(call: Call) -> int:

@@ -74,9 +74,14 @@ class Database:
         self._writing = threading.Lock()
         self._within = threading.local()
         self._idle: list[sqlite3.Connection] = []
+        self._closed = False
         path.touch(mode=0o600)
-        with self._connection() as connection:
-            connection.executescript(_SCHEMA)
+        try:
+            with self._connection() as connection:
+                connection.executescript(_SCHEMA)
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, query: str, *values: Any) -> list[sqlite3.Row]:
         """All rows of a query, of what was committed; within `write`, of what it wrote too."""
@@ -113,6 +118,8 @@ class Database:
         return connection
 
     def close(self) -> None:
+        """Closes every connection, those in use when they are given back."""
+        self._closed = True
         while self._idle:
             self._idle.pop().close()
 
@@ -131,12 +138,18 @@ class Database:
             yield connection
         finally:
             self._idle.append(connection)
+            if self._closed:
+                self.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=60, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
-        for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-            connection.execute(f"PRAGMA {setting}")
+        try:
+            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                connection.execute(f"PRAGMA {setting}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import FileResponse, Response
 
 from hf_credit.hub.server.calls import Call, Repo, answer_json, answer_page
-from hf_credit.hub.server.errors import no_entry
+from hf_credit.hub.server.errors import bad_request, no_entry
 from hf_credit.hub.server.history import (
     Blob,
     Commit,
@@ -23,6 +23,7 @@ from hf_credit.hub.server.objects import lfs_pointer
 
 _PAGE = 1000
 _EXPANDED_PAGE = 50
+_MOST_PATHS = 10_000
 # A file of others may be a page with scripts: shown by a browser, it must not act in this server's name.
 _INERT = {
     "X-Content-Type-Options": "nosniff",
@@ -111,9 +112,15 @@ def paths_info(call: Call) -> Response:
     if call.request.headers.get("content-type", "").startswith("application/json"):
         values = call.json()
         paths, expand = values.get("paths", []), values.get("expand", False)
-        paths = [paths] if isinstance(paths, str) else [str(one) for one in paths]
+        paths = [paths] if isinstance(paths, str) else paths
+        if not isinstance(paths, list) or len(paths) > _MOST_PATHS or not all(isinstance(one, str) for one in paths):
+            raise bad_request(f"paths must be a list of at most {_MOST_PATHS} texts, got another value; send one.")
     else:
-        form = urllib.parse.parse_qs(call.body.decode(), max_num_fields=10_000)
+        text = call.body.decode()
+        try:
+            form = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS)
+        except ValueError:
+            raise bad_request(f"at most {_MOST_PATHS} paths are described at once, got more; ask for fewer.") from None
         paths, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
     kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
     changes = last_changes(call.database, repo, commit, kept) if expand else {}

@@ -183,6 +183,12 @@ def admit_object(call: Call) -> int:
     return _signed(call, "PUT")[2]
 
 
+def admit_complete(call: Call) -> int:
+    """As `admit_object`, of what says that all parts were sent."""
+    _signed(call, "JOIN")
+    return call.hub.limits.body_bytes
+
+
 def admit_part(call: Call) -> int:
     """As `admit_object`, of a part."""
     _signed(call, "PART")

@@ -115,7 +115,9 @@ def path_problem(path: str) -> str | None:
     for part in path.split("/"):
         if part in ("", ".", ".."):
             return "hold no empty part, . or .."
-        if part.rstrip(" .").casefold() == ".git" or part.casefold() == "git~1":
+        # As file systems of Macs and Windows read it: without invisible characters, without a stream's name.
+        seen = "".join(one for one in part if unicodedata.category(one) != "Cf").partition(":")[0]
+        if seen.rstrip(" .").casefold() in (".git", "git~1"):
             return "not lie in .git"
         if len(part.encode()) > MOST_NAME_BYTES:
             return f"have parts of at most {MOST_NAME_BYTES} bytes"

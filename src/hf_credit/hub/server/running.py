@@ -106,16 +106,17 @@ def serving(
     """
     with _locked(folder), _listening(LOOPBACK, port) as listener:
         app = make_app(folder, faults=faults, limits=limits)
-        empty_temporary(app.state.hub)
-        server = uvicorn.Server(_config(app))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="hub", daemon=True)
-        thread.start()
-        try:
-            _wait_until_started(server, thread)
-            yield Served(_url(listener), Path(folder))
-        finally:
-            server.should_exit = True
-            thread.join()
+        with contextlib.closing(app.state.hub.database):
+            empty_temporary(app.state.hub)
+            server = uvicorn.Server(_config(app))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="hub", daemon=True)
+            thread.start()
+            try:
+                _wait_until_started(server, thread)
+                yield Served(_url(listener), Path(folder))
+            finally:
+                server.should_exit = True
+                thread.join()
 
 
 def serve(
