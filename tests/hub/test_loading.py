@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.utils import close_session, get_session
 
 from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.retries import HubError
-from hf_credit.hub.server import Served
+from hf_credit.hub.server import Served, serving
 
 FILES = {"README.md": b"# Hi\n", "a/b.txt": b"text"}
 
@@ -104,10 +105,46 @@ def test_what_others_put_there_is_refused_by_its_name(hub: Served, where: dict[s
         fetch("me/pickled", **where)
 
 
-def test_a_hub_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch, where: dict[str, Any]) -> None:
-    monkeypatch.setattr(retries, "pause", lambda seconds: None)
+def test_a_hub_that_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, where: dict[str, Any]) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(retries, "pause", waits.append)
     with pytest.raises(HubError, match="must be reachable, got ConnectError"):
         fetch("me/loaded", **{**where, "endpoint": "http://127.0.0.1:9"})
+    assert waits == []
+
+
+def test_a_hub_that_went_away_is_waited_for_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(retries, "pause", waits.append)
+    with serving(tmp_path / "short-lived") as gone:
+        publish(FILES, "me/gone", repo_type="model", endpoint=gone.url, token=gone.token())
+    with pytest.raises(HubError, match="must be reachable, got ConnectError"):
+        fetch("me/gone", **{**where, "endpoint": gone.url})
+    assert len(waits) == retries.ATTEMPTS - 1
+    said = [one.getMessage() for one in caplog.records if "trying again in" in one.getMessage()]
+    assert len(said) == sum(seconds >= 1 for seconds in waits)
+    assert said[-1].startswith("reading me/gone: the Hub must be reachable, got ConnectError")
+
+
+def test_an_upload_whose_client_another_of_its_threads_closed_is_tried_again(hub: Served, impatient: None) -> None:
+    """A thread that finds the Hub away closes the client that huggingface_hub shares."""
+    attempts = 0
+
+    def upload() -> int:
+        nonlocal attempts
+        attempts += 1
+        client = get_session()
+        if attempts == 1:
+            close_session()
+        try:
+            return client.get(f"{hub.url}/api/models/me/none").status_code
+        except RuntimeError as error:
+            raise RuntimeError("Error while uploading 'a.bin' to the Hub.") from error
+
+    assert retries.retried(upload, "uploading") == 401
+    assert attempts == 2
 
 
 def test_a_repository_that_moved_is_loaded_and_never_another_in_its_name(hub: Served, where: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import close_session
 from safetensors.torch import save_file
 
+from hf_credit import http_guard
 from hf_credit.checkpoints import write_manifest
 from hf_credit.hub import publishing, retries
 from hf_credit.hub.checkpoints import publish_checkpoint
@@ -49,7 +50,6 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that were to be waited, which nobody does here."""
     told: list[float] = []
     monkeypatch.setattr(retries, "pause", told.append)
-    monkeypatch.setattr(publishing, "pause", told.append)
     patient = SimpleNamespace(**{**vars(time), "sleep": told.append})
     monkeypatch.setattr("huggingface_hub.utils._http.time", patient)
     monkeypatch.setattr("huggingface_hub.file_download.time", patient)
@@ -171,7 +171,7 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
         added = CommitOperationAdd("README.md", b"# Theirs\n")
         api.create_commit("me/both", [added], commit_message="Theirs")
 
-    monkeypatch.setattr(publishing, "pause", other_first)
+    monkeypatch.setattr(retries, "pause", other_first)
     with pytest.raises(Conflict, match="must not change while it is published to"):
         publish({"README.md": b"# Ours\n"}, "me/both", repo_type="model", **where)
     assert api.list_repo_commits("me/both")[0].title == "Theirs"
@@ -209,7 +209,7 @@ def test_a_commit_that_is_made_after_it_was_given_up_is_not_made_twice(
 
     monkeypatch.setattr(faults, "wrap", late)
     close_session()  # the next client has the short limit
-    monkeypatch.setattr(retries, "TIMEOUT", httpx2.Timeout(1.5))
+    monkeypatch.setattr(http_guard, "TIMEOUT", httpx2.Timeout(1.5))
     try:
         done = publish(FILES, "me/late", repo_type="model", **where)
     finally:

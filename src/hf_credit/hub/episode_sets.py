@@ -195,7 +195,7 @@ def load_episode_folder(
     repo = repo or str(folder)
     about = read_description(folder, "episodes", repo)
     _refuse_other_hashes(about, _hashes(chat), repo)
-    interaction = interaction or untrusted_spec(about["task"]).build()
+    interaction = interaction or untrusted_spec(about.get("task")).build()
     decisions: dict[str, list[dict[str, Any]]] = {}
     for row in read_table(folder, "decisions", "train", DECISIONS):
         decisions.setdefault(row["episode_id"], []).append(row)

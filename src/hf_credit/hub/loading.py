@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,6 +22,7 @@ from hf_credit.hub.retries import HubError, retried
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _AT_ONCE = 4
+_MOST_ENTRIES = 2 * safety.MOST_FILES  # with folders
 
 
 class TooLarge(ValueError):
@@ -70,10 +72,9 @@ def fetch(
     check_revision(revision)
     api = connect(endpoint, token)
     commit = resolve(api, repo, repo_type, revision)
-    listed = retried(
-        lambda: list(api.list_repo_tree(repo, recursive=True, revision=commit, repo_type=repo_type)),
-        f"reading {repo}",
-    )
+    tree = functools.partial(api.list_repo_tree, repo, recursive=True, revision=commit, repo_type=repo_type)
+    listed = retried(lambda: list(itertools.islice(tree(), _MOST_ENTRIES + 1)), f"reading {repo}")
+    _refuse_bad_list(listed, repo)
     wanted = {
         entry.path: entry
         for entry in listed
@@ -101,6 +102,19 @@ def fetch(
     return Fetched(folder, commit, files)
 
 
+def _refuse_bad_list(listed: Sequence[Any], repo: str) -> None:
+    if len(listed) > _MOST_ENTRIES:
+        raise ValueError(
+            f"a repository must have at most {_MOST_ENTRIES} files and folders, got more in {repo}; put rows into "
+            "tables."
+        )
+    for entry in listed:
+        is_file = isinstance(entry, RepoFile)
+        if not isinstance(entry.path, str) or (is_file and (type(entry.size) is not int or entry.size < 0)):
+            about = f"{entry.path!r} of {entry.size!r} bytes" if is_file else repr(entry.path)
+            raise HubError(f"{repo} must list files by name and size, got {about[:200]}; do not use this Hub.")
+
+
 def resolve(api: HfApi, repo: str, repo_type: str, revision: str | None = None) -> str:
     """The commit that a revision is now.
 
@@ -121,7 +135,8 @@ def _received(
         api.hf_hub_download, repo, entry.path, repo_type=repo_type, revision=commit, cache_dir=cache_dir
     )
     for force in (False, True):
-        path = Path(retried(functools.partial(download, force_download=force), f"downloading from {repo}"))
+        call = functools.partial(download, force_download=force)
+        path = Path(retried(call, f"downloading from {repo}", entry.size))
         if _has_named_bytes(path, entry):
             return path
     raise HubError(f"{repo} must give what commit {commit} names, got other bytes for {entry.path!r}; do not use it.")

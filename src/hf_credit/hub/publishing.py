@@ -20,19 +20,16 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
 
+from hf_credit.http_guard import MOST_BODY
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.retries import (
     ATTEMPTS,
     Conflict,
     HubError,
-    explained,
-    is_passing,
-    limit_waiting,
-    pause,
     retried,
     status_of,
-    waiting_time,
+    wait_after,
 )
 
 T = TypeVar("T")
@@ -207,7 +204,6 @@ class _Repository:
         operations = self._uploaded(contents, stale, create_pr=False)
         description = f"{TRAILER}: {digest_of(contents)}"
         for attempt in range(ATTEMPTS):
-            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,
@@ -223,9 +219,7 @@ class _Repository:
                 now = self.head()
                 if now != head:
                     return self._settled(head, now, description, contents, stale)
-                if not is_passing(error) or attempt == ATTEMPTS - 1:
-                    raise explained(error, f"publishing {self.repo}") from error
-                pause(waiting_time(error, attempt))
+                wait_after(error, attempt, f"publishing {self.repo}")
         raise AssertionError("the last attempt returns or raises")
 
     def request(self, contents: list[_Content], message: str, replaces: Collection[str]) -> tuple[str, str]:
@@ -237,7 +231,6 @@ class _Repository:
         for attempt in range(ATTEMPTS):
             if found := self._open_request(description):
                 return found
-            limit_waiting()
             try:
                 made = self.api.create_commit(
                     self.repo,
@@ -250,9 +243,7 @@ class _Repository:
                 )
                 return str(made.oid), str(made.pr_url)
             except Exception as error:
-                if not is_passing(error) or attempt == ATTEMPTS - 1:
-                    raise explained(error, f"opening a pull request at {self.repo}") from error
-                pause(waiting_time(error, attempt))
+                wait_after(error, attempt, f"opening a pull request at {self.repo}")
         raise AssertionError("the last attempt returns or raises")
 
     def compare(self, contents: list[_Content], commit: str) -> None:
@@ -387,7 +378,7 @@ class _Repository:
 
         def receive() -> None:
             nonlocal digest, done
-            headers = build_hf_headers(token=self.api.token) | {"Accept-Encoding": "identity"}
+            headers = build_hf_headers(token=self.api.token)
             if done:
                 headers["Range"] = f"bytes={done}-"
             with get_session().stream("GET", url, headers=headers, timeout=_READ_SECONDS) as response:
@@ -399,18 +390,16 @@ class _Repository:
                 for chunk in response.iter_bytes():
                     digest.update(chunk)
                     done += len(chunk)
-                    if done > content.size:
-                        return
 
         def receive_rest() -> None:
             if not done or done < content.size:
                 receive()
 
-        self._ask(receive_rest, "downloading from")
+        self._ask(receive_rest, "downloading from", content.size)
         return digest.hexdigest()
 
-    def _ask(self, call: Callable[[], T], doing: str) -> T:
-        return retried(call, f"{doing} {self.repo}")
+    def _ask(self, call: Callable[[], T], doing: str, body: int = MOST_BODY) -> T:
+        return retried(call, f"{doing} {self.repo}", body)
 
 
 def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]) -> list[_Content]:

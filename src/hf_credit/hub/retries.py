@@ -6,11 +6,11 @@ commit is not asked again here either: its answer may be lost after it was made 
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -20,14 +20,14 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session, parse_ratelimit_headers
+from huggingface_hub.utils import parse_ratelimit_headers
 
+from hf_credit.http_guard import MOST_BODY, RefusedAnswer, bounded, guard, httpx, place_of, was_reached
 from hf_credit.redaction import redacted
 
 T = TypeVar("T")
 
-# What huggingface_hub asks through: httpx, and since its version 2 httpx2, which vLLM cannot be installed beside.
-httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 20
 """Of a request, with about two minutes of waiting in all."""
@@ -35,8 +35,7 @@ ATTEMPTS = 20
 LONGEST_WAIT = 900
 """Seconds that a Hub may ask to wait; a client that is to wait longer stops."""
 
-TIMEOUT = httpx.Timeout(300, connect=30)
-"""Seconds for which an answer is waited for; huggingface_hub waits for ever."""
+_SILENT_SECONDS = 1
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -49,32 +48,44 @@ class Conflict(HubError):
     """Somebody else changed the repository meanwhile."""
 
 
-def retried(call: Callable[[], T], what: str) -> T:
+def retried(call: Callable[[], T], what: str, body: int = MOST_BODY) -> T:
     """The answer of `call`, which is asked again while it fails for a reason that passes.
 
     Args:
         call: may be asked any number of times.
         what: is asked, as `reading me/sudoku`, for the sentence of an error.
+        body: the most bytes of an answer to it.
 
     Raises:
-        HubError: it was refused, or failed to the end.
+        HubError: it was refused, failed to the end, or had an answer that is not taken (see `http_guard`).
     """
+    guard()
     for attempt in range(ATTEMPTS):
-        limit_waiting()
         try:
-            return call()
+            with bounded(body):
+                return call()
         except Exception as error:
-            if not is_passing(error) or attempt == ATTEMPTS - 1:
-                raise explained(error, what) from error
-            pause(waiting_time(error, attempt))
+            wait_after(error, attempt, what)
     raise AssertionError("the last attempt returns or raises")
 
 
-def limit_waiting() -> None:
-    """Gives the client that huggingface_hub shares in this process `TIMEOUT`, unless it has one of its own."""
-    session = get_session()
-    if session.timeout == httpx.Timeout(None):
-        session.timeout = TIMEOUT
+def wait_after(error: Exception, attempt: int, what: str) -> None:
+    """Waits until what failed may be tried again, and says so where that takes a while.
+
+    Args:
+        error: with which it failed.
+        attempt: its number, from 0.
+        what: was asked.
+
+    Raises:
+        HubError: it will fail again, or did so to the end.
+    """
+    if not is_passing(error) or attempt == ATTEMPTS - 1:
+        raise explained(error, what) from error
+    seconds = waiting_time(error, attempt)
+    if seconds >= _SILENT_SECONDS:
+        logger.warning("%s; trying again in %.0f seconds", str(explained(error, what)).rstrip("."), seconds)
+    pause(seconds)
 
 
 def pause(seconds: float) -> None:
@@ -83,15 +94,21 @@ def pause(seconds: float) -> None:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same request may succeed later: the connection broke, or the Hub says that it is busy."""
+    """Whether the same request may succeed later: the connection broke, or the Hub says that it is busy.
+
+    A Hub that never answered to this process is not waited for.
+    """
     for cause in _causes(error):
-        if isinstance(cause, OfflineModeIsEnabled):
+        if isinstance(cause, OfflineModeIsEnabled | RefusedAnswer):
             return False
         if isinstance(cause, HfHubHTTPError):
             return cause.response.status_code in _PASSING
+        if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout):
+            return was_reached(place_of(cause.request))
         if isinstance(cause, httpx.TransportError):
             return not isinstance(cause, httpx.UnsupportedProtocol)
-        if "Consistency check failed" in str(cause):  # a download that ended early
+        # A download that ended early; an upload whose client another thread of it closed.
+        if "Consistency check failed" in str(cause) or "the client has been closed" in str(cause):
             return True
     return False
 
@@ -131,6 +148,8 @@ def status_of(error: BaseException) -> int | None:
 
 def _reason(error: BaseException) -> str:
     for cause in _causes(error):
+        if isinstance(cause, RefusedAnswer):
+            return str(cause)
         if isinstance(cause, OfflineModeIsEnabled):
             return "the Hub must be reachable, got HF_HUB_OFFLINE=1; unset it."
         if isinstance(cause, RevisionNotFoundError):

@@ -136,11 +136,17 @@ def load_tasks(
         allow=[DESCRIPTION_FILE, "tasks/*.parquet"],
     )
     about = read_description(fetched.folder, "tasks", repo)
-    spec = untrusted_spec(about["task"])
+    _refuse_bad_description(about, repo)
+    spec = untrusted_spec(about.get("task"))
     found: dict[str, Dataset] = {}
     rows = []
     for split in about["rows"]:
         tasks = list(read_table(fetched.folder, "tasks", _SPLITS[split], None))
+        if not tasks or any(name not in row for row in tasks for name in about["columns"]):
+            raise ValueError(
+                f"tasks of {repo} must have the columns {', '.join(about['columns'])[:200]}, got none or others in "
+                f"{split}; publish again."
+            )
         kept = [{name: row[name] for name in about["columns"]} for row in tasks]
         if fingerprint(_fingerprint(row) for row in kept) != about["fingerprints"][split]:
             raise ValueError(
@@ -150,6 +156,19 @@ def load_tasks(
         found[split] = Dataset.from_list(kept, features=infer_features(kept))
     _refuse_bad_seeds(rows)
     return Tasks(spec=spec, train=found.get("train"), held_out=found.get("held_out"), commit=fetched.commit)
+
+
+def _refuse_bad_description(about: Mapping[str, Any], repo: str) -> None:
+    columns, rows, prints = (about.get(name) for name in ("columns", "rows", "fingerprints"))
+    if (
+        not (isinstance(columns, list) and columns and all(isinstance(name, str) for name in columns))
+        or not (isinstance(rows, dict) and rows and rows.keys() <= _SPLITS.keys())
+        or not (isinstance(prints, dict) and prints.keys() == rows.keys())
+    ):
+        raise ValueError(
+            f"{DESCRIPTION_FILE} of {repo} must say which columns tasks have, and how many rows and which fingerprint "
+            f"{' and '.join(_SPLITS)} have, got {str((columns, rows, prints))[:200]}; publish again."
+        )
 
 
 def _refuse_bad_seeds(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,161 @@
+"""What a Hub answers, checked before huggingface_hub writes or keeps any of it.
+
+huggingface_hub names files of its cache by headers of an answer (`ETag`, `X-Linked-Etag`, `X-Repo-Commit`), so that an
+endpoint could name any file of the user's; and it takes bodies and pages without end. Every client that it makes is
+given two hooks here. To hook the client that it has now is not enough: it makes another after a connection failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from huggingface_hub import set_client_factory
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import _http
+
+# What huggingface_hub asks through: httpx, and since its version 2 httpx2, which vLLM cannot be installed beside.
+httpx: Any = import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
+
+TIMEOUT = httpx.Timeout(300, connect=30)
+"""Seconds for which an answer is waited for; huggingface_hub waits for ever."""
+
+MOST_BODY = 64 * 2**20
+"""Bytes of an answer, where nothing says how many are expected."""
+
+MOST_ANSWERS = 1000
+"""To one call of huggingface_hub: pages, redirects, and parts of a download that is cut."""
+
+_MOST_OTHER = 2**20  # bytes of a redirect or an error
+_NAME = re.compile(r"[0-9A-Za-z_.-]{1,128}")
+_WITH_XET = re.compile(r"(.+\.)?(huggingface\.co|hf\.co)")
+
+
+class RefusedAnswer(OSError):
+    """An answer that is not taken, in one sentence."""
+
+
+@dataclass
+class _Bound:
+    body: int
+    answers: int = MOST_ANSWERS
+
+
+_BOUND: ContextVar[_Bound | None] = ContextVar("bound", default=None)
+_REACHED: set[str] = set()
+
+
+def guard() -> None:
+    """Checks the answers to huggingface_hub from now on, in this process."""
+    factory = _http._GLOBAL_CLIENT_FACTORY
+    if not isinstance(factory, _Guarded):
+        set_client_factory(_Guarded(factory))
+
+
+@contextmanager
+def bounded(body: int = MOST_BODY) -> Iterator[None]:
+    """Refuses, within this context, a longer body and more than `MOST_ANSWERS` answers.
+
+    Args:
+        body: the most bytes of an answer. None is compressed: a few bytes could become any number.
+    """
+    token = _BOUND.set(_Bound(body))
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
+def was_reached(place: str) -> bool:
+    """Whether a host and port ever answered to this process."""
+    return place in _REACHED
+
+
+def place_of(request: Any) -> str:
+    """The host and port that a request goes to."""
+    return str(request.url.netloc.decode())
+
+
+class _Guarded:
+    """Makes clients as `factory` does, with the hooks."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory = factory
+
+    def __call__(self) -> Any:
+        client = self._factory()
+        if client.timeout == httpx.Timeout(None):
+            client.timeout = TIMEOUT
+        client.event_hooks["request"].append(_ask_for_plain_bytes)
+        client.event_hooks["response"].append(_check)
+        return client
+
+
+def _ask_for_plain_bytes(request: Any) -> None:
+    if _BOUND.get() is not None:
+        request.headers["Accept-Encoding"] = "identity"
+
+
+def _check(response: Any) -> None:
+    request, headers = response.request, response.headers
+    _REACHED.add(place_of(request))
+    if request.method == "HEAD":
+        _check_names(response)
+    bound = _BOUND.get()
+    if bound is None:
+        return
+    bound.answers -= 1
+    if bound.answers < 0:
+        raise RefusedAnswer(f"a Hub must answer at most {MOST_ANSWERS} times to one call, got more; do not use it.")
+    if headers.get("Content-Encoding", "identity") != "identity":
+        raise RefusedAnswer(
+            f"a Hub must answer with plain bytes, got {headers['Content-Encoding'][:50]!r}; ask whoever runs it."
+        )
+    most = bound.body if response.is_success else _MOST_OTHER
+    for name, limit in (("Content-Length", most), ("X-Linked-Size", bound.body)):
+        length = headers.get(name, "0")
+        if not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > limit:
+            raise RefusedAnswer(f"{name} must be at most {limit}, got {length[:50]!r}; do not use this Hub.")
+    response.stream = _Counted(response.stream, most)
+
+
+def _check_names(response: Any) -> None:
+    """What huggingface_hub names files by: of an error the commit alone, of any other answer tags too."""
+    headers = response.headers
+    named = {"X-Repo-Commit": headers.get("X-Repo-Commit")}
+    if response.status_code < 400:
+        named |= {tag: headers.get(tag) for tag in ("ETag", "X-Linked-Etag")}
+    for header, value in named.items():
+        # As huggingface_hub strips it.
+        name = None if value is None else value.lstrip("W/").strip('"')
+        if name is not None and (not _NAME.fullmatch(name) or name in (".", "..")):
+            raise RefusedAnswer(
+                f"{header} must be of letters, digits, _, . and -, got {value[:100]!r}, which could name any file of "
+                "this machine; do not use this Hub."
+            )
+    if not _WITH_XET.fullmatch(response.request.url.host):
+        headers.pop("X-Xet-Hash", None)  # what Xet writes is not seen here
+
+
+class _Counted(httpx.SyncByteStream):  # type: ignore[misc]
+    """A body that ends, or is refused."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream = stream
+        self._most = most
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self._most
+        for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0:
+                raise RefusedAnswer(f"an answer must have at most {self._most} bytes, got more; do not use this Hub.")
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
