@@ -13,10 +13,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from huggingface_hub import set_client_factory
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub import HfApi, set_client_factory, try_to_load_from_cache
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.utils import _http
 
 # What huggingface_hub asks through: httpx, and since its version 2 httpx2, which vLLM cannot be installed beside.
@@ -31,6 +37,7 @@ MOST_BODY = 64 * 2**20
 MOST_ANSWERS = 1000
 """To one call of huggingface_hub: pages, redirects, and parts of a download that is cut."""
 
+_MODEL_SECONDS = 10.0
 _MOST_OTHER = 2**20  # bytes of a redirect or an error
 _NAME = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 _WITH_XET = re.compile(r"(.+\.)?(huggingface\.co|hf\.co)")
@@ -79,6 +86,39 @@ def was_reached(place: str) -> bool:
 def place_of(request: Any) -> str:
     """The host and port that a request goes to."""
     return str(request.url.netloc.decode())
+
+
+def require_model(model: str | Path, revision: str | None = None) -> None:
+    """Refuses what is neither a folder nor a model that the Hub has; the Hub is asked once, and not waited for.
+
+    Args:
+        model: a folder, or an id on the Hub.
+        revision: of the model on the Hub.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if Path(model).is_dir():
+        return
+    guard()
+    try:
+        for name in ("config.json", "adapter_config.json"):
+            if isinstance(try_to_load_from_cache(str(model), name, revision=revision), str):
+                return
+        with bounded():
+            HfApi().model_info(str(model), revision=revision, timeout=_MODEL_SECONDS)
+    except HFValidationError:
+        reason = "which is no id on the Hub"
+    except RepositoryNotFoundError:
+        reason = "which the Hub does not have, or does not show without a token"
+    except (OfflineModeIsEnabled, httpx.TransportError) as error:
+        reason = f"and the Hub cannot be asked ({type(error).__name__})"
+    else:
+        return
+    raise ValueError(
+        f"a model must be a folder with a saved policy or an id on the Hub, got {str(model)!r}, which is no folder, "
+        f"{reason}; correct the path, or make a policy there by hf-credit init-policy."
+    )
 
 
 class _Guarded:

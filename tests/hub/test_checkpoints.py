@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from hf_credit.checkpoints import MANIFEST, flaw, refuse_another_run, write_manifest
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
-from hf_credit.hub.checkpoints import collect, fetch_resumable, publish_checkpoint
+from hf_credit.hub.checkpoints import collect, fetch_resumable, load_checkpoint, publish_checkpoint
 from hf_credit.hub.server import Served
 from hf_credit.tasks import TaskSpec
 
@@ -144,6 +144,30 @@ def test_a_model_without_the_trainer_cannot_be_resumed(
     assert (folder, flaw(folder)) == (tmp_path / "out" / "checkpoint-5", None)
     assert torch.equal(torch.load(folder / "optimizer.pt", weights_only=True)["state"][0], torch.ones(2))
     assert [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith("resumed-")] == []
+
+
+def test_a_folder_is_filled_again_and_what_others_put_there_is_never_deleted(
+    hub: Served, run: Path, tmp_path: Path
+) -> None:
+    where = {"endpoint": hub.url, "token": hub.token()}
+    publish_checkpoint(run, "me/filled", **where)
+    out = tmp_path / "out"
+    first = load_checkpoint("me/filled", folder=out, **where)
+    assert (first.resumable, flaw(out)) == (True, None)
+    publish_checkpoint(run, "me/filled", resumable=False, **where)
+    assert load_checkpoint("me/filled", folder=out, **where).resumable is False
+    assert not (out / "optimizer.pt").exists()
+    (out / "mine.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"new, empty, or filled by load_checkpoint alone, got .* with 'mine.txt'"):
+        load_checkpoint("me/filled", folder=out, **where)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    with pytest.raises(ValueError, match="filled by load_checkpoint alone"):
+        load_checkpoint("me/filled", folder=out / "mine.txt", **where)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "a").symlink_to(out)
+    with pytest.raises(ValueError, match="filled by load_checkpoint alone"):
+        load_checkpoint("me/filled", folder=tmp_path / "linked", **where)
 
 
 @pytest.fixture

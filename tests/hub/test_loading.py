@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.utils import close_session, get_session
 
+from hf_credit.cli.evaluate import spec_for
+from hf_credit.evaluation.play import load_policy
+from hf_credit.http_guard import require_model
 from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
@@ -126,6 +129,43 @@ def test_a_hub_that_went_away_is_waited_for_aloud(
     said = [one.getMessage() for one in caplog.records if "trying again in" in one.getMessage()]
     assert len(said) == sum(seconds >= 1 for seconds in waits)
     assert said[-1].startswith("reading me/gone: the Hub must be reachable, got ConnectError")
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("out/base", "which the Hub does not have, or does not show without a token"),
+        ("./out/base/policy", "which is no id on the Hub"),
+        ("/out/base", "which is no id on the Hub"),
+    ],
+)
+def test_a_model_that_is_nowhere_is_named_with_what_makes_one(
+    hub: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, reason: str
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    said = f"got '{model}', which is no folder, {reason}; correct the path, or make a policy there by hf-credit init"
+    for load in (require_model, load_policy, lambda model: spec_for(model, None, {})):
+        with pytest.raises(ValueError, match=said):
+            load(model)
+
+
+def test_a_model_that_the_hub_has_or_that_was_downloaded_before_is_taken(
+    hub: Served, published: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    require_model(tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    publish({"config.json": b"{}"}, "me/model", repo_type="model", endpoint=hub.url, token=hub.token())
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", hub.url)
+        require_model("me/model")
+    HfApi(endpoint=hub.url).hf_hub_download("me/model", "config.json", cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    require_model("me/model")
+    with pytest.raises(ValueError, match=r"and the Hub cannot be asked \(ConnectError\)"):
+        require_model("me/loaded")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"and the Hub cannot be asked \(OfflineModeIsEnabled\)"):
+        require_model("me/loaded")
 
 
 def test_an_upload_whose_client_another_of_its_threads_closed_is_tried_again(hub: Served, impatient: None) -> None:

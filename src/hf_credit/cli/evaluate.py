@@ -168,11 +168,13 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
         trust_remote_code: whether the spec may, too.
 
     Raises:
-        ValueError: neither the model nor the caller names a task.
+        ValueError: there is no such model, or neither it nor the caller names a task.
     """
+    from hf_credit.http_guard import require_model
     from hf_credit.registry import search_here
     from hf_credit.tasks import TASK_FILE, TaskSpec
 
+    require_model(model)
     known = TaskSpec.load(model)
     if known is None:
         if task is None:

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
+from hf_credit.http_guard import require_model
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import load_role_policies, role_folders
@@ -39,6 +40,7 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
     Raises:
         ValueError: there is no such model.
     """
+    require_model(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)

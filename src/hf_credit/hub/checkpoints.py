@@ -32,6 +32,8 @@ from hf_credit.tasks import TaskSpec
 from hf_credit.untrusted import read_json
 
 LEDGER_FILE = "ledger.json"
+LOADED_FILE = "hf_credit_loaded.json"
+"""Of a folder that `load_checkpoint` filled: the names of the files that it wrote."""
 PREFIX = "hub:"
 """Of a checkpoint's place where a folder may stand as well: `hub:owner/name` or `hub:owner/name@revision`."""
 
@@ -43,7 +45,7 @@ _RANK = re.compile(r"_(\d+)\.pth?$")
 _ARGUMENTS = "training_args.bin"  # pickled, with the token of whoever trained
 _SHARDED = re.compile(r"(^|/)(global_step\d+|pytorch_model_fsdp_\d+|optimizer_\d+)/|\.distcp$|^optimizer\.bin$")
 _OF_A_RUN = (CONFIG_FILE, FACTS_FILE, LOG_FILE)
-_OWN = ("README.md", LEDGER_FILE, MANIFEST)
+_OWN = ("README.md", LEDGER_FILE, LOADED_FILE, MANIFEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +147,14 @@ def load_checkpoint(
 
     Args:
         repo: owner/name.
-        folder: where it is rebuilt, and what was there is deleted; the cache of huggingface_hub if left out, where it
-            cannot be resumed.
+        folder: where it is rebuilt: a new or empty one, or one that this function filled before, from which it removes
+            the files that it wrote; the cache of huggingface_hub if left out, where it cannot be resumed.
         revision, token, endpoint: as for `fetch`.
 
     Raises:
-        ValueError: it is no checkpoint, or not whole; and as for `fetch`.
+        ValueError: it is no checkpoint, or not whole; the folder has other files; and as for `fetch`.
     """
+    earlier = [] if folder is None else _written_before(Path(folder))
     fetched = fetch(repo, repo_type="model", revision=revision, token=token, endpoint=endpoint)
     if not any(name.endswith(".safetensors") for name in fetched.files):
         raise ValueError(f"{repo} must hold a model in safetensors, got none; name another repository.")
@@ -165,7 +168,8 @@ def load_checkpoint(
     if folder is None:
         return Checkpoint(folder=fetched.folder, commit=fetched.commit, resumable=False)
     folder = Path(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    for name in earlier:
+        (folder / name).unlink(missing_ok=True)
     for name, path in fetched.files.items():
         if name != MANIFEST and not _STATE_FILES.fullmatch(name):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +178,27 @@ def load_checkpoint(
         _rebuild_state(fetched.folder, fetched.files, folder, repo)
         # `flaw` reads what the manifest is to say of the run.
         write_manifest(folder, manifest["run"])
+    written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    (folder / LOADED_FILE).write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     return Checkpoint(folder=folder, commit=fetched.commit, resumable=resumable)
+
+
+def _written_before(folder: Path) -> list[str]:
+    """The files of a folder, all of which `load_checkpoint` wrote.
+
+    Raises:
+        ValueError: there is another one.
+    """
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    there = {path.relative_to(folder).as_posix() for path in found}
+    listed = read_json(folder / LOADED_FILE) if LOADED_FILE in there else []
+    written = {LOADED_FILE, *(name for name in listed if isinstance(name, str))} if isinstance(listed, list) else set()
+    if others := sorted(there - written) or (folder.is_file() and [folder.name]):
+        raise ValueError(
+            f"folder must be new, empty, or filled by load_checkpoint alone, got {str(folder)!r} with {others[0]!r}; "
+            "name another one."
+        )
+    return sorted(there)
 
 
 def fetch_resumable(

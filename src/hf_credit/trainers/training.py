@@ -15,6 +15,7 @@ from trl import get_peft_config, get_quantization_config
 from hf_credit.checkpoints import explain_disk_errors
 from hf_credit.data import load_problems
 from hf_credit.evaluation.play import load_role_models
+from hf_credit.http_guard import require_model
 from hf_credit.oracles import resolve
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
@@ -75,6 +76,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     require_trackers(args)
     spec = job.spec()
     interaction = spec.build()
+    require_model(str(model.model_name_or_path), model.model_revision)
     rows = rows or load_rows(job)
     if args.process_index == 0:
         _warn_of_another_showing(spec, str(model.model_name_or_path))
