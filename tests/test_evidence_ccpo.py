@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,20 @@ def test_the_area_under_a_curve_is_its_mean_over_updates(scripts: dict[str, Modu
     looks = [{"update": 0, "train": {"value": 0.0}}, {"update": 1, "train": {"value": 1.0}}]
     cell = {"on_the_way": looks, "exact": {"train": {"value": 1.0}}, "reward": [0.0] * 4}
     assert scripts["table"]._area(cell) == pytest.approx((0.5 + 3) / 4)
+
+
+def test_every_interval_that_the_readme_quotes_is_in_the_tables(root: Path) -> None:
+    """A difference may be quoted the other way round."""
+
+    def intervals(name: str) -> set[tuple[float, ...]]:
+        number = r"([+-]?\d\.\d+)"
+        text = (root / "evaluation" / "ccpo" / name).read_text(encoding="utf-8")
+        return {tuple(map(float, found)) for found in re.findall(rf"{number} \[{number}, {number}\]", text)}
+
+    tables = intervals("results/results.md")
+    quoted = intervals("README.md")
+    assert {one for one in quoted if one not in tables and (-one[0], -one[2], -one[1]) not in tables} == set()
+    assert {(0.119, 0.049, 0.189), (0.017, 0.01, 0.025)} <= quoted
 
 
 def test_the_committed_tables_are_those_of_the_committed_cells(scripts: dict[str, ModuleType], root: Path) -> None:

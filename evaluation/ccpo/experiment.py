@@ -11,6 +11,7 @@ from hf_credit.policies.micro import MicroConfig
 
 BASE = "start"
 SHARED = "shared"
+SHARED_EIGHT = "shared, eight episodes"
 CCPO = "CCPO"
 ONE_AGENT = "one agent, GRPO"
 
@@ -41,12 +42,13 @@ class Team:
 
 
 # Removing a voter costs arithmetic only, removing the thinker a second reply of the solver and a second score: so the
-# shared reward has 16 episodes of a task row where CCPO has 8, each with its solver alone. All arms of a team take the
-# same number of scores on the same tasks in the same order. One agent alone takes more: it generates as many replies
+# shared reward has 16 episodes of a task row where CCPO has 8, each with its solver alone. All arms of a team but
+# SHARED_EIGHT take the same number of scores on the same tasks in the same order. One agent alone takes more: it generates as many replies
 # as the team under the shared reward.
 _RELAY = {
     SHARED: {"reward": "shared", "group_size": 16},
     CCPO: {},
+    SHARED_EIGHT: {"reward": "shared"},
     "as they are": {"use_history": False},
     "joint for the solver": {"solver_signal": "joint"},
     "mean of the solos": {"solo_pairing": "mean"},

@@ -14,7 +14,7 @@ from statistics import fmean
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from experiment import BASE, CCPO, DECIDING, SHARED, TEAMS
+from experiment import BASE, CCPO, DECIDING, SHARED, SHARED_EIGHT, TEAMS
 from finished_cells import EQUAL, Cell, common_seeds, interval, mean, read, verdict, write, write_again
 
 from hf_credit.evaluation.report import table
@@ -54,6 +54,8 @@ def markdown(cells: Cells) -> str:
         "",
     ]
     parts += _deciding(cells)
+    parts += _at_equal_episodes(cells)
+    parts += _on_the_way(cells)
     for name, team in TEAMS.items():
         if not any((name, arm) in cells for arm in team.arms):
             continue
@@ -112,6 +114,50 @@ def _deciding(cells: Cells) -> list[str]:
         f"difference: the interval lies within {EQUAL} of 0.",
         "",
         table(["", "seeds", "CCPO less shared", "CCPO ahead", "p", "p, Holm", "verdict"], rows),
+        "",
+    ]
+
+
+def _at_equal_episodes(cells: Cells) -> list[str]:
+    """The relay again, where the deciding test has half as many episodes of CCPO as of the shared reward."""
+    seeds = common_seeds(cells, ("relay", SHARED_EIGHT), ("relay", CCPO))
+    if len(seeds) < 2:
+        return []
+    ours, theirs = (of_arm(cells, "relay", arm, "exact value, training", seeds) for arm in (CCPO, SHARED_EIGHT))
+    return [
+        f"In the relay CCPO has half of the shared reward's episodes. At equal episodes, hence half of the scores, over "
+        f"{len(seeds)} seeds: {interval(paired_difference(ours, theirs), signed=True)}, CCPO ahead in "
+        f"{sum(a > b for a, b in zip(ours, theirs, strict=True))}, p = {permutation_test(ours, theirs).p_value:.4f}; "
+        "looked at afterwards.",
+        "",
+    ]
+
+
+def _on_the_way(cells: Cells) -> list[str]:
+    """CCPO less shared reward while the deciding teams learn."""
+    rows = []
+    for team in DECIDING:
+        seeds = common_seeds(cells, (team, SHARED), (team, CCPO))
+        if len(seeds) < 2:
+            return []
+        ours, theirs = ([cells[team, arm][seed]["on_the_way"] for seed in seeds] for arm in (CCPO, SHARED))
+        for at in range(1, len(ours[0])):  # the first look is before any update
+            row = [TEAMS[team].title.partition(":")[0].partition(",")[0], str(ours[0][at]["update"])]
+            for name in ("value", "stock"):
+                a, b = ([looks[at]["train"][name] for looks in arm] for arm in (ours, theirs))
+                higher = f"{sum(x > y for x, y in zip(a, b, strict=True))} of {len(seeds)}"
+                row += [
+                    interval(paired_difference(a, b), signed=True),
+                    higher,
+                    f"{permutation_test(a, b).p_value:.4f}",
+                ]
+            rows.append(row)
+    columns = ["exact value, training", "higher", "p", "stock message", "higher", "p"]
+    return [
+        "On the way, CCPO less shared reward on training tasks over the same seeds, by the updates made; looked at "
+        "afterwards, p as above without a correction.",
+        "",
+        table(["", "updates", *columns], rows),
         "",
     ]
 
