@@ -43,8 +43,8 @@ class Team:
 
 # Removing a voter costs arithmetic only, removing the thinker a second reply of the solver and a second score: so the
 # shared reward has 16 episodes of a task row where CCPO has 8, each with its solver alone. All arms of a team but
-# SHARED_EIGHT take the same number of scores on the same tasks in the same order. One agent alone takes more: it generates as many replies
-# as the team under the shared reward.
+# SHARED_EIGHT take the same number of scores on the same tasks in the same order. One agent alone takes more: it
+# generates as many replies as the team under the shared reward.
 _RELAY = {
     SHARED: {"reward": "shared", "group_size": 16},
     CCPO: {},

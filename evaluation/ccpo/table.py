@@ -125,8 +125,8 @@ def _at_equal_episodes(cells: Cells) -> list[str]:
         return []
     ours, theirs = (of_arm(cells, "relay", arm, "exact value, training", seeds) for arm in (CCPO, SHARED_EIGHT))
     return [
-        f"In the relay CCPO has half of the shared reward's episodes. At equal episodes, hence half of the scores, over "
-        f"{len(seeds)} seeds: {interval(paired_difference(ours, theirs), signed=True)}, CCPO ahead in "
+        f"In the relay CCPO has half of the shared reward's episodes. At equal episodes, hence half of the scores, "
+        f"over {len(seeds)} seeds: {interval(paired_difference(ours, theirs), signed=True)}, CCPO ahead in "
         f"{sum(a > b for a, b in zip(ours, theirs, strict=True))}, p = {permutation_test(ours, theirs).p_value:.4f}; "
         "looked at afterwards.",
         "",
