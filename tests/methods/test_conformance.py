@@ -19,9 +19,21 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
-from hf_credit.collectors import Collected
+from hf_credit.collectors import (
+    Collected,
+    Collector,
+    Continuations,
+    Group,
+    RandomForks,
+    Single,
+    Tree,
+    UncertainForks,
+    Verified,
+    VisitedContexts,
+)
 from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
+from hf_credit.methods.constrained_counterfactual import Constraints
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (
@@ -179,6 +191,22 @@ class Team(Interaction[Turns]):
 
     def without(self, state: Turns, role: str) -> Turns:
         return replace(state, now=state.origin, left=("agent",))
+
+
+class AtOnce(Team):
+    """The same, but both agents act at once, each on the grid before the other's action."""
+
+    removable = ()
+
+    def pending(self, state: Turns) -> tuple[Request, ...]:
+        asked = self.game.pending(state.now)
+        return tuple(replace(one, role=role, event=role) for one in asked for role in state.left)
+
+    def advance(self, state: Turns, replies: Sequence[str]) -> Turns:
+        now = state.now
+        for reply in replies:
+            now = self.game.advance(now, [reply]) if self.game.pending(now) else now
+        return replace(state, now=now, left=())
 
 
 class Player:
@@ -395,6 +423,64 @@ def test_two_processes_credit_as_one_with_all_rows(name: str, rows: int, chat: C
     whole = by_decision(collected, method.estimator(collected, runner, method.memory))
     halves = [part(collected, 0, rows), part(collected, rows, 4 - rows)]
     assert credited_together(method, halves) == approx(whole)
+
+
+# Every collector under every estimator
+
+CVT = "constrained_counterfactual"
+COLLECTORS: dict[str, Callable[[], Collector]] = {
+    "single": Single,
+    "group": lambda: Group(size=3),
+    "tree": lambda: Tree(fanout=(2, 2)),
+    "visited contexts": lambda: VisitedContexts(references=2, contexts=1, alternatives=3, replays=1),
+    "random forks": lambda: RandomForks(trees=2, expansions=1),
+    "uncertain forks": lambda: UncertainForks(initial=2, forks=2),
+    "verified group": lambda: Verified(inner=Group(size=3), required=False),
+    "verified tree": lambda: Verified(inner=Tree(fanout=(2, 2)), required=False),
+    "continuations": lambda: Continuations(rollouts=2),
+    "continuations of a tree": lambda: Continuations(rollouts=2, inner=Tree(fanout=(2, 2))),
+    "removals": lambda: method_of("counterfactual_grpo").collector,
+    "audited steps": lambda: (
+        methods.make("constrained_counterfactual", **OPTIONS["constrained_counterfactual"]).collector
+    ),
+}
+WORLDS: dict[str, Callable[[], Interaction[Any]]] = {"alone": Uneven, "in turn": Team, "at once": AtOnce}
+
+
+@functools.cache
+def collected_by(world: str, collector: str) -> tuple[Any, Collected, LocalRunner] | None:
+    """A collector that fits a world, what it collects there and the runner; `None` where it refuses the world."""
+    runner = LocalRunner(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)))
+    runner.critics = dict.fromkeys(("critic", "outcome"), guesses)
+    plain = Method(name="any", collector=COLLECTORS[collector](), estimator=lambda *_: Credit(decisions={}))
+    try:
+        fitting = plain.bound_to(runner.interaction).collector
+    except ValueError:
+        return None
+    return fitting, fitting([{"seed": seed} for seed in range(4)], runner, Constraints()), runner
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("collector", COLLECTORS)
+@EVERY_METHOD
+def test_a_collector_under_any_estimator_is_credited_or_refused(name: str, collector: str, world: str) -> None:
+    made = methods.make(name, **OPTIONS.get(name, {}))
+    found = collected_by(world, collector)
+    if found is None:
+        return
+    fitting, collected, runner = found
+    try:
+        method = replace(made, collector=fitting).bound_to(runner.interaction)
+    except ValueError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    assert re.fullmatch(r"([^\n]+, got [^\n]+; [^\n]+\.)?", refusal)
+    if refusal:
+        return
+    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
+    assert any(value and (not isinstance(value, Sequence) or any(value)) for value in credits.values())
 
 
 # With one

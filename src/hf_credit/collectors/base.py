@@ -74,7 +74,13 @@ class Collected:
 
 
 class Collector(Protocol):
-    """Which walks to make for a batch of task rows. A value: all that it knows is in its fields."""
+    """Which walks to make for a batch of task rows. A value: all that it knows is in its fields.
+
+    It may have two attributes: `gives`, what estimators can ask of it, and a true `replaying` where it goes on from
+    recorded states. It gives `"groups"`, several trained episodes of each task; `"trees"`, all of them from the first
+    state of their task; `"alternatives"`, several decisions at one context; `"verdicts"` of an oracle on decisions;
+    `"continuations"` from the states before them; `"removals"`, episodes without a role; or `"audits"` of decisions.
+    """
 
     def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any) -> Collected:
         """Plays.
@@ -84,6 +90,11 @@ class Collector(Protocol):
             runner: plays, draws, gathers and logs.
             memory: the method's, read only.
         """
+
+
+def gives_of(collector: Collector) -> frozenset[str]:
+    """What a collector gives; nothing where it does not say."""
+    return frozenset(getattr(collector, "gives", ()))
 
 
 def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> Collected:
@@ -126,6 +137,8 @@ class Group:
         ValueError: `size` is below 2.
     """
 
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
+
     size: int = 8
     common_random_numbers: bool = False
 
@@ -148,6 +161,8 @@ class Tree:
         common_random_numbers: as in `Group`.
         budget: the most terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
     """
+
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
     fanout: tuple[int, ...]
     common_random_numbers: bool = False

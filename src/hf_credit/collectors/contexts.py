@@ -24,6 +24,8 @@ class VisitedContexts:
         budget: the most terminal scores of one instance; unbounded if `None`.
     """
 
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives"})
+
     references: int
     contexts: int
     alternatives: int

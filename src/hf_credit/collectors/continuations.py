@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from hf_credit.checks import whole_number
-from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
+from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow, gives_of
 from hf_credit.rollouts import Decision, Ending, Interaction, Start
 from hf_credit.rollouts.runner import Runner
 
@@ -35,6 +35,11 @@ class Continuations:
 
     def __post_init__(self) -> None:
         whole_number("rollouts", self.rollouts, 1)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and values of states."""
+        return gives_of(self.inner) | {"continuations"}
 
     def bound_to(self, interaction: Interaction[Any]) -> Continuations:
         """The same for one Interaction, as far as `inner` asks."""

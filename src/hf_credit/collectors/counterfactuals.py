@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from hf_credit.checks import finite_number, whole_number
-from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow
+from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
@@ -96,6 +96,11 @@ class AuditedSteps:
     def replaying(self) -> bool:
         """Whether it goes on from states, or what plays does."""
         return self.counterfactuals != "none" or bool(getattr(self.inner, "replaying", False))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and audits."""
+        return gives_of(self.inner) | {"audits"}
 
     def bound_to(self, interaction: Interaction[Any]) -> AuditedSteps:
         """The same with the auditor and the interventions of an Interaction, where none are given.

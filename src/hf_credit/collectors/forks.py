@@ -72,6 +72,8 @@ class RandomForks:
         ValueError: a number is below 1.
     """
 
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
+
     trees: int = 2
     expansions: int = 2
     rounds: int = 1
@@ -130,6 +132,8 @@ class UncertainForks:
     Raises:
         ValueError: a number is too low.
     """
+
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
     initial: int = 4
     forks: int = 16

@@ -45,6 +45,8 @@ class Removals:
         ValueError: `size` is below 2, or `pairing` is unknown.
     """
 
+    gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "removals"})
+
     size: int = 4
     pairing: str = "index"
     alone: bool = True

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hf_credit.collectors.base import Collected, Collector, Single, TaskRow
+from hf_credit.collectors.base import Collected, Collector, Single, TaskRow, gives_of
 from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Interaction, verify
 from hf_credit.rollouts.runner import Runner
@@ -35,6 +35,11 @@ class Verified:
     def replaying(self) -> bool:
         """Whether what plays does."""
         return bool(getattr(self.inner, "replaying", False))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What `inner` gives, and verdicts where there is an oracle."""
+        return gives_of(self.inner) | ({"verdicts"} if self.oracle is not None else set())
 
     def bound_to(self, interaction: Interaction[Any]) -> Verified:
         """The same with the oracle of an Interaction's environment, where none is named.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hf_credit import oracles
 from hf_credit.collectors import Collected, Collector, Single
+from hf_credit.collectors.base import gives_of
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
@@ -78,6 +79,7 @@ class Estimator(Protocol):
     """From what was collected to credit. A value: it plays nothing, trains nothing and keeps nothing.
 
     Asked twice with the same it answers the same. It is called on all processes at the same time, so it may gather.
+    An attribute `needs` has what of `Collector.gives` it cannot do without.
     """
 
     def __call__(self, collected: Collected, runner: Runner, memory: Any) -> Credit:
@@ -132,7 +134,7 @@ class Method:
         its default oracle, and refuse one that they cannot be used with.
 
         A collector that goes on from states says so by a true `replaying`, and is refused where the Interaction cannot
-        be replayed.
+        be replayed; so is one that does not give what the estimator needs.
 
         Raises:
             ValueError: a part refuses the Interaction.
@@ -144,10 +146,21 @@ class Method:
             name: part.bound_to(interaction) if hasattr(part, "bound_to") else part for name, part in parts.items()
         }
         method = dataclasses.replace(self, **bound)
+        method._refuse_other_collector()
         if hasattr(method.estimator, "kinds"):
             kinds = method.estimator.kinds()
             return dataclasses.replace(method, kinds=kinds, critics=tuple(kinds))
         return method
+
+    def _refuse_other_collector(self) -> None:
+        given = gives_of(self.collector)
+        missing = frozenset(getattr(self.estimator, "needs", ())) - given
+        if missing:
+            raise ValueError(
+                f"a collector must give what the estimator needs, {' and '.join(sorted(missing))} for "
+                f"{type(self.estimator).__name__}, got {type(self.collector).__name__}, which gives "
+                f"{', '.join(sorted(given)) or 'nothing to compare with'}; take a collector whose `gives` has it."
+            )
 
     def spec(self) -> dict[str, Any]:
         """Its name and options as plain values, from which `hf_credit.methods.make` builds it again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,6 +25,8 @@ class Branches:
 
     Episodes that failed get no credit and are no branch.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"alternatives", "trees"})
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         vertices: dict[Hashable, int] = {}

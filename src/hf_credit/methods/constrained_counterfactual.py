@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -134,6 +134,8 @@ class ConstrainedCounterfactual:
     Raises:
         ValueError: a setting is out of range, in one sentence.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"audits"})
 
     rewards: RewardWeights = field(default_factory=RewardWeights)
     answer_by: str = "check"

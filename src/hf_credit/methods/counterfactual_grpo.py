@@ -178,6 +178,11 @@ class CounterfactualAdvantages:
                 )
         return dataclasses.replace(self, roles=roles, last=last)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What `Method.bound_to` asks of a collector."""
+        return frozenset({"groups"} if self.reward == "shared" else {"groups", "removals"})
+
     def __call__(self, collected: Collected, runner: Runner, memory: Moments) -> Credit:
         _refuse_outcomes(collected)
         if self.reward == "shared":

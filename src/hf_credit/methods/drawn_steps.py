@@ -126,7 +126,8 @@ class OutcomeReadings:
                 after = enumerate(episode.decisions[step.turn + 1 :])
                 later |= {one.id: y for at, one in after if one.id in self._later and _equal(own[at:])}
         for one, reading in zip(self.branches, self._replaced, strict=True):
-            taught.append((reading, [outcome(one.episode)] * is_sound(one.episode), (self.of_branches[id(one)],)))
+            came = [outcome(one.episode)] if is_sound(one.episode) else []
+            taught.append((reading, came, (self.of_branches[id(one)],)))
         taught += [(self._later[name], [y], self._said_later[name]) for name, y in later.items()]
         known = [one for one in taught if one[1]]
         return Lesson(

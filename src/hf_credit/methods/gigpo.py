@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,8 @@ class GroupInGroup:
         gamma: discount of the next step's return, in [0, 1].
         weight, normalise, by_steps, eps: as in `group_in_group_advantages`.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     anchor: str = "observation"
     gamma: float = 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +27,8 @@ class GroupScore:
     Args:
         scale, eps: as in `group_advantages`; the batch is that of all processes.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     scale: str = "group"
     eps: float = 1e-4

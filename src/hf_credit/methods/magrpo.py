@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import full_mean, group_scaled
@@ -18,6 +19,8 @@ class GroupMean:
         normalise: whether the credits of a group are divided by their standard deviation.
         return_clip: returns are clipped to [-return_clip, return_clip].
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     normalise: bool = False
     return_clip: float = 10.0

@@ -40,6 +40,11 @@ class MultiTurn:
         finite_number("turn_weight", self.turn_weight, least=0)
         finite_number("eps", self.eps, above=0)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What `Method.bound_to` asks of a collector."""
+        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
+
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)
         outcomes, groups = outcomes_of(collected, rows)

@@ -40,6 +40,11 @@ class WhitenedReturns:
         if self.correction not in (0, 1):
             raise ValueError(f"correction must be 0 or 1, got {self.correction}; 1 is the sample's variance.")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What `Method.bound_to` asks of a collector."""
+        return frozenset({"groups"} if self.group_mean else ())
+
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)
         outcomes, groups = outcomes_of(collected, rows)

@@ -53,6 +53,11 @@ class LeaveOneOut:
                 f"value_assistance must go with baseline='leave_one_out', got {self.baseline!r}; leave it at 0."
             )
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What `Method.bound_to` asks of a collector."""
+        return frozenset({"alternatives" if self.match_contexts else "groups"})
+
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         compared = alternatives(collected.episodes, self.match_contexts, collected.instances, self.return_clip)
         lessons = []

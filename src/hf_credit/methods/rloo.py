@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import leave_one_out
@@ -18,6 +19,8 @@ PAPER = paper(
 @dataclass(frozen=True, kw_only=True)
 class OthersMean:
     """`leave_one_out` of the outcomes of each instance. Episodes that failed get no credit."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -27,6 +28,8 @@ class TreeScore:
     Args:
         eps: as in `tree_group_advantages`.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     eps: float = 1e-4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hf_credit.collectors import Collected, Group
 from hf_credit.credit import alive_advantages, all_turns_advantages
@@ -18,6 +19,8 @@ class AliveMean:
     Episodes that failed get no credit.
     """
 
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)
         rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
@@ -31,6 +34,8 @@ class AllTurnsMean:
 
     Episodes that failed get no credit.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)

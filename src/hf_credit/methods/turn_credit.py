@@ -31,6 +31,11 @@ class SpreadDeltas:
             raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; .9 is usual.")
         finite_number("beta", self.beta, least=0)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What `Method.bound_to` asks of a collector."""
+        return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
+
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         rows = sound(collected)
         outcomes, groups = outcomes_of(collected, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,8 @@ class TurnGroup:
         min_active: the fewest trajectories whose own statistics a turn's advantages use.
     """
 
+    needs: ClassVar[frozenset[str]] = frozenset({"verdicts"})
+
     gamma: float = 0.0
     min_active: int = 4
 
@@ -61,6 +63,8 @@ class TurnGroup:
 @dataclass(frozen=True, kw_only=True)
 class ValueDifferences(TurnGroup):
     """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: Collected) -> TurnRewards:
         """V(s') - V(s), with the outcome as the value of the last state; none in episodes that failed."""

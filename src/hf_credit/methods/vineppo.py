@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -29,6 +29,8 @@ class VineValues:
     Args:
         whiten: whether to whiten.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     whiten: bool = True
 
