@@ -332,13 +332,9 @@ def _fidelity(
     from scipy.stats import spearmanr
 
     limits = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "floor": experiment.floor}
-    credited = [
-        (decision, float(given))
-        for sample, credits in zip(collected.trained, credit.decisions, strict=True)
-        if sample.counted
-        for decision, given in zip(sample.episode.decisions, credits, strict=True)
-        if given is not None
-    ]
+    played = {one.id: one for sample in collected.trained if sample.counted for one in sample.episode.decisions}
+    given = {name: credit.decisions.get(name) for name in played}
+    credited = [(one, float(given[name])) for name, one in played.items() if given[name] is not None]
     truth = _exact_advantages(interaction, chat, policies, [decision for decision, _ in credited], limits)
     pairs: dict[str, list[tuple[float, float]]] = {}
     for (decision, given), exactly in zip(credited, truth, strict=True):
