@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -30,7 +31,9 @@ from hf_credit.environments.tool_calls import has_mark, marked, one_action, read
 logger = logging.getLogger(__name__)
 
 _MOST_TOOLS = 128
-_PROBED_SEEDS = (0, 1)
+_PLAYED_SEEDS = 2
+_PROBED_SEEDS = 16  # of few starts that are drawn whatever the seed, two are equal too often to tell by fewer
+_PROBE_SECONDS = 5.0  # beyond which a slow server is asked for no more starts
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ANSWER = "I am done."
 
@@ -40,9 +43,10 @@ class OpenEnvEnvironment(ReplayedEnvironment):
 
     A state is the task, the seeds and the actions so far, with digests of what was shown. Where its session is gone or
     has gone on, it is restored: from the server's own state, where `set_state` is declared and was found true; else by
-    the same actions, and what they show is compared. At construction the same seeds and actions are played twice; what
-    differs is not `replayable`, and methods that replay refuse it. Much that cannot be seen in so few steps is seen in
-    the comparison, which ends an episode as an error.
+    the same actions, and what they show is compared. At construction two seeds are played twice with the same actions
+    and up to 14 more started twice, for five seconds at most; what differs is not `replayable`, and methods that
+    replay refuse it. Much that cannot be seen in so few steps is seen in the comparison, which ends an episode as an
+    error.
 
     The server has one text to be filled in, or tools behind MCP. With tools a reply with one call takes it, and a
     reply without one ends the episode. Otherwise the action is in the last action tag of a reply, or the whole reply.
@@ -260,16 +264,30 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return state.seen
 
     def _repeats(self) -> bool:
-        """Whether the same seeds and actions show the same, in two sessions."""
-        for seed in _PROBED_SEEDS:
+        """Whether the same seeds and actions show the same in two sessions, and more seeds the same start."""
+        for seed in range(_PLAYED_SEEDS):
             first, second = (self._played(self.initial_state(self.task, seed)) for _ in range(2))
             if first != second:
                 return False
+        latest = time.monotonic() + _PROBE_SECONDS
+        for seed in range(_PLAYED_SEEDS, _PROBED_SEEDS):
+            if time.monotonic() > latest:
+                break
+            if self._start(seed) != self._start(seed):
+                return False
         return True
+
+    def _start(self, seed: int) -> tuple[str, ...]:
+        """What is shown first, in a session that is free again afterwards."""
+        state = self.initial_state(self.task, seed)
+        session = self._live.take(state.past)
+        if session is not None:
+            self._live.give(session, None)
+        return state.seen
 
     def _is_restored(self) -> bool:
         """Whether the server goes on from what its state was: at the start, and after an action."""
-        start = self.initial_state(self.task, _PROBED_SEEDS[0])
+        start = self.initial_state(self.task, 0)
         states = [start]
         for action in self.probe:
             if states[-1].status == "active":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import gc
 import io
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from pyarrow import parquet
@@ -233,3 +237,40 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
     monkeypatch.delenv("HF_CREDIT_BENCHMARK", raising=False)
     with pytest.raises(ValueError, match="HF_CREDIT_BENCHMARK=owner/name"):
         page.from_environment()
+
+
+def test_the_page_leaves_no_file_for_a_change_of_a_filter(
+    listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hf_credit.hub.leaderboard import page
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shown = page._Page(Source.of_folder(listed.folder, listed.season), Form(None))
+    for search in ("", "steady", "quick"):
+        *_, link = shown.board("sudoku", views.ANY, views.ANY, views.ANY, search)
+        content = base64.b64decode(link.partition("base64,")[2].partition('"')[0]).decode()
+        names = [row["name"] for row in csv.DictReader(io.StringIO(content))]
+        assert "steady" in names or search == "quick"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Gradio leaves sockets and loops of its server to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning")
+def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
+    listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hf_credit.hub.leaderboard import page
+
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setitem(page.LAUNCH_OPTIONS, "max_file_size", 1000)
+    assert page.MOST_FILE_BYTES == 64 * 2**20
+    app = page.build(Source.of_folder(listed.folder, listed.season))
+    try:
+        url = page.launch(app, block=False)
+        for size, status in ((1000, 200), (1001, 413)):
+            answer = httpx2.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
+            assert answer.status_code == status
+    finally:
+        app.close(verbose=False)
+        gc.collect()
+    assert app.delete_cache == (3600, 3600)

@@ -77,6 +77,14 @@ class Moody(Walk):
         return Sight(seen=f"{sight.seen} Mood {self.mood}.", done=sight.done, reward=sight.reward)
 
 
+class Lucky(Moody):
+    """Takes no notice of seeds, and happens to repeat itself for the first two."""
+
+    def drawn(self, seed: int | None) -> random.Random:
+        self.mood = 0
+        return random.Random(seed) if seed in (0, 1) else super().drawn(seed)
+
+
 class Alone(Walk):
     """Has room for one session."""
 
@@ -195,7 +203,7 @@ class Cutting:
 
 def apps() -> dict[str, Any]:
     """Each under its name."""
-    kinds: dict[str, Any] = {one.__name__.lower(): one for one in (Walk, Moody, Restored, Boasting)}
+    kinds: dict[str, Any] = {one.__name__.lower(): one for one in (Walk, Moody, Lucky, Restored, Boasting)}
     made = {name: create_app(one, Move, Sight, env_name=name, max_concurrent_envs=64) for name, one in kinds.items()}
     made["alone"] = create_app(Alone, Move, Sight, env_name="alone", max_concurrent_envs=1)
     made["few"] = create_app(Walk, Move, Sight, env_name="few", max_concurrent_envs=3)

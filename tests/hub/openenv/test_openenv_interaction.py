@@ -151,6 +151,13 @@ def test_methods_that_replay_refuse_what_does_not_repeat_itself(opened: Any, nam
     assert method.bound_to(opened("walk")).name == name
 
 
+def test_a_server_that_repeats_itself_by_chance_is_not_believed(opened: Any) -> None:
+    assert opened("lucky").replayable is False
+    walk = opened("walk")
+    assert walk.replayable is True
+    assert walk.environment.costs()["worlds_opened"] <= 5  # the further starts share their sessions
+
+
 def test_nothing_else_goes_on_from_its_states_either(opened: Any, chat: Any) -> None:
     interaction = opened("moody")
     engine = Engine(interaction, chat, says(chat, tag("on")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 import socket
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hf_credit.hub.leaderboard import drawings, views
 from hf_credit.hub.leaderboard.about import about_html, submit_html
 from hf_credit.hub.leaderboard.form import Form
 from hf_credit.hub.leaderboard.records import BADGES
+from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES
 from hf_credit.hub.leaderboard.results import Results, compare_rows
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import Hub
@@ -48,6 +48,12 @@ iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-colo
 """
 
 
+LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_FILE_BYTES}
+"""With which the page is served: Gradio takes files of any size, from anybody, where nothing bounds them."""
+
+_UPLOAD_SECONDS = 3600  # for which a file that was uploaded is kept
+
+
 def from_environment() -> Any:
     """The page of a Space: `HF_CREDIT_BENCHMARK` names the dataset of the season, `HF_CREDIT_BOT_TOKEN` may send.
 
@@ -74,7 +80,9 @@ def build(source: Source, form: Form | None = None) -> Any:
         form: for submissions; one that only checks if `None`.
     """
     page = _Page(source, form or Form(None))
-    with gr.Blocks(title="hf-credit leaderboard", analytics_enabled=False) as app:
+    with gr.Blocks(
+        title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
+    ) as app:
         gr.HTML("<h1>Which decision deserves the credit?</h1>")
         trouble = gr.HTML(elem_id="trouble")
         with gr.Tabs(elem_id="tabs") as tabs:
@@ -88,7 +96,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                 told = gr.HTML(_quiet(LOADING), elem_id="board-told")
                 table = _frame(views.BOARD_COLUMNS, "board-table", views.BOARD_WIDTHS)
                 plot = gr.Plot(label="Means and intervals", show_label=False, elem_id="board-plot")
-                save = gr.DownloadButton("Download as CSV", size="sm")
+                save = gr.HTML(elem_id="board-csv")
             with gr.Tab("Credit", id="Credit"):
                 with gr.Row():
                     credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
@@ -164,7 +172,9 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-    _, url, _ = app.launch(server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, css=CSS)
+    _, url, _ = app.launch(
+        server_name="127.0.0.1", server_port=port, prevent_thread_lock=True, quiet=True, **LAUNCH_OPTIONS
+    )
     if block:
         print(f"serving the leaderboard at {url}", flush=True)
         app.block_thread()
@@ -217,16 +227,14 @@ class _Page:
         header = [name for name, _ in views.BOARD_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
-            return _quiet("There are no results to show."), _value(header, []), None, None
+            return _quiet("There are no results to show."), _value(header, []), None, ""
         rows = views.board_table(results, board, badge, size, search or "", method)
-        folder = Path(tempfile.mkdtemp(prefix="hf-credit-page-"))
-        saved = views.write_csv(folder / "board.csv", header, rows)
         task = next(one for one in results.season.tasks if one.name == board)
         told = f"{task.secret} secret tasks, {len(results.ranks(board))} ranked entries; ranks that overlap are ties."
         if not rows:
             listed = len(results.board(board))
             told = "Nothing matches these filters." if listed else "Nothing is listed here yet. Be the first: Submit."
-        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board), str(saved)
+        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board), views.csv_link(header, rows)
 
     def credit(self, board: str | None, search: str | None) -> tuple[Any, ...]:
         header = [name for name, _ in views.CREDIT_COLUMNS]

@@ -5,13 +5,13 @@ Names and texts of entries go into `str` cells, escaped HTML and escaped labels 
 
 from __future__ import annotations
 
+import base64
 import csv
 import html
 import io
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode
@@ -320,7 +320,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """Writes `to_csv`."""
-    path.write_text(to_csv(header, rows), encoding="utf-8", newline="")
-    return path
+def csv_link(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A link that holds `to_csv`, so that nothing of it is left on a disk."""
+    content = base64.b64encode(to_csv(header, rows).encode("utf-8")).decode()
+    return f'<a download="board.csv" href="data:text/csv;charset=utf-8;base64,{content}">Download as CSV</a>'

@@ -1,6 +1,6 @@
 """The page of a leaderboard as a Space: everything it does is in `hf_credit.hub.leaderboard.page`."""
 
-from hf_credit.hub.leaderboard.page import CSS, from_environment
+from hf_credit.hub.leaderboard.page import LAUNCH_OPTIONS, from_environment
 
 if __name__ == "__main__":
-    from_environment().launch(css=CSS)
+    from_environment().launch(**LAUNCH_OPTIONS)
