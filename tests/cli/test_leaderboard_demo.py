@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import contextlib
+import inspect
+import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import constants
 
+from hf_credit.cli import leaderboard_demo, main
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
+from hf_credit.cli.hub import serve
 from hf_credit.cli.leaderboard_demo import BoardDemo, CreditBoardRecipe, run_leaderboard_demo
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import make_submission
+from hf_credit.hub.leaderboards import load_results
+from hf_credit.hub.server import serving
 
 TINY = BoardDemo(
     runs=DemoRecipe(
@@ -83,3 +91,20 @@ def test_a_folder_with_files_is_refused_before_anything_is_trained(tmp_path: Pat
     (tmp_path / "there").touch()
     with pytest.raises(ValueError, match="needs a new folder"), run_leaderboard_demo(TINY, tmp_path):
         pass
+
+
+def test_a_demo_without_a_page_ends_with_the_commands_that_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = replace(TINY.runs, updates=1, gradient_steps=1, scripted_episodes=100)
+    monkeypatch.setattr(leaderboard_demo, "SMALL", replace(TINY, runs=runs, tasks=2, credit={}))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    with contextlib.suppress(SystemExit):
+        main(["leaderboard", "demo", "--small", "--no-serve", "--output", str(tmp_path / "new")])
+    *_, served, shown = (shlex.split(line) for line in capsys.readouterr().out.splitlines() if "serve" in line)
+    assert served[:3] == ["hf-credit", "hub", "serve"]
+    assert shown[:3] == ["hf-credit", "leaderboard", "serve"]
+    with serving(Path(served[3])) as again:
+        assert load_results(shown[3], endpoint=again.url).rows
+    assert shown[4:] == ["--endpoint", f"http://127.0.0.1:{inspect.signature(serve).parameters['port'].default}"]

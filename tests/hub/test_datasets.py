@@ -16,6 +16,7 @@ import pytest
 
 from hf_credit import collaborations, make
 from hf_credit.environments import ENVIRONMENTS
+from hf_credit.hub.cards import episodes_card
 from hf_credit.hub.episode_sets import (
     EpisodeSet,
     load_episode_folder,
@@ -263,3 +264,15 @@ def test_types_are_found_over_all_rows_and_splits() -> None:
     rows = [{"a": None, "b": [], "c": 1}, {"a": "x", "b": [1], "c": 0.5}]
     features = infer_features(rows)
     assert (features["a"].dtype, features["b"].feature.dtype, features["c"].dtype) == ("string", "int64", "float64")
+
+
+def test_the_card_of_episodes_explains_every_column_of_the_published_tables(spelled: Chat, tmp_path: Path) -> None:
+    save_episodes(tmp_path, played(built("collaboration:relay"), spelled), chat=spelled)
+    card = episodes_card("me/episodes", json.loads((tmp_path / DESCRIPTION_FILE).read_text()))
+    for table in ("episodes", "decisions"):
+        (file,) = (tmp_path / table).glob("*.parquet")
+        _, _, section = card.partition(f"## Columns of {table}\n")
+        explained = [
+            line.split("`")[1] for line in section.partition("\n## ")[0].splitlines() if line.startswith("| `")
+        ]
+        assert explained == pq.read_schema(file).names

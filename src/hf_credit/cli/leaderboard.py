@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-import time
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,6 +112,7 @@ def verify(
     from hf_credit.hub.leaderboard.seasons import SeasonSecret
     from hf_credit.hub.leaderboard.service import Verifier
     from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.hub.retries import HubError, pause
 
     hub = Hub(endpoint=endpoint)
     known, _, _ = hub.season(benchmark)
@@ -120,13 +122,61 @@ def verify(
     own = SeasonSecret.read(content, known)
     limits = Limits(parameters=parameters, seconds=seconds, device=device)
     while True:
-        for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
-            what = f"pull request {verdict.number}" if verdict.number else "merged before"
-            outcome = "listed" if verdict.listed else "refused"
-            typer.echo(f"{what}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+        try:
+            for verdict in Verifier(hub, benchmark, own, limits=limits, model_results=model_results).run():
+                what = f"pull request {verdict.number}" if verdict.number else "merged before"
+                outcome = "listed" if verdict.listed else "refused"
+                typer.echo(f"{what}, entry {verdict.entry}: {outcome}. {verdict.reason}")
+        except HubError as error:
+            if not watch:
+                raise
+            typer.echo(f"{error} The verifier looks again in {every:g} seconds.", err=True)
         if not watch:
             return
-        time.sleep(every)
+        pause(every)
+
+
+@leaderboard.command(short_help="Read an entry's chat template, and accept it.")
+def template(
+    benchmark: BenchmarkArgument,
+    entry: Annotated[str, typer.Argument(help="The id of a verified entry.")],
+    accept: Annotated[bool, typer.Option("--accept", help="Let entries with these templates rank.")] = False,
+    endpoint: EndpointOption = None,
+) -> None:
+    """Prints the chat templates of an entry that its season does not know, and with --accept makes them known.
+
+    A chat template is a program that sees every prompt, so it can play for a policy: it should do nothing but write
+    messages with the tokens that surround them.
+
+    \b
+    Examples:
+      hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef
+      hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef --accept
+    """
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.evaluation.episode_page import written_out
+    from hf_credit.hub.leaderboard.opening import accept_templates
+    from hf_credit.hub.leaderboard.service import publish_rankings
+    from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.hub.leaderboards import load_results
+
+    results = load_results(benchmark, endpoint=endpoint)
+    record = results.row(entry).record
+    texts = {} if record is None else dict(record.unknown_templates)
+    unknown = {digest: text for digest, text in texts.items() if digest not in results.season.templates}
+    for digest, text in unknown.items():
+        typer.echo(f"{digest}\n{written_out(text)}\n")
+    if not unknown:
+        typer.echo("The season knows every chat template of this entry.")
+    elif not accept:
+        typer.echo("If this only writes messages and their tokens, accept it with --accept.")
+    else:
+        hub = Hub(endpoint=endpoint)
+        known = accept_templates(hub, benchmark, unknown)
+        publish_rankings(hub, dataclasses.replace(results, season=known))
+        typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} rank from now on.")
 
 
 @leaderboard.command(short_help="Print the ranks.")
@@ -181,7 +231,8 @@ def print_boards(results: Results) -> None:
             *(header[place] for place in kept), title=escape(name), title_justify="left", box=box.SIMPLE_HEAD
         )
         for row in rows:
-            table.add_row(*(escape(written_out("" if row[place] is None else str(row[place]))) for place in kept))
+            cells = views.cells(columns, row)
+            table.add_row(*(escape(written_out(cells[place])) for place in kept))
         print_table(table)
 
 
@@ -237,3 +288,9 @@ def demo(
             print_boards(shown.results)
         if serve_page:
             page.launch(page.build(source), port)
+            return
+    typer.echo(
+        "\nTo see the page, serve the Hub again, and the page beside it:\n"
+        f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
+        f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
+    )

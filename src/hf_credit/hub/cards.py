@@ -15,6 +15,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from hf_credit._version import __version__
 from hf_credit.evaluation.results import LABELS, EvalResults
 from hf_credit.evaluation.runs import Run
+from hf_credit.hub.tables import MEANINGS
 from hf_credit.redaction import redacted
 from hf_credit.rollouts import Ledger
 from hf_credit.tasks import TaskSpec
@@ -98,6 +99,11 @@ def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     counts = about["rows"]
     played = f" by `{about['policy']}`" if about["policy"] else ""
     at = f" at `{about['policy_commit']}`" if about["policy_commit"] else ""
+    columns = "".join(
+        f"\n## Columns of {table}\n\n| column | what it holds |\n| --- | --- |\n"
+        + "".join(f"| `{column}` | {meaning} |\n" for column, meaning in meanings.items())
+        for table, meanings in MEANINGS.items()
+    )
     estimators = ", ".join(f"`{one}`" for one in about["estimators"]) or "none"
     told = f"{counts['episodes']:,} episodes of {counts['decisions']:,} decisions, played{played}{at}"
     body = f"""# Episodes of {name}
@@ -122,7 +128,7 @@ episodes = load_episodes("{repo}")
 ```
 
 Estimators: {estimators}.
-"""
+{columns}"""
     return _card(front, body)
 
 

@@ -29,62 +29,79 @@ FORMAT = 2
 _MOST_SHARDS = 50
 _ROWS_A_SHARD = 20_000
 
-EPISODES = Features(
-    {
-        "id": Value("string"),
-        "environment": Value("string"),
-        "options": Value("string"),
-        "task": Value("string"),
-        "seed": Value("int64"),
-        "policy": Value("string"),
-        "policy_commit": Value("string"),
-        "messages": List({"role": Value("string"), "content": Value("string")}),
-        "ending": Value("string"),
-        "outcome": Value("float64"),
-        "metrics": Value("string"),
-        "turns": Value("int32"),
-        "tokens": Value("int64"),
-        "error": Value("string"),
-        "start": Value("int32"),
-        "path": List(Value("int32")),
-        "inherited": Value("int32"),
-        "ways": Value("int32"),
-        "scored": Value("int32"),
-        "next_context": List(Value("int32")),
-        "verified": Value("float64"),
-        "final_state": Value("string"),
-        "versions": Value("string"),
-    }
-)
-"""One row an episode; `options`, `task`, `metrics`, `final_state` and `versions` are JSON."""
+_Column = tuple[FeatureType, str]
+_STRING, _WHOLE, _NUMBER, _TOKENS = Value("string"), Value("int32"), Value("float64"), List(Value("int32"))
 
-DECISIONS = Features(
-    {
-        "episode_id": Value("string"),
-        "index": Value("int32"),
-        "step": Value("int32"),
-        "id": Value("string"),
-        "role": Value("string"),
-        "event": Value("string"),
-        "state": Value("string"),
-        "context_key": Value("int64"),
-        "context_ids": List(Value("int32")),
-        "action_ids": List(Value("int32")),
-        "logprobs": List(Value("float64")),
-        "text": Value("string"),
-        "broken_text": Value("string"),
-        "reward": Value("float64"),
-        "verdict": {"score": Value("float64"), "valid": Value("bool")},
-        "audit": Value("string"),
-        "trained": Value("bool"),
-        "credits": List({"estimator": Value("string"), "values": List(Value("float64"))}),
-        "tokenizer": Value("string"),
-        "template": Value("string"),
-    }
+_EPISODES: Mapping[str, _Column] = {
+    "id": (_STRING, "of the episode"),
+    "environment": (_STRING, "or collaboration that was played, by its name"),
+    "options": (_STRING, "of it, as JSON"),
+    "task": (_STRING, "the task row that the episode started from, as JSON"),
+    "seed": (Value("int64"), "of what is drawn at random in it"),
+    "policy": (_STRING, "who played"),
+    "policy_commit": (_STRING, "at which commit of its repository"),
+    "messages": (
+        List({"role": _STRING, "content": _STRING}),
+        "the conversation: each message of a context once, and the replies",
+    ),
+    "ending": (_STRING, "how it ended"),
+    "outcome": (_NUMBER, "what the whole episode was worth"),
+    "metrics": (_STRING, "what the task reports of it, such as `success`, as JSON"),
+    "turns": (_WHOLE, "how many decisions it has"),
+    "tokens": (Value("int64"), "that were generated in it"),
+    "error": (_STRING, "the failure in one line, where `ending` is `error`"),
+    "start": (_WHOLE, "its place among the starts that were played together"),
+    "path": (_TOKENS, "in a tree of episodes, the branch that was taken at each fork"),
+    "inherited": (
+        _WHOLE,
+        "how many of its first decisions an earlier episode of the same start holds too",
+    ),
+    "ways": (_WHOLE, "how many leaves of the tree it stands for: more than 1 where it ended before a fork"),
+    "scored": (_WHOLE, "how many scores its outcome took; 0 where nobody asked, and then `outcome` is NaN"),
+    "next_context": (_TOKENS, "of a truncated episode, the tokens that the policy would have been given next"),
+    "verified": (_NUMBER, "whether an auditor takes it for a success, in [0, 1]; null where none was asked"),
+    "final_state": (_STRING, "in which it ended, as JSON"),
+    "versions": (_STRING, "of the packages that played it, as JSON"),
+}
+_DECISIONS: Mapping[str, _Column] = {
+    "episode_id": (_STRING, "`id` of its episode"),
+    "index": (_WHOLE, "its place in the episode, from 0"),
+    "step": (_WHOLE, "decisions of one step were made at once, from one state"),
+    "id": (_STRING, "of the decision; episodes that share it hold it under the same id"),
+    "role": (_STRING, "who decided"),
+    "event": (_STRING, "which kind of decision it was; the role itself where there is one kind"),
+    "state": (_STRING, "before the decision, as JSON; a replay starts from it"),
+    "context_key": (Value("int64"), "equal for equal `context_ids`"),
+    "context_ids": (_TOKENS, "the tokens that the policy was given"),
+    "action_ids": (_TOKENS, "the tokens that it produced, its end of turn included"),
+    "logprobs": (List(_NUMBER), "log-probability of each of these when it was drawn, in nats"),
+    "text": (_STRING, "the reply without special tokens"),
+    "broken_text": (_STRING, "the reply as JSON, where it is no Unicode"),
+    "reward": (_NUMBER, "what the task paid for the step"),
+    "verdict": (
+        {"score": _NUMBER, "valid": Value("bool")},
+        "what an oracle says of it: a score in [0, 1], and whether it counts as right",
+    ),
+    "audit": (_STRING, "what an auditor says of it, as JSON"),
+    "trained": (Value("bool"), "whether it may be trained on"),
+    "credits": (
+        List({"estimator": _STRING, "values": List(_NUMBER)}),
+        "of each estimator one value, or one for each token; none where the decision is not trained on",
+    ),
+    "tokenizer": (_STRING, "SHA-256 of the tokenizer's vocabulary and rules"),
+    "template": (_STRING, "SHA-256 of the chat template and its switches"),
+}
+
+EPISODES, DECISIONS = (
+    Features({name: kind for name, (kind, _) in columns.items()}) for columns in (_EPISODES, _DECISIONS)
 )
-"""One row a decision; `state` and `audit` are JSON. Decisions of one `step` were made at once. `credits` has one
-value, or one for each token, and none where a decision is not trained on; `broken_text` is the text as JSON where it
-is no Unicode."""
+"""The columns of episodes, one row each, and of decisions."""
+
+MEANINGS = {
+    table: {name: meaning for name, (_, meaning) in columns.items()}
+    for table, columns in (("episodes", _EPISODES), ("decisions", _DECISIONS))
+}
+"""What each column holds, by table and name."""
 
 
 def write_table(folder: Path, config: str, split: str, rows: Sequence[Mapping[str, Any]], features: Features) -> None:

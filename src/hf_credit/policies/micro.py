@@ -40,7 +40,7 @@ _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
 TokenShares = Mapping[int, float]
 """The tokens that may come next, each with its probability."""
 
-_CHAT_TEMPLATE = (
+CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
@@ -120,7 +120,7 @@ def tokenizer_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
         eos_token="<|end|>",
         unk_token="<|unknown|>",
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
-        chat_template=_CHAT_TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )

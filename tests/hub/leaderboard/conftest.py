@@ -65,6 +65,8 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
     from hf_credit.hub.leaderboard.entries import Checkpoint
     from hf_credit.hub.leaderboard.rerun import play_checkpoint
     from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, SeasonTask
+    from hf_credit.hub.leaderboard.weights import template_digest
+    from hf_credit.policies.micro import CHAT_TEMPLATE
 
     folder = tmp_path_factory.mktemp("leaderboard")
     spec = {"collaboration": "relay", "collaboration_options": {"size": 5}}
@@ -76,6 +78,7 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
         tasks=(SeasonTask(name="relay", spec=spec, public=48, secret=48),),
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
+        templates=(template_digest(CHAT_TEMPLATE),),
     )
     policies = {
         commit_of("good"): micro_relay(folder / "good", quality=0.95, seed=0),
@@ -88,8 +91,8 @@ def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]
     for name in ("good", "other", "poor"):
         entry = entry_of(checkpoints=(Checkpoint(repo="me/policy", commit=commit_of(name), seed=0),), name=name)
         seeds = season.board("relay").public_seeds()
-        episodes, _ = play_checkpoint(policies[commit_of(name)], None, entry.task(season), seeds, device="cpu")
-        entries[name] = entry, episodes
+        played = play_checkpoint(policies[commit_of(name)], None, entry.task(season), seeds, device="cpu")
+        entries[name] = entry, played.episodes
     return Board(season=season, secret=secret, policies=policies, entries=entries, folder=folder)
 
 

@@ -182,6 +182,13 @@ def test_a_phone_shows_everything_within_its_width(opened: Any) -> None:
     page = opened(width=390)
     shows(page, "#board-table", "steady")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shows(page, "h1", "credit assignment for language agents")
+    # Rank, name, mean and interval are seen without scrolling, with as many decimals.
+    cells = page.locator("#board-table tbody tr").first.locator("td")
+    boxes = [cells.nth(place).bounding_box() for place in range(4)]
+    assert all(box and box["x"] + box["width"] <= 390 for box in boxes)
+    numbers = [cells.nth(2).inner_text(), *cells.nth(3).inner_text().strip("[]").split(", ")]
+    assert [len(number.partition(".")[2]) for number in numbers] == [3, 3, 3]
 
 
 def test_without_the_hub_the_last_results_stay_beside_the_trouble(opened: Any, served: tuple[str, Switched]) -> None:

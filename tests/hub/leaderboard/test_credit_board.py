@@ -114,7 +114,7 @@ def test_a_method_is_measured_again_and_a_better_claim_is_refused(tmp_path: Path
         return credit_board.answer(request, pinned)  # type: ignore[arg-type]
 
     record = verify_credit("1" * 32, entry, episodes, season, secret, tmp_path, play=play)
-    assert record.ranked
+    assert record.ranked_in(season)
     assert record.public["p"] == 1
     assert len(record.secret[0]) == 12
     better = [dataclasses.replace(one, outcome=1.0) for one in episodes]

@@ -118,6 +118,8 @@ def test_a_season_that_cannot_be_is_refused(changed: dict[str, Any], reason: str
         ("tasks", None, "boards of a season must be a list, got NoneType"),
         ("tasks", 1.5, "boards of a season must be a list, got float"),
         ("credit", True, "boards of a season must be a list, got bool"),
+        ("templates", "0" * 64, "templates of a season must be a list, got str"),
+        ("templates", ["ab"], "a template of a season must be 64 hexadecimal digits"),
         ("salt", ["a"], "salt must be 64 hexadecimal digits"),
         ("salt", "ab", "salt must be 64 hexadecimal digits"),
     ],

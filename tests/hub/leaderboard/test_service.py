@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from huggingface_hub import CommitOperationAdd, parse_eval_result_entries
 from pyarrow import parquet
 
+from hf_credit.hub import retries
 from hf_credit.hub.leaderboard import rerun
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
 from hf_credit.hub.leaderboard.form import Form
@@ -141,11 +143,10 @@ def test_the_same_results_under_another_name_are_refused(world: World, well_taug
     assert "under another name" in verdict.reason
 
 
-def test_a_copied_checkpoint_is_linked_to_the_first(world: World, well_taught: Sent) -> None:
+def test_a_checkpoint_copied_by_another_account_is_linked_to_the_first(world: World, well_taught: Sent) -> None:
     entry, episodes = world.entry("good", name="a copy")
-    copied = dataclasses.replace(
-        entry, checkpoints=(Checkpoint(repo="me/copy", commit=world.commits["copy"], seed=3),)
-    )
+    commit = publish_run(world.hub, world.board.policies[commit_of("copy")], "you/copy")
+    copied = dataclasses.replace(entry, checkpoints=(Checkpoint(repo="you/copy", commit=commit, seed=3),))
     verdict = world.sent(copied, episodes)
     assert verdict.listed
     assert "listed first" in verdict.reason
@@ -156,6 +157,24 @@ def test_a_copied_checkpoint_is_linked_to_the_first(world: World, well_taught: S
     assert copies[0].record.copy_of == well_taught.submission.id
     ranked = [one.entry for one in results.ranks("relay")]
     assert (well_taught.submission.id in ranked, copies[0].id in ranked) == (True, False)
+
+
+def test_an_entry_with_one_more_seed_of_ones_own_has_a_rank_and_a_link(world: World, well_taught: Sent) -> None:
+    checkpoints = tuple(
+        Checkpoint(repo=f"me/{name}", commit=world.commits[name], seed=seed)
+        for seed, name in enumerate(("good", "poor"))
+    )
+    entry, _ = world.entry("good", name="two seeds", checkpoints=checkpoints)
+    played = [
+        dataclasses.replace(one, checkpoint=place)
+        for place, name in enumerate(("good", "poor"))
+        for one in world.entry(name)[1]
+    ]
+    submission = packed(entry, played)
+    verdict = world.verifier().handle(world.send(submission))
+    assert f"weights of the same account's entry {well_taught.submission.id} again" in verdict.reason
+    results = world.verifier().results()
+    assert {submission.id, well_taught.submission.id} <= {one.entry for one in results.ranks("relay")}
 
 
 def refused(world: World, entry: Entry, episodes: list[Any], reason: str) -> None:
@@ -404,3 +423,73 @@ def test_a_season_that_is_over_takes_no_entry_and_shows_its_salt(board: Board, t
         assert (season.open, season.salt) == (False, world.board.secret.salt)
         entry, episodes = world.entry("poor", benchmark=f"{BENCHMARK}@{commit}")
         refused(world, entry, episodes, "which is over")
+
+
+def test_an_entry_ranks_once_its_chat_template_was_read_and_accepted(
+    world: World,
+    hub: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from hf_credit.cli import main
+
+    folder = Path(shutil.copytree(world.board.policies[commit_of("poor")], tmp_path / "policy"))
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + "{# and more \u202e #}")
+    commit = publish_run(world.hub, folder, "me/strange")
+    entry, episodes = world.entry("poor", checkpoints=(Checkpoint(repo="me/strange", commit=commit, seed=8),))
+    submission = packed(entry, episodes)
+    assert world.verifier().handle(world.send(submission)).listed
+
+    def ranked() -> bool:
+        return submission.id in {one.entry for one in world.verifier().results().ranks("relay")}
+
+    def run(*options: str) -> str:
+        with contextlib.suppress(SystemExit):
+            main(["leaderboard", "template", BENCHMARK, submission.id, "--endpoint", hub.url, *options])
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("HF_TOKEN", str(world.hub.token))
+    assert not ranked()
+    assert r"{# and more \u202e #}" in run()
+    assert not ranked()
+    assert "Accepted" in run("--accept")
+    assert ranked()
+    assert "knows every chat template" in run()
+
+
+def test_a_verifier_that_watches_waits_while_the_hub_is_away(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hf_credit.cli import main
+
+    with contextlib.ExitStack() as up:
+        served = up.enter_context(serving(tmp_path / "hub"))
+        world = world_on(served, board, tmp_path / "cache")
+        port = int(served.url.rpartition(":")[2])
+        entry, episodes = world.entry("good")
+        world.send(packed(entry, episodes[1:]))
+        waits = 0
+
+        def pause(seconds: float) -> None:
+            nonlocal waits
+            if seconds != 77:  # between two attempts of one request
+                return
+            waits += 1
+            if waits == 1:
+                up.close()
+            elif waits == 2:
+                up.enter_context(serving(tmp_path / "hub", port))
+                world.send(packed(entry, episodes[2:]))
+            else:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(retries, "pause", pause)
+        monkeypatch.setenv("HF_TOKEN", str(world.hub.token))
+        monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(board.secret)))
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            main(["leaderboard", "verify", BENCHMARK, "--endpoint", served.url, "--watch", "--every", "77"])
+    told = capsys.readouterr()
+    assert "looks again in 77 seconds" in told.err
+    assert [line.partition(",")[0] for line in told.out.splitlines()] == ["pull request 1", "pull request 2"]

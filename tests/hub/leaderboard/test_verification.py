@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hf_credit.hub.leaderboard import rerun
 from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, ConfinedError, Limits, run_confined
-from hf_credit.hub.leaderboard.records import REPLAYED, Record, copied_from
+from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.replay import replay_episode, require_seeds
 from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SeasonSecret, starts_of
@@ -79,18 +81,84 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     assert Record.read(record.signed(board.secret), board.season) == record
     with pytest.raises(ValueError, match="signed with the key"):
         Record.read(record.signed(SeasonSecret.new()), board.season)
-    # Weights moved a little are a copy; those of another training run are none, though both are always right.
-    moved = dataclasses.replace(record, tensors=("1" * 64,), prints=(tuple(p + 0.01 for p in record.prints[0]),))
-    assert copied_from(moved.tensors, moved.prints, moved.secret, [record]) == record.entry
-    apart = dataclasses.replace(record, tensors=("2" * 64,), prints=(tuple(p + 1 for p in record.prints[0]),))
-    assert copied_from(apart.tensors, apart.prints, apart.secret, [record]) is None
+    assert record.ranked_in(board.season)
+    # A record is published while secret tasks are secret: it holds log-probabilities at public prompts alone.
+    folder, spec = str(board.policies[commit_of("good")]), entry.task(board.season).to_dict()
+    asked = {"checkpoints": [[folder, None]], "spec": spec}
+    seeds = board.season.board("relay").public_seeds()
+    assert record.prints == (tuple(rerun.answer({**asked, "seeds": {"public": seeds[:8]}})["prints"][0]),)
+    assert rerun.answer({**asked, "seeds": {"secret": [2**32 + 7]}})["prints"] == [[]]
+
+
+def shows(entry: str, *weights: tuple[str, str, float], copy_of: str | None = None) -> Record:
+    """A record of checkpoints, each its owner, its tensors and its log-probability, which all solve every task."""
+    return Record(
+        entry=entry,
+        season="spring",
+        board="relay",
+        badge=VERIFIED,
+        copy_of=copy_of,
+        owners=tuple(owner for owner, _, _ in weights),
+        tensors=tuple(tensors for _, tensors, _ in weights),
+        prints=tuple((value,) for _, _, value in weights),
+        secret=((1.0, 1.0),) * len(weights),
+    )
+
+
+FIRST = shows("first", ("alice", "a", -1.0))
+COPIED = shows("copied", ("mallory", "a", -1.0), copy_of="first")
+
+
+@pytest.mark.parametrize(
+    ("weights", "listed", "copy_of", "related"),
+    [
+        ([("mallory", "a", -1.0)], [FIRST], "first", ()),
+        ([("mallory", "moved a little", -1.01)], [FIRST], "first", ()),
+        ([("mallory", "trained apart", -2.0)], [FIRST], None, ()),
+        ([("alice", "a", -1.0), ("alice", "one more seed", -3.0)], [FIRST], None, ("first",)),
+        ([("Alice", "a", -1.0)], [COPIED, FIRST], None, ("first",)),
+        ([("eve", "a", -1.0), ("eve", "own", -4.0)], [COPIED, FIRST], "first", ()),
+        ([("mallory", "a", -1.0)], [COPIED, FIRST], "first", ("copied",)),
+    ],
+)
+def test_weights_of_another_account_make_a_copy_and_ones_own_a_link(
+    weights: list[tuple[str, str, float]], listed: list[Record], copy_of: str | None, related: tuple[str, ...]
+) -> None:
+    found = linked(shows("new", *weights), listed)
+    assert (found.copy_of, found.related) == (copy_of, related)
+
+
+def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_no_rank(
+    board: Board, tmp_path: Path
+) -> None:
+    entry, episodes = board.entries["good"]
+    folder = Path(shutil.copytree(board.policies[commit_of("good")], tmp_path / "policy"))
+    text = "{# plays #}" + (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(text)
+    record = verify_entry(
+        "0" * 32,
+        entry,
+        episodes,
+        board.season,
+        board.secret,
+        lambda repo, commit, most_bytes: folder,
+        play=lambda request, readable, limits: rerun.answer(request),
+    )
+    (digest,) = record.templates
+    assert record.unknown_templates == {digest: text}
+    assert f"did not know its chat template ({digest[:12]})" in " ".join(record.notes)
+    assert not record.ranked_in(board.season)
+    assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
+    (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
+    with pytest.raises(ValueError, match="at most 65536 characters, got"):
+        rerun.answer({"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {}})
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
     entry, episodes = board.entries["good"]
     limits = Limits(parameters=10)
     record = verify_entry("0" * 32, entry, episodes, board.season, board.secret, board.download, limits=limits)
-    assert (record.badge, record.ranked) == (REPLAYED, False)
+    assert (record.badge, record.ranked_in(board.season)) == (REPLAYED, False)
     assert "at most 10 parameters" in record.notes[0]
 
 

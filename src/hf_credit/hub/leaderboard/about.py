@@ -1,4 +1,4 @@
-"""What the page tells of itself."""
+"""What the page says of itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ABOUT = """
 checkpoint does, and is marked: another seed of the same method may do otherwise.</p>
 <ul>
 <li><b>self-reported</b>: form, counts and seeds are right.</li>
-<li><b>replayed</b>: every reply was said to the rules again, and the same came of it.</li>
+<li><b>replayed</b>: every reply was executed again, and events, endings and outcomes are the same.</li>
 <li><b>verified</b>: the checkpoints were played again, by a process without token or network. Their claim on the
 public tasks survived a paired test (p &ge; 0.001), and their outcomes on secret tasks make the rank. Only verified
 entries rank: an oracle could have written the replies of any other.</li>
@@ -24,7 +24,12 @@ tasks; what other training runs would do is in the interval, and only where ther
 which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after the one factor
 that brings its credit nearest to them), and by the tokens it took. Critics are taught first, on rows of training; what
 that took is a column of its own.</p>
-<p>Copies of listed weights are linked to the first and have no rank. Seeds of secret tasks come from a salt, of which
+<p><b>Who may enter what</b>: anybody may enter any public checkpoint, one's own or another's. Its row names the
+<b>account</b> whose repository holds it, since nobody else can publish there. Weights that an earlier entry shows from
+another account's repository are linked to that entry and have no rank; weights of the same account, as in an entry
+with one more seed, are linked and ranked. A policy whose <b>chat template</b> the season does not know has no rank
+until a maintainer has read the template, since a template can play for a policy.</p>
+<p>Seeds of secret tasks come from a salt, of which
 the season promises the SHA-256 now and shows the rest when it is over. Records are signed.</p>
 """
 

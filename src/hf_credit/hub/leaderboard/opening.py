@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import yaml
 
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, CreditTask, Season, SeasonSecret, SeasonTask
 from hf_credit.hub.leaderboard.submission import Hub
-from hf_credit.hub.leaderboard.weights import tensor_digest
+from hf_credit.hub.leaderboard.weights import template_digest, tensor_digest
+from hf_credit.policies.micro import CHAT_TEMPLATE
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
 EVAL_FILE = "eval.yaml"
@@ -86,7 +87,7 @@ def open_season(
     tasks: Sequence[SeasonTask],
     credit: Sequence[tuple[CreditTask, Path]] = (),
 ) -> Season:
-    """Publishes a season: its dataset, and an empty one for results.
+    """Publishes a season: its dataset, and an empty one for results. It knows the chat template of micro policies.
 
     Args:
         hub: as an account that may make both.
@@ -107,6 +108,7 @@ def open_season(
         credit=tuple(task for task, _ in credit),
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
+        templates=(template_digest(CHAT_TEMPLATE),),
     )
     files: dict[str, Path | bytes] = {
         SEASON_FILE: season.to_json().encode("utf-8"),
@@ -136,6 +138,20 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
     files["README.md"] = card(over).encode("utf-8")
     hub.publish(files, benchmark, "dataset", message=f"Close the season {season.name}")
     return over
+
+
+def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season:
+    """Makes chat templates known to a season, after somebody has read them: entries that use them rank from now on.
+
+    Args:
+        hub: as an account that may write the benchmark.
+        benchmark: the dataset of the season.
+        digests: of the templates.
+    """
+    season, _, _ = hub.season(benchmark)
+    known = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
+    hub.publish({SEASON_FILE: known.to_json().encode("utf-8")}, benchmark, "dataset", message="Accept a chat template")
+    return known
 
 
 def card(season: Season) -> str:

@@ -26,6 +26,11 @@ except ImportError:
     raise ImportError('The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".') from None
 
 RELOAD_SECONDS = 120
+HEADING = (
+    "<h1>Leaderboard of credit assignment for language agents</h1>"
+    '<p class="quiet">Which decision deserves the credit? <b>Board</b> ranks trained policies: a verifier plays their '
+    "checkpoints again on secret tasks. <b>Credit</b> ranks methods by how well their credit orders decisions.</p>"
+)
 LOADING = "Loading the results ..."
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
 
@@ -36,6 +41,13 @@ CSS = """
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
 .quiet { color: #555d68; margin: 2px 0 6px; }
 .told { overflow-wrap: anywhere; }
+.table { overflow-x: auto; }
+.table table, .table tr, .table th, .table td { border: 0 !important; }
+.table table { border-collapse: collapse; width: 100%; margin: 0; font-variant-numeric: tabular-nums; }
+.table th, .table td { border-bottom: 1px solid var(--border-color-primary) !important; padding: 6px 8px;
+  text-align: left; vertical-align: top; }
+.table td:nth-child(2) { overflow-wrap: anywhere; min-width: 6rem; }
+.table td:nth-child(3), .table td:nth-child(4) { white-space: nowrap; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
@@ -44,6 +56,8 @@ iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-colo
   .gradio-container main { padding: 4px !important; }
   iframe.episode { height: 520px; }
   h1 { font-size: 1.35rem !important; }
+  .table { font-size: 0.8rem; }
+  .table th, .table td { padding: 5px 4px; }
 }
 """
 
@@ -83,7 +97,7 @@ def build(source: Source, form: Form | None = None) -> Any:
     with gr.Blocks(
         title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
     ) as app:
-        gr.HTML("<h1>Which decision deserves the credit?</h1>")
+        gr.HTML(HEADING)
         trouble = gr.HTML(elem_id="trouble")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Board", id="Board"):
@@ -94,7 +108,7 @@ def build(source: Source, form: Form | None = None) -> Any:
                     size = gr.Dropdown(list(views.SIZES), value=views.ANY, label="Parameters", min_width=150)
                     search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
                 told = gr.HTML(_quiet(LOADING), elem_id="board-told")
-                table = _frame(views.BOARD_COLUMNS, "board-table", views.BOARD_WIDTHS)
+                table = gr.HTML(elem_id="board-table")
                 plot = gr.Plot(label="Means and intervals", show_label=False, elem_id="board-plot")
                 save = gr.HTML(elem_id="board-csv")
             with gr.Tab("Credit", id="Credit"):
@@ -102,19 +116,19 @@ def build(source: Source, form: Form | None = None) -> Any:
                     credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
                     credit_search = gr.Textbox(value="", label="Search", min_width=150)
                 credit_told = gr.HTML(_quiet(LOADING), elem_id="credit-told")
-                credit_table = _frame(views.CREDIT_COLUMNS, "credit-table", views.CREDIT_WIDTHS)
+                credit_table = gr.HTML(elem_id="credit-table")
                 credit_plot = gr.Plot(label="Fidelity and intervals", show_label=False)
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
                     first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
                     second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
                 compared_told = gr.HTML(_quiet(LOADING), elem_id="compare-told")
-                compared = _frame((("", "str"), ("value", "str")), "compare-table", ("45%", "55%"))
+                compared = gr.HTML(elem_id="compare-table")
                 difference = gr.Plot(label="Differences, task by task", show_label=False, elem_id="difference")
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
                 entry_told = gr.HTML(_quiet(LOADING), elem_id="entry-told")
-                provenance = _frame((("", "str"), ("value", "str")), "provenance", ("32%", "68%"))
+                provenance = gr.HTML(elem_id="provenance")
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
@@ -227,26 +241,27 @@ class _Page:
         header = [name for name, _ in views.BOARD_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
-            return _quiet("There are no results to show."), _value(header, []), None, ""
+            return _quiet("There are no results to show."), "", None, ""
         rows = views.board_table(results, board, badge, size, search or "", method)
         task = next(one for one in results.season.tasks if one.name == board)
         told = f"{task.secret} secret tasks, {len(results.ranks(board))} ranked entries; ranks that overlap are ties."
         if not rows:
             listed = len(results.board(board))
             told = "Nothing matches these filters." if listed else "Nothing is listed here yet. Be the first: Submit."
-        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board), views.csv_link(header, rows)
+        table = views.table_html(views.BOARD_COLUMNS, rows)
+        return _quiet(told), table, drawings.rank_plot(results, board), views.csv_link(header, rows)
 
     def credit(self, board: str | None, search: str | None) -> tuple[Any, ...]:
-        header = [name for name, _ in views.CREDIT_COLUMNS]
         results = self.source.last().results
         if results is None or board is None:
-            return _quiet("This season has no boards of credit."), _value(header, []), None
+            return _quiet("This season has no boards of credit."), "", None
         rows = views.credit_table(results, board, search or "")
         task = results.season.credit_board(board)
         told = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
         if not rows:
             told = "Nothing is listed here yet, or nothing matches."
-        return _quiet(told), _value(header, rows), drawings.rank_plot(results, board, "fidelity on the secret rows")
+        table = views.table_html(views.CREDIT_COLUMNS, rows)
+        return _quiet(told), table, drawings.rank_plot(results, board, "fidelity on the secret rows")
 
     def chosen(self, board: str | None) -> tuple[Any, ...]:
         """What Compare and Entry offer once another board is chosen."""
@@ -263,31 +278,29 @@ class _Page:
 
     def compare(self, first: str | None, second: str | None) -> tuple[Any, ...]:
         results = self.source.last().results
-        header = ["", "value"]
         if results is None or not first or not second:
-            return _quiet("Choose two verified entries of a board."), _value(header, []), None
+            return _quiet("Choose two verified entries of a board."), "", None
         try:
             a, b = results.row(first), results.row(second)
             found = compare_rows(a, b)
         except ValueError as error:
-            return _quiet(str(error)), _value(header, []), None
+            return _quiet(str(error)), "", None
         link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
         told = f'Same secret tasks, paired. <a href="{link}">Link to this comparison</a>'
         plot = drawings.difference_plot(found, a.entry.name, b.entry.name)
-        return f'<p class="quiet">{told}</p>', _value(header, views.comparison_table(found)), plot
+        return f'<p class="quiet">{told}</p>', views.table_html(views.FACTS, views.comparison_table(found)), plot
 
     def entry(self, chosen: str | None) -> tuple[Any, ...]:
         results = self.source.last().results
-        header = ["", "value"]
         if results is None or not chosen:
-            return _quiet("Choose an entry."), _value(header, []), ""
+            return _quiet("Choose an entry."), "", ""
         try:
             row = results.row(chosen)
         except ValueError as error:
-            return _quiet(str(error)), _value(header, []), ""
+            return _quiet(str(error)), "", ""
         notes = list(row.record.notes) if row.record else ["Nobody has verified it yet."]
         told = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_quiet, notes))
-        return told, _value(header, views.provenance_table(row)), ""
+        return told, views.table_html(views.FACTS, views.provenance_table(row)), ""
 
     def episodes(self, chosen: str | None) -> str:
         results = self.source.last().results
@@ -321,23 +334,6 @@ class _Page:
         except (ValueError, OSError) as error:
             return _trouble(str(error))
         return f'<p class="told">{html.escape(told)}</p>'
-
-
-def _frame(columns: Sequence[tuple[str, str]], name: str, widths: Sequence[str]) -> Any:
-    return gr.Dataframe(
-        headers=[column for column, _ in columns],
-        datatype=[kind for _, kind in columns],  # type: ignore[misc]
-        column_widths=list(widths),
-        elem_id=name,
-        interactive=False,
-        wrap=len(columns) == 2,
-        buttons=[],
-        max_height=620,
-    )
-
-
-def _value(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    return {"headers": list(header), "data": [list(row) for row in rows]}
 
 
 def _entries(results: Results, board: str | None) -> list[tuple[str, str]]:

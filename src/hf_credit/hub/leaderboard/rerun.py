@@ -7,13 +7,16 @@ what another machine's arithmetic changes.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer
 
+from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.evaluation.play import load_policy
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of
@@ -27,6 +30,22 @@ _PROBES = 8
 """Contexts whose next-token probabilities tell a policy."""
 _PROBED_TOKENS = 16  # of the vocabulary, evenly
 _DIGITS = 4
+_LONGEST_TEMPLATE = 2**16  # characters: a person has to read it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What playing a checkpoint gives.
+
+    Attributes:
+        episodes: one of each instance.
+        logprobs: of some next tokens at the first contexts of some public instances, in nats.
+        template: the chat template that rendered every prompt, as text.
+    """
+
+    episodes: list[PlayedEpisode]
+    logprobs: list[float]
+    template: str
 
 
 def play_checkpoint(
@@ -39,8 +58,8 @@ def play_checkpoint(
     device: str | None = None,
     max_concurrent: int = 256,
     on_replies: Callable[[int], None] | None = None,
-) -> tuple[list[PlayedEpisode], list[float]]:
-    """One episode of each instance, and the policy's print.
+) -> Played:
+    """One episode of each instance, and what the policy is known by.
 
     Args:
         folder: of the checkpoint: a whole model, an adapter, or an adapter for each role.
@@ -53,10 +72,11 @@ def play_checkpoint(
         on_replies: told after each round how many replies it brought.
 
     Raises:
-        ValueError: the checkpoint cannot be loaded, or the task not be played with it.
+        ValueError: the checkpoint cannot be loaded, or the task not be played with it, or its template is too long.
     """
     interaction = spec.build()
     network, chat, generate = _load(folder, base, spec, device)
+    template = _template(chat)
     room = room_for_context(network, spec.sampling.max_new_tokens)
     engine = Engine(
         interaction, chat, counted(generate, on_replies), max_concurrent=max_concurrent, max_context_tokens=room
@@ -67,7 +87,10 @@ def play_checkpoint(
     torch.manual_seed(0)
     episodes = engine.run(starts)
     played = [PlayedEpisode.of(checkpoint, seed, one) for seed, one in zip(seeds, episodes, strict=True)]
-    return played, _print(network, chat, interaction, seeds, spec)
+    # Secret seeds lie at or above 2^32. A record is published while they must stay secret.
+    public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
+    logprobs = _logprobs(network, chat, interaction, public[:_PROBES])
+    return Played(episodes=played, logprobs=logprobs, template=template)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,14 +101,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             name; `device`.
 
     Returns:
-        `episodes`, by name, and `prints`, one a checkpoint.
+        `episodes`, by name; `prints` and `templates`, one a checkpoint.
     """
     spec = dataclasses.replace(TaskSpec.from_dict(request["spec"]), trusted=False)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
-    prints = []
+    prints, templates = [], []
     for place, (folder, base) in enumerate(request["checkpoints"]):
         every = [seed for seeds in request["seeds"].values() for seed in seeds]
-        found, told = play_checkpoint(
+        found = play_checkpoint(
             Path(folder),
             None if base is None else Path(base),
             spec,
@@ -93,11 +116,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             checkpoint=place,
             device=request.get("device"),
         )
-        by_seed = {one.seed: one for one in found}
+        by_seed = {one.seed: one for one in found.episodes}
         for name, seeds in request["seeds"].items():
             episodes[name] += [dataclasses.asdict(by_seed[seed]) for seed in seeds]
-        prints.append(told)
-    return {"episodes": episodes, "prints": prints}
+        prints.append(found.logprobs)
+        templates.append(found.template)
+    return {"episodes": episodes, "prints": prints, "templates": templates}
 
 
 def _load(
@@ -128,10 +152,19 @@ def _load(
     return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
 
 
+def _template(chat: Chat) -> str:
+    """The template as the tokenizer loaded it, from whichever file."""
+    template = chat.tokenizer.chat_template
+    text = template if isinstance(template, str) else json.dumps(template, indent=1, sort_keys=True)
+    if len(text) > _LONGEST_TEMPLATE:
+        raise ValueError(
+            f"a chat template must have at most {_LONGEST_TEMPLATE} characters, got {len(text)}; shorten it."
+        )
+    return text
+
+
 @torch.inference_mode()
-def _print(
-    network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int], spec: TaskSpec
-) -> list[float]:
+def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Sequence[int]) -> list[float]:
     """Log-probabilities of some next tokens at the first contexts of some instances, in nats.
 
     Two policies that were trained apart differ here by nats even where both are always right, while a copy, with a
@@ -140,7 +173,7 @@ def _print(
     found: list[float] = []
     network.eval()
     chat = chat.telling_of(getattr(interaction, "tools", ()))
-    for start in starts_of(interaction, sorted(seeds)[-_PROBES:]):
+    for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
         ids = torch.tensor([chat.context(request.messages)], device=network.device)
         if hasattr(network, "active_adapter") and hasattr(network, "peft_config"):

@@ -76,7 +76,7 @@ class Results:
         raise ValueError(f"an entry must be listed, got {name[:40]!r}, which is not; choose one of the board.")
 
     def ranks(self, board: str) -> list[Ranked]:
-        """The ranks of a board's verified entries; copies have none."""
+        """The ranks of a board's verified entries; copies have none, nor have those whose chat template is unknown."""
         return _ranks(self, board)
 
 
@@ -241,7 +241,11 @@ def write_rankings(results: Results, path: str | Path) -> Path:
 
 @functools.lru_cache(maxsize=64)
 def _ranks(results: Results, board: str) -> list[Ranked]:
-    verified = {row.id: row.record.secret for row in results.board(board) if row.record and row.record.ranked}
+    verified = {
+        row.id: row.record.secret
+        for row in results.board(board)
+        if row.record and row.record.ranked_in(results.season)
+    }
     return rank(verified) if verified else []
 
 

@@ -130,6 +130,7 @@ class Season:
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
         public_key: Ed25519, in hexadecimal, which records are signed with.
         open: whether entries are taken.
+        templates: digests of the chat templates that maintainers have looked at; a policy with another has no rank.
         salt: in hexadecimal, once the season is over: then everybody can check which tasks were played.
 
     Raises:
@@ -143,6 +144,7 @@ class Season:
     salt_sha256: str
     public_key: str
     credit: tuple[CreditTask, ...] = ()
+    templates: tuple[str, ...] = ()
     open: bool = True
     salt: str | None = None
 
@@ -155,9 +157,10 @@ class Season:
             raise ValueError(
                 f"every board of a season must have a name of its own, got {', '.join(names)}; rename one."
             )
-        for what in ("salt_sha256", "public_key"):
-            if not isinstance(getattr(self, what), str) or not DIGEST.fullmatch(getattr(self, what)):
-                raise ValueError(f"{what} of a season must be 64 hexadecimal digits, got {getattr(self, what)!r}.")
+        digests = [("salt_sha256", self.salt_sha256), ("public_key", self.public_key)]
+        for what, value in [*digests, *(("a template", one) for one in self.templates)]:
+            if not isinstance(value, str) or not DIGEST.fullmatch(value):
+                raise ValueError(f"{what} of a season must be 64 hexadecimal digits, got {value!r}.")
         if self.salt is not None:
             require_salt(self.salt, self.salt_sha256)
             if self.open:
@@ -204,7 +207,10 @@ class Season:
         """
         values = mapping(strict_json(content, "a season"), "a season", _names(cls))
         boards = {"tasks": _boards(SeasonTask, values["tasks"]), "credit": _boards(CreditTask, values["credit"])}
-        return cls(**{**values, **boards})
+        templates = values["templates"]
+        if not isinstance(templates, list):
+            raise ValueError(f"the templates of a season must be a list, got {type(templates).__name__}; list them.")
+        return cls(**{**values, **boards, "templates": tuple(templates)})
 
     @classmethod
     def load(cls, folder: str | Path) -> Season:

@@ -85,7 +85,6 @@ class Verifier:
         benchmark: the dataset of the season.
         secret: of the season.
         limits, play: as for `hf_credit.hub.leaderboard.verification.verify_entry`.
-        templates: digests of chat templates that are known.
         model_results: whether what was found is proposed to the models of an entry, in the Hub's own form.
 
     Raises:
@@ -101,7 +100,6 @@ class Verifier:
         limits: Limits | None = None,
         play: Play = confined_play,
         credit_play: Play = confined_credit,
-        templates: frozenset[str] = frozenset(),
         model_results: bool = False,
     ) -> None:
         self.hub = hub
@@ -112,7 +110,6 @@ class Verifier:
         self.limits = limits or Limits()
         self.play = play
         self.credit_play = credit_play
-        self.templates = templates
         self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
 
@@ -166,7 +163,7 @@ class Verifier:
         if changed := _changed(before, after) - {entry_path(name), episodes_path(name)}:
             raise HubError(f"{repo} must gain an entry alone, got {sorted(changed)[0]!r} changed too; undo the merge.")
         self._publish(record)
-        if self.model_results and record.ranked and entry.checkpoints:
+        if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
             source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
             propose(self.hub, entry, verified_results(record), source)
         return Verdict(number=number, entry=name, listed=True, reason=said)
@@ -215,7 +212,6 @@ class Verifier:
             self.secret,
             self._checkpoint,
             listed=records,
-            templates=self.templates,
             limits=self.limits,
             play=self.play,
         )
@@ -230,9 +226,7 @@ class Verifier:
 
     def publish_rankings(self) -> Path:
         """Derives the rankings from what is listed, publishes them, and says where they were written."""
-        path = write_rankings(self.results(), Path(tempfile.mkdtemp()) / RANKINGS_FILE)
-        self.hub.publish({RANKINGS_FILE: path}, self.season.results, "dataset", message=_RANK)
-        return path
+        return publish_rankings(self.hub, self.results())
 
     def _publish(self, record: Record) -> None:
         signed = {record_path(record.entry): record.signed(self.secret)}
@@ -334,6 +328,13 @@ class Verifier:
             f"reading {self.season.results}",
         )
         return {one.path: one for one in found if isinstance(one, RepoFile)}
+
+
+def publish_rankings(hub: Hub, results: Results) -> Path:
+    """As `Verifier.publish_rankings`, of results that are at hand."""
+    path = write_rankings(results, Path(tempfile.mkdtemp()) / RANKINGS_FILE)
+    hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
+    return path
 
 
 def _reason(error: Exception, what: str) -> str:

@@ -215,7 +215,7 @@ def make_submission(
     )
     episodes: list[PlayedEpisode] = []
     for place, folder in enumerate(folders):
-        played, _ = play_checkpoint(
+        played = play_checkpoint(
             folder,
             base_folder,
             draft.task(season),
@@ -224,7 +224,7 @@ def make_submission(
             device=device,
             on_replies=on_replies,
         )
-        episodes += played
+        episodes += played.episodes
     return packed(draft, episodes)
 
 

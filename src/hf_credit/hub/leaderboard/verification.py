@@ -18,7 +18,7 @@ from hf_credit.evaluation.statistics import permutation_test
 from hf_credit.hub.leaderboard import credit_board, rerun
 from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, Limits, run_confined
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry
-from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, copied_from
+from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.replay import replay_entry, require_seeds
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, secret_seeds
@@ -83,7 +83,6 @@ def verify_entry(
     download: Download,
     *,
     listed: Sequence[Record] = (),
-    templates: frozenset[str] = frozenset(),
     limits: Limits | None = None,
     play: Play = confined_play,
 ) -> Record:
@@ -98,8 +97,7 @@ def verify_entry(
         entry, episodes: as they were submitted.
         season, secret: whose tasks.
         download: fetches checkpoints.
-        listed: records of the board, in the order of listing, which copies are found among.
-        templates: digests of chat templates that are known; another one is noted.
+        listed: records of the board, which copies are found among.
         limits, play: of the process that plays, and who starts it.
 
     Raises:
@@ -144,26 +142,26 @@ def verify_entry(
             "checkpoint that you name."
         )
     outcomes = outcome_rows(again["secret"], len(entry.checkpoints), seeds["secret"])
-    prints = [tuple(one) for one in found["prints"]]
-    own_templates = [template_digest(folder) for folder, _ in folders]
-    copy = copied_from(tensors, prints, outcomes, listed)
-    return Record(
+    templates = {template_digest(text): text for text in found["templates"]}
+    record = Record(
         entry=name,
         season=season.name,
         board=board.name,
         badge=VERIFIED,
-        notes=tuple(_notes(entry, own_templates, templates, copy, found.get("isolation", ()))),
-        copy_of=copy,
         public=public,
         secret=outcomes,
         tokens=fmean(sum(one.tokens) for one in again["secret"]),
+        owners=tuple(one.repo.partition("/")[0] for one in entry.checkpoints),
         tensors=tuple(tensors),
-        templates=tuple(own_templates),
-        prints=tuple(prints),
+        templates=tuple(template_digest(text) for text in found["templates"]),
+        unknown_templates={name: text for name, text in templates.items() if name not in season.templates},
+        prints=tuple(tuple(one) for one in found["prints"]),
         parameters=max(parameters(folder) + (parameters(base) if base else 0) for folder, base in folders),
         isolation=tuple(found.get("isolation", ())),
         versions=versions(),
     )
+    record = linked(record, listed)
+    return dataclasses.replace(record, notes=tuple(_notes(record)))
 
 
 def confined_credit(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
@@ -295,19 +293,23 @@ def _episode(values: Mapping[str, Any]) -> PlayedEpisode:
     return PlayedEpisode(**{**values, **rows})
 
 
-def _notes(
-    entry: Entry, own: Sequence[str], known: frozenset[str], copy: str | None, isolation: Sequence[str]
-) -> list[str]:
+def _notes(record: Record) -> list[str]:
     notes = []
-    if len(entry.checkpoints) == 1:
+    if len(record.tensors) == 1:
         notes.append("One training seed: it says what this checkpoint does, not what the method does.")
-    if copy is not None:
-        notes.append(f"Its weights are those of the entry {copy}, which was listed first; it has no rank of its own.")
-    if known and (strange := sorted(set(own) - known)):
+    if record.copy_of is not None:
         notes.append(
-            f"Its chat template ({strange[0][:12]}) is none of the known ones, and could do more than render."
+            f"It shows weights of the entry {record.copy_of}, which was listed first, from the repository of another "
+            "account; it has no rank of its own."
         )
-    if missing := [one for one in (NO_NETWORK, NO_OTHER_FILES) if one not in isolation]:
+    elif record.related:
+        notes.append(f"It shows weights of the same account's entry {', '.join(record.related)} again.")
+    for digest in record.unknown_templates:
+        notes.append(
+            f"The season did not know its chat template ({digest[:12]}), and a template can play for a policy: it has "
+            "no rank until a maintainer accepts the template."
+        )
+    if missing := [one for one in (NO_NETWORK, NO_OTHER_FILES) if one not in record.isolation]:
         notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
     return notes
 

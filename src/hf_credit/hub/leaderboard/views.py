@@ -24,37 +24,39 @@ from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Interaction
 
-Table = tuple[list[str], list[list[Any]]]
+Columns = Sequence[tuple[str, str]]
 
 ANY = "any"
 BOARD_COLUMNS = (
-    ("rank", "str"),
-    ("name", "str"),
-    ("mean", "number"),
-    ("95 % interval", "str"),
-    ("seeds", "str"),
-    ("badge", "str"),
-    ("method", "str"),
-    ("tokens an episode", "number"),
-    ("tokens of training", "str"),
-    ("parameters", "str"),
-    ("entry", "str"),
+    ("rank", ""),
+    ("name", ""),
+    ("mean", ".3f"),
+    ("95 % interval", ""),
+    ("seeds", ""),
+    ("badge", ""),
+    ("account", ""),
+    ("method", ""),
+    ("tokens an episode", ",.1f"),
+    ("tokens of training", ""),
+    ("parameters", ""),
+    ("entry", ""),
 )
+"""Their names, and how numbers are written. The first four are what a phone shows."""
 CREDIT_COLUMNS = (
-    ("rank", "str"),
-    ("method", "str"),
-    ("fidelity", "number"),
-    ("95 % interval", "str"),
-    ("bias", "number"),
-    ("variance", "number"),
-    ("tokens an update", "number"),
-    ("tokens of warm-up", "number"),
-    ("decisions", "number"),
-    ("badge", "str"),
-    ("entry", "str"),
+    ("rank", ""),
+    ("method", ""),
+    ("fidelity", ".3f"),
+    ("95 % interval", ""),
+    ("bias", ".4f"),
+    ("variance", ".4f"),
+    ("tokens an update", ",.0f"),
+    ("tokens of warm-up", ",.0f"),
+    ("decisions", ",.1f"),
+    ("badge", ""),
+    ("entry", ""),
 )
-BOARD_WIDTHS = ("155px", "210px", "80px", "150px", "135px", "135px", "185px", "175px", "185px", "120px", "100px")
-CREDIT_WIDTHS = ("155px", "230px", "95px", "150px", "90px", "95px", "165px", "175px", "105px", "120px", "100px")
+FACTS = (("", ""), ("", ""))
+"""The columns of a table of names and values."""
 _SHORT = 8
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
@@ -90,6 +92,7 @@ def board_table(
                     "" if own is None else interval_text(own.score),
                     "1 (one seed)" if row.seeds == 1 else str(row.seeds),
                     row.badge,
+                    ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints})),
                     str(row.entry.method["name"]),
                     None if record is None or record.tokens is None else round(record.tokens, 1),
                     _training_tokens(row),
@@ -135,6 +138,25 @@ def credit_table(results: Results, board: str, search: str = "") -> list[list[An
             )
         )
     return [cells for _, cells in sorted(found, key=lambda one: one[0])]
+
+
+def cells(columns: Columns, row: Sequence[Any]) -> list[str]:
+    """A row as text, each number as its column has it."""
+    return [
+        "" if value is None else format(value, form if isinstance(value, int | float) else "")
+        for (_, form), value in zip(columns, row, strict=True)
+    ]
+
+
+def table_html(columns: Columns, rows: Sequence[Sequence[Any]]) -> str:
+    """A table as HTML, everything in it escaped; nothing where there are no rows."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in columns)
+    lines = [[html.escape(written_out(cell)) for cell in cells(columns, row)] for row in rows]
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    head = f"<thead><tr>{head}</tr></thead>" if any(name for name, _ in columns) else ""
+    return f'<div class="table"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
 def to_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -183,8 +205,8 @@ def provenance_table(row: Row) -> list[list[str]]:
         ["shown", json.dumps(dict(entry.shown), ensure_ascii=True)[:500]],
         ["sampling", json.dumps(dict(entry.sampling), ensure_ascii=True)[:500]],
         ["cost of training", "not kept" if entry.ledger is None else json.dumps(dict(entry.ledger))[:500]],
-        ["command", written_out(entry.command)[:500] or "not told"],
-        ["hardware", written_out(entry.hardware)[:200] or "not told"],
+        ["command", written_out(entry.command)[:500] or "not given"],
+        ["hardware", written_out(entry.hardware)[:200] or "not given"],
         ["versions", ", ".join(f"{name} {version}" for name, version in entry.versions.items())[:800]],
         ["badge", f"{row.badge} (of {', '.join(BADGES)})"],
     ]
@@ -282,7 +304,7 @@ def _shown(row: Row, badge: str, size: str, search: str) -> bool:
 def _without_rank(row: Row) -> str:
     if row.record is not None and row.record.copy_of is not None:
         return f"copy of {row.record.copy_of[:_SHORT]}"
-    return "not verified"
+    return "unknown template" if row.badge == VERIFIED else "not verified"
 
 
 def _training_tokens(row: Row) -> str:
@@ -304,7 +326,8 @@ def _record_lines(record: Record) -> list[list[str]]:
         lines.append(["secret tasks", f"{len(record.secret[0])} outcomes of each of {len(record.secret)}"])
     lines += [["digest of the weights", one] for one in record.tensors]
     lines += [["digest of the chat template", one] for one in dict.fromkeys(record.templates)]
-    lines.append(["the verifier's process", ", ".join(record.isolation) or "not told"])
+    lines += [[f"chat template {name[:12]}", written_out(text)] for name, text in record.unknown_templates.items()]
+    lines.append(["the verifier's process", ", ".join(record.isolation) or "not given"])
     return lines
 
 

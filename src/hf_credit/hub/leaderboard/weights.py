@@ -83,15 +83,9 @@ def tensor_digest(folder: Path) -> str:
     return hashlib.sha256(json.dumps(sorted(found)).encode("utf-8")).hexdigest()
 
 
-def template_digest(folder: Path) -> str:
-    """The SHA-256 of the chat template beside weights, which sees every prompt; of an empty one where none is."""
-    own = folder / "chat_template.jinja"
-    if own.is_file():
-        return hashlib.sha256(own.read_bytes()).hexdigest()
-    config = folder / "tokenizer_config.json"
-    value = parse_json(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    template = value.get("chat_template", "") if isinstance(value, dict) else ""
-    return hashlib.sha256(json.dumps(template).encode("utf-8")).hexdigest()
+def template_digest(text: str) -> str:
+    """The SHA-256 of a chat template, which sees every prompt and so could play."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def _hash(path: Path, start: int, length: int) -> str:
