@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import multiprocessing
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +26,62 @@ ON_A_PROCESSOR: Mapping[str, Any] = {
     "disable_tqdm": True,
 }
 """Settings of every training of the evidence: without a GPU, each update logged, nothing saved or shown."""
+
+
+def parse_options(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: str) -> argparse.Namespace:
+    """The options of an experiment, with those that all of them have: `work`, `results`, `workers` and `cell`."""
+    parser.add_argument("--work", type=Path, default=Path(work), help="starts and finished cells")
+    parser.add_argument(
+        "--results", type=Path, help="tables; if left out the committed ones, or WORK/results where cells are missing"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
+    parser.add_argument("--cell", nargs="+", metavar="WORD", help="run one cell and its start, and write no tables")
+    return parser.parse_args(arguments)
+
+
+def results_folder(
+    options: argparse.Namespace,
+    committed: Path,
+    phases: Iterable[Sequence[tuple[Any, ...]]],
+    file_of: Callable[..., Path],
+) -> Path:
+    """Where tables go: over the committed ones only where every registered cell is finished, unless a folder is named.
+
+    Args:
+        options: of `parse_options`.
+        committed: the folder of the committed tables.
+        phases, file_of: as for `run_cells`, of the registered experiment.
+    """
+    missing = [cell for cells in phases for cell in cells if not file_of(options.work, *cell).is_file()]
+    folder = options.results or (options.work / "results" if missing else committed)
+    logging.info("tables go to %s; %d registered cells are missing", folder, len(missing))
+    return Path(folder)
+
+
+def one_cell(
+    phases: Iterable[Sequence[tuple[Any, ...]]], words: Sequence[str], start: str = ""
+) -> list[list[tuple[Any, ...]]]:
+    """The phases of one cell: its start, and itself.
+
+    Args:
+        phases: of all cells. What names a cell ends with an arm and a seed.
+        words: that name it.
+        start: the arm of starts; the start of a cell has its first word and its seed.
+
+    Raises:
+        ValueError: there is no such cell.
+    """
+    cells = list(dict.fromkeys(cell for phase in phases for cell in phase))
+    for cell in cells:
+        if [str(word) for word in cell] == list(words):
+            starts = [
+                one
+                for one in cells
+                if start and one[-2] == start and one[-1] == cell[-1] and one[:-2][:1] == cell[:-2][:1]
+            ]
+            return [starts, [cell]]
+    shown = "; ".join(" ".join(map(repr, map(str, cell))) for cell in cells[:8])
+    raise ValueError(f"a cell must be one of {shown} and so on, got {' '.join(map(repr, words))}; name one of these.")
 
 
 def run_cells(

@@ -21,7 +21,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, ESTIMATORS, EVENTS, EXPERIMENT, METHODS, REPLY_TOKENS, Experiment
-from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.collaborations.relay import relay, relay_pairs, relay_player, relay_task, relay_tasks
 from hf_credit.evaluation.runs import versions
@@ -33,30 +41,35 @@ LEDGER = ("budget/scoring_events", "budget/tokens", "budget/completion_tokens")
 def main(arguments: Sequence[str] | None = None) -> None:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=Path("runs/c3"), help="policies and finished cells")
-    parser.add_argument("--results", type=Path, default=here / "results", help="tables and plots")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
     parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
-    options = parser.parse_args(arguments)
+    options = parse_options(parser, arguments, "runs/c3")
     experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
-    run(experiment, options.work, options.workers)
-    table.write(table.read_cells((options.work / "cells").glob("*.json")), options.results)
+    run(experiment, options.work, options.workers, options.cell)
+    if options.cell is None:
+        folder = results_folder(options, here / "results", phases(EXPERIMENT), cell_file)
+        table.write(table.read_cells((options.work / "cells").glob("*.json")), folder)
 
 
-def run(experiment: Experiment, work: Path, workers: int) -> None:
+def phases(experiment: Experiment) -> list[list[tuple[str, int]]]:
+    """Arm and seed of every cell: first the starting policies, then what is trained from them."""
+    return [[(arm, seed) for seed in experiment.seeds for arm in arms] for arms in ((BASE,), METHODS)]
+
+
+def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | None = None) -> None:
     """Runs every cell that is not finished: first the starting policies, then what is trained from them.
 
     Args:
         experiment: what to run.
         work: holds the policies and a JSON file for each finished cell.
         workers: processes of one thread each.
+        cell: what names the one cell to run, with its start; all of them if `None`.
 
     Raises:
-        ValueError: what is finished in `work` was run with other settings.
+        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    phases = [[(arm, seed) for seed in experiment.seeds for arm in arms] for arms in ((BASE,), METHODS)]
-    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="methods")
+    cells = phases(experiment) if cell is None else one_cell(phases(experiment), cell, BASE)
+    run_cells(work, experiment.settings(), cells, cell_file, run_cell, experiment, workers, arms="methods")
 
 
 def cell_file(work: Path, arm: str, seed: int) -> Path:

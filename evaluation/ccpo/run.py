@@ -22,7 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import BASE, EXPERIMENT, TEAMS, Experiment, Team
-from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.evaluation.runs import versions
 
@@ -33,29 +41,30 @@ STOCK = "0"  # what the lazy ones of both teams say
 def main(arguments: Sequence[str] | None = None) -> None:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=Path("runs/ccpo"), help="starts and finished cells")
-    parser.add_argument("--results", type=Path, default=here / "results", help="tables")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
-    options = parser.parse_args(arguments)
-    run(EXPERIMENT, options.work, options.workers)
-    table.write_tables((options.work / "cells").glob("*.json"), options.results)
+    options = parse_options(parser, arguments, "runs/ccpo")
+    run(EXPERIMENT, options.work, options.workers, options.cell)
+    if options.cell is None:
+        folder = results_folder(options, here / "results", [EXPERIMENT.cells()], cell_file)
+        table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 
-def run(experiment: Experiment, work: Path, workers: int) -> None:
+def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | None = None) -> None:
     """Runs every cell that is not finished: first the starts, then what is trained from them.
 
     Args:
         experiment: what to run.
         work: holds the starts and a JSON file for each finished cell.
         workers: processes of one thread each.
+        cell: what names the one cell to run, with its start; all of them if `None`.
 
     Raises:
-        ValueError: what is finished in `work` was run with other settings.
+        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
     cells = experiment.cells()
-    starts, others = [one for one in cells if one[1] == BASE], [one for one in cells if one[1] != BASE]
-    run_cells(work, experiment.settings(), (starts, others), cell_file, run_cell, experiment, workers, arms="arms")
+    phases = [[one for one in cells if one[1] == BASE], [one for one in cells if one[1] != BASE]]
+    phases = phases if cell is None else one_cell(phases, cell, BASE)
+    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="arms")
 
 
 def cell_file(work: Path, team: str, arm: str, seed: int) -> Path:

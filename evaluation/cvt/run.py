@@ -22,7 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ARMS, BASE, SCHEDULES, Experiment
-from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.evaluation.runs import versions
 
@@ -39,19 +47,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="200,000 tokens each, ten times that, or that at half the rate",
     )
     parser.add_argument("--arms", nargs="+", metavar="ARM", help="of the schedule's; all of them if left out")
-    parser.add_argument("--work", type=Path, default=Path("runs/cvt"), help="starts and finished cells")
-    parser.add_argument("--results", type=Path, help="tables; the committed ones if left out")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
-    options = parser.parse_args(arguments)
+    options = parse_options(parser, arguments, "runs/cvt")
     experiment = SCHEDULES[options.schedule]
     if unknown := [arm for arm in options.arms or () if arm not in experiment.arms]:
         parser.error(f"arms must be of {', '.join(experiment.arms)}, got {unknown[0]!r}; name these.")
-    run(experiment, options.work, options.workers, options.arms)
-    folder = options.results or table.RESULTS[options.schedule]
-    table.write_tables((options.work / "cells").glob("*.json"), folder)
+    run(experiment, options.work, options.workers, options.arms, options.cell)
+    if options.cell is None:
+        folder = results_folder(options, table.RESULTS[options.schedule], [experiment.cells()], cell_file)
+        table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 
-def run(experiment: Experiment, work: Path, workers: int, arms: Collection[str] | None = None) -> None:
+def run(
+    experiment: Experiment,
+    work: Path,
+    workers: int,
+    arms: Collection[str] | None = None,
+    cell: Sequence[str] | None = None,
+) -> None:
     """Runs every cell that is not finished: first the starts, then what is trained from them.
 
     Args:
@@ -59,16 +71,18 @@ def run(experiment: Experiment, work: Path, workers: int, arms: Collection[str] 
         work: holds the starts and a JSON file for each finished cell.
         workers: processes of one thread each.
         arms: of the experiment's; all of them if `None`.
+        cell: what names the one cell to run, with its start; all of them if `None`.
 
     Raises:
-        ValueError: what is finished in `work` was run with other settings.
+        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
     cells = experiment.cells()
-    phases = (
+    phases = [
         [one for one in cells if one[0] == BASE],
         [one for one in cells if one[0] != BASE and (arms is None or one[0] in arms)],
-    )
+    ]
+    phases = phases if cell is None else one_cell(phases, cell, BASE)
     run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers, arms="arms")
 
 

@@ -20,7 +20,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ALGORITHMS, EXPERIMENT, GAMES, START, Experiment, Game
-from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.evaluation.runs import versions
 
@@ -31,27 +39,28 @@ CURVES = ("reward", "cut/ratio", "turns/mean", "answered", "beliefs/hypotheses",
 def main(arguments: Sequence[str] | None = None) -> None:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=Path("runs/t3"), help="starts and finished cells")
-    parser.add_argument("--results", type=Path, default=here / "results", help="tables")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
-    options = parser.parse_args(arguments)
-    run(EXPERIMENT, options.work, options.workers)
-    table.write_tables((options.work / "cells").glob("*.json"), options.results)
+    options = parse_options(parser, arguments, "runs/t3")
+    run(EXPERIMENT, options.work, options.workers, options.cell)
+    if options.cell is None:
+        folder = results_folder(options, here / "results", EXPERIMENT.stages(), cell_file)
+        table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 
-def run(experiment: Experiment, work: Path, workers: int) -> None:
+def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | None = None) -> None:
     """Runs every cell that is not finished, stage by stage.
 
     Args:
         experiment: what to run.
         work: holds the starts and a JSON file for each finished cell.
         workers: processes of one thread each.
+        cell: what names the one cell to run, with its start; all of them if `None`.
 
     Raises:
-        ValueError: what is finished in `work` was run with other settings.
+        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    run_cells(work, experiment.settings(), experiment.stages(), cell_file, run_cell, experiment, workers)
+    cells = experiment.stages() if cell is None else one_cell(experiment.stages(), cell, START)
+    run_cells(work, experiment.settings(), cells, cell_file, run_cell, experiment, workers)
 
 
 def cell_file(work: Path, game: str, algorithm: str, arm: str, seed: int) -> Path:

@@ -23,7 +23,15 @@ import oracle_error
 import table
 from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
-from running import ON_A_PROCESSOR, prepare_process, run_cells, write_whole
+from running import (
+    ON_A_PROCESSOR,
+    one_cell,
+    parse_options,
+    prepare_process,
+    results_folder,
+    run_cells,
+    write_whole,
+)
 
 from hf_credit.evaluation.runs import versions
 
@@ -34,19 +42,26 @@ CURVES = ("reward", "success", "return", "completion", "oracle/valid", "endings/
 def main(arguments: Sequence[str] | None = None) -> None:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, default=Path("runs/vpr"), help="policies and finished cells")
-    parser.add_argument("--results", type=Path, default=here / "results", help="tables and plots")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes of one thread each")
     parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
-    options = parser.parse_args(arguments)
+    options = parse_options(parser, arguments, "runs/vpr")
     experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
-    run(experiment, options.work, options.workers)
-    table.write(experiment, read_cells((options.work / "cells").glob("*.json")), options.results)
-    horizon.write(options.results)
-    oracle_error.write(options.results, [number for game in experiment.games for number in game.simulations])
+    run(experiment, options.work, options.workers, options.cell)
+    if options.cell is None:
+        folder = results_folder(options, here / "results", phases(EXPERIMENT), cell_file)
+        table.write(experiment, read_cells((options.work / "cells").glob("*.json")), folder)
+        horizon.write(folder)
+        oracle_error.write(folder, [number for game in experiment.games for number in game.simulations])
 
 
-def run(experiment: Experiment, work: Path, workers: int) -> None:
+def phases(experiment: Experiment) -> list[list[tuple[str, str, int]]]:
+    """Game, arm and seed of every cell, seed by seed: first the starting policies, then what is trained from them."""
+    games = {game.name: game for game in experiment.games}
+    bases = [(name, BASE, seed) for seed in experiment.seeds for name in games]
+    arms = [(name, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for name in games]
+    return [bases, [cell for cell in arms if cell[1] in games[cell[0]].arms]]
+
+
+def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | None = None) -> None:
     """Runs every cell that is not finished: first the starting policies, then what is trained from them.
 
     Cells are taken seed by seed, so that a run that is stopped has all of the first seeds. A cell that fails stops
@@ -56,16 +71,14 @@ def run(experiment: Experiment, work: Path, workers: int) -> None:
         experiment: what to run.
         work: holds the policies and a JSON file for each finished cell.
         workers: processes of one thread each.
+        cell: what names the one cell to run, with its start; all of them if `None`.
 
     Raises:
-        ValueError: what is finished in `work` was run with other settings.
+        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
         RuntimeError: a cell failed.
     """
-    games = {game.name: game for game in experiment.games}
-    bases = [(name, BASE, seed) for seed in experiment.seeds for name in games]
-    arms = [(name, arm, seed) for seed in experiment.seeds for arm in _arms(experiment) for name in games]
-    phases = (bases, [cell for cell in arms if cell[1] in games[cell[0]].arms])
-    run_cells(work, experiment.settings(), phases, cell_file, run_cell, experiment, workers)
+    cells = phases(experiment) if cell is None else one_cell(phases(experiment), cell, BASE)
+    run_cells(work, experiment.settings(), cells, cell_file, run_cell, experiment, workers)
 
 
 def cell_file(work: Path, game: str, arm: str, seed: int) -> Path:
