@@ -83,6 +83,12 @@ def test_differences_with_verdicts_are_told(report: Any, output: Path) -> None:
     assert numbers["runs"][VPR]["versions"]["trl"].startswith("1.")
 
 
+def test_verdicts_and_outcomes_share_no_axis(report: Any, output: Path) -> None:
+    vpr, outcome = ({name for entry in run.log for name in entry} for run in report.runs)
+    assert "process_reward/mean" in vpr
+    assert "process_reward/mean" not in outcome
+
+
 def test_training_changed_the_policy(report: Any, output: Path) -> None:
     base, vpr = (AutoModelForCausalLM.from_pretrained(output / name).state_dict() for name in ("base", "vpr"))
     assert any((base[name] != vpr[name]).any() for name in base)

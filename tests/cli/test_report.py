@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from hf_credit.evaluation.credited import read_episodes
+from hf_credit.evaluation.runs import read_run
 
 
 @pytest.fixture
@@ -38,7 +40,13 @@ def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: P
     assert "| all | " in page  # the table of replies
     assert "## An episode of update 1" in page
     assert page.count("\n| 1 | agent | agent | ") == 1
-    assert f"led to</dt><dd>{recorded[2].outcome:.3g}</dd>" in (run / "report" / "episode.html").read_text()
+    shown = (run / "report" / "episode.html").read_text()
+    assert f"led to</dt><dd>{recorded[2].outcome:.3g}</dd>" in shown
+    assert f"<dd>{read_run(run).config['method']}</dd>" in shown
+    # The other episodes of the update are a step away, and lead back.
+    pages = re.findall('href="([^"]*)"', shown)
+    assert pages == ["episode_1.html", "episode_2.html", "episode_4.html"]
+    assert all('href="episode.html"' in (run / "report" / page).read_text() for page in pages)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hf_credit.evaluation.credit_tables import credit_table
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
-from hf_credit.evaluation.episode_page import episode_page
+from hf_credit.evaluation.episode_page import episode_page, rounded
+from hf_credit.evaluation.runs import Run
 
 HOSTILE = '</pre><script>alert(1)</script><img src=x onerror=alert(1)>" style="{{ 7 * 7 }}{% raw %}\x00\u202e&amp;'
 
@@ -64,13 +66,28 @@ def test_every_part_of_a_decision_is_on_the_page(episode: CreditedEpisode) -> No
         "A run update 4",
         "outcome 1 ending finished success 1",
         "1. reasoner, plan",
-        "-0.5 reward 0.25 oracle 0.5, valid tokens 0 led to 0, 1 What was new to the policy Which number? say nine",
+        "-0.5 task's reward 0.25 oracle's verdict 0.5, valid tokens 0 led to 0, 1",
+        "What was new to the policy Which number? say nine",
         "Also tried here: 4 +1 led to 1, 1 say five and 3 more",
         "2. actor +0.5",
         "3. actor not trained on",
         "A full bar is 1, the largest of this page. A token in full colour has 2.",
     ):
         assert part in text
+
+
+def test_a_page_names_the_method_and_leads_to_the_other_episodes(episode: CreditedEpisode) -> None:
+    others = [("1", "episode_1.html"), ("2", None), ("3", "episode_3.html")]
+    page = episode_page(episode, "A run", method="vineppo", others=others)
+    assert "Episodes: 1 2 3 method vineppo" in " ".join(Seen(page).text.split())
+    assert re.findall('href="([^"]*)"', page) == ["episode_1.html", "episode_3.html"]
+    assert "Episodes" not in episode_page(episode, "A run")
+
+
+def test_what_arithmetic_leaves_of_nothing_is_zero() -> None:
+    assert [rounded(value, ".3g") for value in (-2.46e-17, -0.0, 1e-8, 0.25)] == ["0", "0", "1e-08", "0.25"]
+    logged = Run(name="a", log=({"step": 1, "advantages/mean": -2.46e-17, "advantages/trained": 1.0},))
+    assert credit_table(logged)[1] == [["all", "0", "-", "-", "1", "-", "-"]]
 
 
 def test_bars_and_tokens_are_signed_and_to_scale(episode: CreditedEpisode) -> None:

@@ -31,6 +31,8 @@ def test_a_curve_is_drawn_for_each_quantity_that_was_logged(tmp_path: Path) -> N
     assert size(three)[0] == 3 * size(one)[0]
     assert size(three)[1] == size(one)[1]
     assert size(learning_curves([Run(name="b", log=log)], tmp_path / "c.png", ["reward"])) == size(one)
+    twice = tuple({"step": step, "success": 0.1 * step, "reward": 0.1 * step} for step in range(1, 4))
+    assert size(learning_curves([Run(name="b", log=twice)], tmp_path / "same.png")) == size(one)
 
 
 def test_each_run_has_a_colour_of_its_own(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_the_page_has_every_part(report: Report) -> None:
         "trained minus base, success rate: +75.0 points",
         "Read with care.",
         "| first | 2 | 8 | 100 |",
-        "![Learning curves](learning_curves.png)",
+        "![Learning curves](learning_curves.png)\n\nThin lines: each update as logged. Thick lines: the mean of",
         "| success | 0.5 | 0.5 |",
         "| torch | 2.13.0 |",
     ):

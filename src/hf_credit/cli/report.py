@@ -30,8 +30,9 @@ def report(
     """Writes a report of a run: learning curves, the credit of replies, settings, versions, and evaluations if any.
 
     Of the episodes that training recorded (episodes.jsonl, see log_episodes), one is shown decision by decision in
-    episode.html: what the policy was given, its reply, reward, the oracle's verdict, the advantage, that of each token
-    where tokens have their own, and what else was tried there and led to what.
+    episode.html, with links to the others of its update: what the policy was given, its reply, the task's reward, the
+    oracle's verdict, the advantage, that of each token where tokens have their own, and what else was tried there and
+    led to what.
 
     Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Two of
     them on the same tasks are compared, those of other runs too.
@@ -72,12 +73,14 @@ def report(
         raise ValueError(
             f"a run must have {EPISODES_FILE} to show an episode, got {str(run)!r} without; set log_episodes."
         )
+    chosen = choose_episode(recorded, update, episode) if recorded else None
     told = Report(
         title=f"Run {names[0]}" if beside is None else f"Runs {', '.join(names)}",
         runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
         results=results,
         comparisons=[one for a, b in same for one in compare(results, a, b)],
-        episode=choose_episode(recorded, update, episode) if recorded else None,
+        episode=chosen,
+        episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
     )
     path = write_report(told, output or run / "report")
     typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if told.episode else ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply, cut
-from hf_credit.evaluation.episode_page import written_out
+from hf_credit.evaluation.episode_page import rounded, written_out
 from hf_credit.evaluation.runs import Run
 
 _COLUMNS = {
@@ -32,8 +32,9 @@ def credit_table(run: Run) -> tuple[list[str], list[list[str]]]:
 def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]]:
     """Header and rows, a row a decision."""
     judged = any(one.verdict is not None for one in episode.decisions)
-    header = ["", "role", "event", "reply", "reward", *(["oracle"] if judged else []), "advantage", "led to"]
-    return [*header, "also tried"], [
+    verdict = ["oracle's verdict"] if judged else []
+    header = ["", "role", "event", "reply", "task's reward", *verdict, "advantage", "led to", "also tried"]
+    return header, [
         [
             str(place),
             _in_a_line(one.role),
@@ -41,7 +42,7 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
             _in_a_line(one.reply),
             _short(one.reward),
             *([_short(one.verdict)] if judged else []),
-            "not trained on" if one.credit is None else f"{one.credit:+.3g}",
+            "not trained on" if one.credit is None else rounded(one.credit, "+.3g"),
             _outcomes(one.outcomes),
             "; ".join(map(_tried, one.alternatives)),
         ]
@@ -50,7 +51,7 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
 
 
 def _tried(other: CreditedReply) -> str:
-    credit = "" if other.credit is None else f", {other.credit:+.3g}"
+    credit = "" if other.credit is None else f", {rounded(other.credit, '+.3g')}"
     return f"{_in_a_line(other.reply)} ({_outcomes(other.outcomes)}{credit})"
 
 
@@ -74,4 +75,4 @@ def _last(values: Sequence[float]) -> str:
 
 
 def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else rounded(value, ".3g")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
@@ -12,8 +14,12 @@ from hf_credit.evaluation.credited import CreditedEpisode
 
 PAGE_FILE = "episode.html"
 
+_NOTHING = 1e-9  # what a sum that should be 0 stays below
 
-def episode_page(episode: CreditedEpisode, title: str = "Episode") -> str:
+
+def episode_page(
+    episode: CreditedEpisode, title: str = "Episode", method: str = "", others: Sequence[tuple[str, str | None]] = ()
+) -> str:
     """An episode as HTML: each decision with what was new to the policy, its reply, reward, verdict and advantage, the
     credit of its tokens where they have their own, and what else was tried at its context.
 
@@ -23,26 +29,38 @@ def episode_page(episode: CreditedEpisode, title: str = "Episode") -> str:
     Args:
         episode: as `hf_credit.evaluation.credited.credited_episode` makes one.
         title: of the page.
+        method: whose credit it is.
+        others: episodes beside it, each its label and the name of its page; no name for this one.
     """
     of_tokens = [abs(credit) for one in episode.decisions for _, credit in one.token_credit]
     credits = [one.credit for one in episode.decisions]
     credits += [other.credit for one in episode.decisions for other in one.alternatives]
     largest = max((abs(credit) for credit in credits if credit is not None), default=0.0)
     return _template().render(
-        title=title, episode=episode, largest=largest, largest_of_tokens=max(of_tokens, default=0.0)
+        title=title,
+        method=method,
+        others=others,
+        episode=episode,
+        largest=largest,
+        largest_of_tokens=max(of_tokens, default=0.0),
     )
 
 
-def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = "Episode") -> Path:
+def write_episode_page(episode: CreditedEpisode, path: str | Path, title: str = "Episode", **more: Any) -> Path:
     """Writes the page of an episode.
 
     Args:
-        episode, title: as for `episode_page`.
+        episode, title, **more: as for `episode_page`.
         path: the HTML file.
     """
     path = Path(path)
-    path.write_text(episode_page(episode, title), encoding="utf-8")
+    path.write_text(episode_page(episode, title, **more), encoding="utf-8")
     return path
+
+
+def rounded(value: float, form: str) -> str:
+    """A number as text, where what arithmetic leaves of 0 is 0."""
+    return format(0.0 if abs(value) < _NOTHING else value, form)
 
 
 def written_out(text: str) -> str:
@@ -66,7 +84,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["written_out"] = written_out
-    environment.filters["signed"] = lambda value: f"{value:+.3g}"
-    environment.filters["number"] = lambda value: "unknown" if value is None else f"{value:.3g}"
+    environment.filters["signed"] = lambda value: rounded(value, "+.3g")
+    environment.filters["number"] = lambda value: "unknown" if value is None else rounded(value, ".3g")
     environment.filters["share"] = lambda value, largest: f"{abs(value) / largest if largest else 0:.3f}"
     return environment.get_template("episode_page.html")

@@ -13,7 +13,7 @@ PANELS = (
     ("reward", "mean outcome of an episode", False),
     ("success", "success rate", True),
     ("completion", "completion rate", True),
-    ("process_reward/mean", "mean reward of a turn", False),
+    ("process_reward/mean", "mean process reward of a turn", False),
     ("oracle/valid", "oracle-valid actions (share)", True),
     ("endings/invalid_action", "invalid episodes (share)", True),
     ("turns/mean", "turns per episode", False),
@@ -21,13 +21,16 @@ PANELS = (
     ("grad_norm", "norm of the gradient", False),
 )
 
+LINES = "Thin lines: each update as logged. Thick lines: the mean of the last tenth of the updates until then."
+
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
 
 
 def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
     """Draws what the runs logged against the number of updates, one panel a quantity.
 
-    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run.
+    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run. Where an
+    outcome is nothing but success, one panel shows both.
 
     Args:
         runs: at least one; each is a line of its own colour.
@@ -46,6 +49,8 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
             f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "
             f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
         )
+    if len(panels) > 1 and panels[1][0] == "success" and _curves(runs, "reward") == _curves(runs, "success"):
+        panels = panels[1:]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = figure_class(figsize=(4.6 * columns, 3.3 * rows + 0.5), dpi=120, layout="constrained")
@@ -57,8 +62,13 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     if len(runs) > 1:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(runs), frameon=False)
+    figure.supxlabel(LINES, fontsize=9, color="#555555")
     figure.savefig(path)
     return Path(path)
+
+
+def _curves(runs: Sequence[Run], name: str) -> list[Any]:
+    return [run.curve(name) for run in runs]
 
 
 def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:

@@ -13,9 +13,9 @@ import yaml
 
 from hf_credit.evaluation.credit_tables import credit_table, decision_table
 from hf_credit.evaluation.credited import CreditedEpisode
-from hf_credit.evaluation.episode_page import PAGE_FILE, write_episode_page
+from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.ledger import ledger_table, read_ledger
-from hf_credit.evaluation.plots import learning_curves
+from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run
 from hf_credit.evaluation.statistics import Interval
@@ -86,6 +86,7 @@ class Report:
         comparisons: the differences of interest.
         notes: what the reader must know to read the numbers right, each a sentence or more.
         episode: one of training, of the first run, to show the credit of its decisions.
+        episodes: those of its update, in order, to look at beside it.
     """
 
     title: str
@@ -95,6 +96,7 @@ class Report:
     comparisons: Sequence[Comparison] = ()
     notes: Sequence[str] = ()
     episode: CreditedEpisode | None = None
+    episodes: Sequence[CreditedEpisode] = ()
 
 
 def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Comparison]:
@@ -114,7 +116,7 @@ def compare(results: Mapping[str, EvalResults], of: str, minus: str) -> list[Com
 
 def write_report(report: Report, folder: str | Path) -> Path:
     """Writes `report.md`, `results.json` and, where there are a run and an episode, `learning_curves.png` and
-    `episode.html`.
+    `episode.html`, with a page `episode_N.html` for each other episode.
 
     Args:
         report: what to tell.
@@ -131,11 +133,26 @@ def write_report(report: Report, folder: str | Path) -> Path:
     if report.runs:
         learning_curves(report.runs, folder / CURVES_FILE)
     if report.episode is not None:
-        write_episode_page(report.episode, folder / PAGE_FILE, f"{report.title}, update {report.episode.update}")
+        _write_pages(report, folder)
     (folder / RESULTS_FILE).write_text(json.dumps(numbers(report), indent=2) + "\n", encoding="utf-8")
     path = folder / REPORT_FILE
     path.write_text(markdown(report), encoding="utf-8")
     return path
+
+
+def _write_pages(report: Report, folder: Path) -> None:
+    """The page of the episode, and of those beside it, each with a way to the others."""
+    assert report.episode is not None
+    method = str(report.runs[0].config.get("method", "")) if report.runs else ""
+    episodes = list(report.episodes) or [report.episode]
+    shown = next((place for place, one in enumerate(episodes) if one is report.episode), 0)
+    names = [PAGE_FILE if place == shown else f"episode_{place + 1}.html" for place in range(len(episodes))]
+    for place, one in enumerate(episodes):
+        title = f"{report.title}, update {one.update}, episode {place + 1} of {len(episodes)}"
+        others = [(str(at + 1), None if at == place else name) for at, name in enumerate(names)]
+        write_episode_page(
+            one, folder / names[place], title, method=method, others=others if len(episodes) > 1 else ()
+        )
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -198,7 +215,7 @@ def markdown(report: Report) -> str:
     if report.notes:
         parts.append("\n\n".join(report.notes))
     if report.runs:
-        parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})"]
+        parts += ["## Training", _budget_table(report.runs), f"![Learning curves]({CURVES_FILE})", LINES]
         ledgers = _ledgers(report.runs)
         if ledgers:
             parts += ["## Budget", table(*ledger_table(ledgers, against=next(iter(ledgers)))), _LEDGER_WORDS]
@@ -293,7 +310,7 @@ def _signed(metric: str, value: float) -> str:
 
 
 def _last(values: Sequence[float]) -> str:
-    return f"{values[-1]:.4g}" if values else "-"
+    return rounded(values[-1], ".4g") if values else "-"
 
 
 def _count(value: float | None) -> str:

@@ -55,6 +55,9 @@ class TurnGroup:
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         own, first, rewards, active = _everywhere(self.rewards(collected), runner)
+        if active.any():
+            runner.log("process_reward/mean", rewards[active].mean().item())
+            runner.log("process_reward/std", rewards[active].std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
         advantages = turn_group_advantages(returns, active, self.min_active)
         return _credit(collected, own, first, advantages)
@@ -143,9 +146,6 @@ def _everywhere(own: TurnRewards, runner: Runner) -> tuple[TurnRewards, int, Ten
     """The turn rewards of this process, the place of its first among those of all processes, and these as a matrix."""
     every, here = everywhere(own, runner)
     rewards, active = matrix(every)
-    if active.any():
-        runner.log("process_reward/mean", rewards[active].mean().item())
-        runner.log("process_reward/std", rewards[active].std(correction=0).item())
     return own, here.start, rewards, active
 
 
