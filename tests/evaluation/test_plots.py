@@ -33,6 +33,9 @@ def test_a_curve_is_drawn_for_each_quantity_that_was_logged(tmp_path: Path) -> N
     assert size(learning_curves([Run(name="b", log=log)], tmp_path / "c.png", ["reward"])) == size(one)
     twice = tuple({"step": step, "success": 0.1 * step, "reward": 0.1 * step} for step in range(1, 4))
     assert size(learning_curves([Run(name="b", log=twice)], tmp_path / "same.png")) == size(one)
+    verdicts = tuple({"step": step, "process_reward/mean": 0.5, "oracle/valid": 0.5} for step in range(1, 4))
+    valid = [Run(name="vpr", log=verdicts), Run(name="outcome", log=twice)]
+    assert size(learning_curves(valid, tmp_path / "valid.png"))[0] == 2 * size(one)[0]
 
 
 def test_each_run_has_a_colour_of_its_own(tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ PANELS = (
     ("grad_norm", "norm of the gradient", False),
 )
 
+_AS_SHARES = {"reward": "success", "process_reward/mean": "oracle/valid"}
+"""What is the second, where every outcome, or every verdict, is 0 or 1."""
+
 LINES = "Thin lines: each update as logged. Thick lines: the mean of the last tenth of the updates until then."
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  # apart for the colour-blind too
@@ -29,8 +32,8 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")  #
 def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] | None = None) -> Path:
     """Draws what the runs logged against the number of updates, one panel a quantity.
 
-    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run. Where an
-    outcome is nothing but success, one panel shows both.
+    Thin lines are the values as logged; thick lines are their mean over a window of a tenth of the run. Where
+    outcomes are successes, or verdicts valid actions, one panel shows both.
 
     Args:
         runs: at least one; each is a line of its own colour.
@@ -49,8 +52,7 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
             f"a learning curve needs one of {', '.join(panel[0] for panel in PANELS)} in the log, got "
             f"{', '.join(sorted(logged)) or 'nothing'}; log one of them."
         )
-    if len(panels) > 1 and panels[1][0] == "success" and _curves(runs, "reward") == _curves(runs, "success"):
-        panels = panels[1:]
+    panels = [panel for panel in panels if names is not None or not _shown_again(runs, panel[0])]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = figure_class(figsize=(4.6 * columns, 3.3 * rows + 0.5), dpi=120, layout="constrained")
@@ -67,8 +69,10 @@ def learning_curves(runs: Sequence[Run], path: str | Path, names: Sequence[str] 
     return Path(path)
 
 
-def _curves(runs: Sequence[Run], name: str) -> list[Any]:
-    return [run.curve(name) for run in runs]
+def _shown_again(runs: Sequence[Run], name: str) -> bool:
+    """Whether another panel has the same curves."""
+    other = _AS_SHARES.get(name)
+    return other is not None and all(run.curve(name) == run.curve(other) for run in runs if run.curve(name)[0])
 
 
 def _draw(axis: Any, runs: Sequence[Run], name: str, label: str, is_share: bool) -> None:
