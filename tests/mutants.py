@@ -44,6 +44,7 @@ _TEST_BASE, _TEST_ROLES = "tests/trainers/test_base.py::", "tests/trainers/test_
 _TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/trainers/test_trl_settings.py::"
 _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
+_TEST_CCPO, _TEST_REMOVALS = "tests/methods/test_counterfactual_grpo.py::", "tests/collectors/test_removals.py::"
 _TEST_CVT = "tests/methods/test_constrained_counterfactual.py::"
 
 _SERVER, _TEST_SERVER = "src/hf_credit/hub/server/", "tests/hub/server/"
@@ -125,6 +126,34 @@ MUTANTS = [
             "tests/methods/test_counterfactual_grpo.py::"
             "test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted"
         ],
+    ),
+    Mutant(
+        "a batch is shaped by its own moments where the previous ones are asked for",
+        "src/hf_credit/methods/counterfactual_grpo.py",
+        'known = moments if self.order == "current" else memory',
+        "known = moments",
+        [_TEST_CCPO + "test_only_the_current_order_shapes_a_first_batch_by_its_own_moments"],
+    ),
+    Mutant(
+        "a deviation of 0 divides",
+        "src/hf_credit/credit/moments.py",
+        "1.0 if self.variance <= unit_below else ",
+        "",
+        [_TEST_CCPO + "test_a_first_success_alone_is_not_divided_by_a_deviation_of_zero"],
+    ),
+    Mutant(
+        "all whole episodes and all without a role meet one world",
+        "src/hf_credit/collectors/removals.py",
+        "None if state is None or number == 0 else number",
+        "None",
+        [_TEST_REMOVALS + "test_an_episode_meets_the_world_that_its_comparison_meets_and_no_other"],
+    ),
+    Mutant(
+        "an episode without a role meets another world than the whole one",
+        "src/hf_credit/collectors/removals.py",
+        "None if state is None or number == 0 else number",
+        "None if state is None or number == 0 else number + len(roles)",
+        [_TEST_REMOVALS + "test_an_episode_meets_the_world_that_its_comparison_meets_and_no_other"],
     ),
     Mutant(
         "who was left out before speaks again",

@@ -92,6 +92,10 @@ def test_one_voter_is_an_agent_alone_and_cannot_be_left_out():
         ({"voters": ("a", "a")}, "voters must have names of their own, got a, a; "),
         ({"ties": "last"}, "ties must be one of expected, first, none, got 'last'; "),
         ({"extract": "nowhere:at_all"}, "function must be importable"),
+        (
+            {"scorer": lambda task, text, transcript: 1.0},
+            "the scorer of a vote must be a function of a task and a text, got one with a transcript; ",
+        ),
     ],
 )
 def test_impossible_votes_are_refused(options, told):

@@ -77,3 +77,12 @@ def test_the_bonus_counts_help_and_hurt_against_the_prompts_mean():
     difference = bonus_rewards(outcomes, alone, groups, events=False)
     assert difference.tolist() == pytest.approx([1.2, -1.0, 1.0, -1.2])
     assert bonus_rewards(outcomes, balanced, groups, events=False).tolist() == pytest.approx([1.1, -1.1, 1.1, -1.1])
+
+
+def test_graded_outcomes_are_told_apart_by_the_bonus_reward():
+    outcomes, alone, groups = tensor(0.2, 0.4, 0.6, 0.8), tensor(0.2, 0.2, 0.2, 0.2), torch.zeros(4, dtype=torch.long)
+    assert bonus_rewards(outcomes, alone, groups).tolist() == pytest.approx([-0.6, -0.2, 0.2 + 0.2, 0.6 + 0.2])
+    hurt = bonus_rewards(outcomes, 1 - alone, groups)
+    assert hurt.tolist() == pytest.approx([-0.6 - 0.2, -0.2 - 0.2, 0.2, 0.6])
+    difference = bonus_rewards(outcomes, alone, groups, events=False)  # s less -0.6, a tenth of it
+    assert difference.tolist() == pytest.approx([-0.6, -0.2 + 0.04, 0.2 + 0.08, 0.6 + 0.12])

@@ -27,10 +27,10 @@ def test_streams_are_remembered_apart_and_an_empty_batch_changes_nothing():
 
 
 def test_a_small_variance_can_stand_for_a_deviation_of_one():
-    assert Moment(0.0, 0.25, 4).deviation() == 0.5
+    assert Moment(0.0, 0.25, 4).deviation(unit_below=0.0) == 0.5
     assert Moment(0.0, 1e-6, 4).deviation(unit_below=1e-6) == 1.0
     assert Moment(0.0, 2e-6, 4).deviation(unit_below=1e-6) == pytest.approx(2e-6**0.5)
-    assert Moment(0.0, 0.0, 4).deviation() == 0.0
+    assert Moment(0.0, 0.0, 4).deviation(unit_below=0.0) == 1.0
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=5), st.floats(0, 0.99))

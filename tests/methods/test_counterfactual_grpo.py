@@ -16,7 +16,7 @@ from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collaborations.voting import voting
 from hf_credit.collectors import Collected, Group, Removals, Sample
 from hf_credit.credit import Moments
-from hf_credit.methods.counterfactual_grpo import V1, V2, CounterfactualAdvantages
+from hf_credit.methods.counterfactual_grpo import V1, V2, CounterfactualAdvantages, _zero_where_cut
 from hf_credit.rollouts import Decision, Ending, Engine, Episode, Generation, LocalRunner, by_episode
 
 SMALL = 2.0**-0.5  # of two, each is this many deviations of the sample from their mean
@@ -54,6 +54,12 @@ def played(chat: Any, team: Any, replies: dict[str, list[str]], rows: int = 1, *
     return method, collected, method.estimator(collected, runner, method.memory), runner
 
 
+def without_a_role(collected: Collected) -> int:
+    """The tokens of the walks that were made for comparison."""
+    own = [decision for one in collected.samples if one.kind != "policy" for decision in one.episode.decisions]
+    return sum(len(decision.context_ids) + len(decision.action_ids) for decision in own)
+
+
 RELAY = {"thinker": ["add", "no"], "solver": ["5", "2", "2", "3"]}
 """Of two rollouts: the solvers alone say 5 and 2 (they speak in the first round), in company 2 and 3."""
 
@@ -71,6 +77,7 @@ def test_solos_are_played_in_the_thinkers_round_and_never_trained_on(chat: Any) 
     assert "Notes" not in alone
     assert "Notes of the thinker:\nadd" in company[0]
     assert runner.ledger.scoring_events == 4
+    assert runner.ledger.counterfactual_tokens == without_a_role(collected) > 0
     assert [len(own) for own in by_episode(collected.episodes, credit.decisions)] == [2, 2]
 
 
@@ -117,6 +124,51 @@ def test_the_order_says_whether_a_batch_shapes_itself(chat: Any) -> None:
         rewards = method.estimator._rewards("thinker", _pairs(collected), memory)
         # mu = 0 and sigma = 1 after this batch
         assert rewards == pytest.approx([tanh(1.0), tanh(-1.0)] if seen else [1.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    ("order", "thinker"),
+    [
+        # Delta = (1, 1, 0, -1), less their mean of 1/4, in deviations of the sample
+        ("previous", [0.75 / (2.75 / 3) ** 0.5] * 2 + [-0.25 / (2.75 / 3) ** 0.5, -1.25 / (2.75 / 3) ** 0.5]),
+        # tanh of (.75, .75, -.25, -1.25) / sqrt(2.75 / 4), likewise
+        ("current", [0.8226, 0.8226, -0.4395, -1.2056]),
+    ],
+)
+def test_only_the_current_order_shapes_a_first_batch_by_its_own_moments(
+    chat: Any, order: str, thinker: list[float]
+) -> None:
+    replies = {"thinker": ["a", "b", "c", "d"], "solver": ["5", "5", "2", "2", "2", "2", "2", "3"]}
+    _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=4, order=order, min_samples=1)
+    assert credit.memory.of("thinker/contribution") == (0.25, 0.6875, 4)
+    found = [own[0] for own in by_episode(collected.episodes, credit.decisions)[:4]]
+    assert found == pytest.approx(thinker, abs=1e-4)
+
+
+RARE = {"thinker": ["a", "b", "c", "d"], "solver": ["5", "5", "5", "2", "2", "2", "2", "3"]}
+"""In company the solver is right, right, right and wrong; alone it is right beside the last of these."""
+NEVER_RIGHT_ALONE = Moments(
+    names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
+    means=(0.5, 0.5, 0.5, 0.0), variances=(0.25, 0.25, 0.25, 0.0), seen=(60,) * 4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "solver"),
+    [
+        ({"order": "previous"}, [0.5, 0.5, 0.5, -1.5]),
+        # Eq. 3 lets the variance grow by a hundredth of the batch's: sigma is 0.04, and z of the success alone 23.
+        ({"order": "current"}, [-0.5, -0.5, -0.5, 1.5]),
+        ({"order": "current", "solver_signal": "joint"}, [0.5, 0.5, 0.5, -1.5]),
+    ],
+)
+def test_a_first_success_alone_is_not_divided_by_a_deviation_of_zero(
+    chat: Any, options: dict[str, Any], solver: list[float]
+) -> None:
+    method, collected, _, runner = played(chat, think_solve(exact), RARE, group_size=4, **options)
+    credit = method.estimator(collected, runner, NEVER_RIGHT_ALONE)
+    found = [own[1] for own in by_episode(collected.episodes, credit.decisions)[:4]]
+    assert found == pytest.approx(solver, abs=1e-4)
 
 
 def test_pairing_by_mean_with_scores_of_0_and_1_is_the_shared_reward(chat: Any) -> None:
@@ -180,6 +232,7 @@ def test_of_three_who_speak_in_turn_each_is_left_out_and_the_last_is_heard_alone
         "policy": 2, "without planner": 2, "without checker": 2, "without planner, checker": 2,
     }  # fmt: skip
     assert runner.ledger.decisions == {"planner": 2, "checker": 4, "solver": 8}
+    assert runner.ledger.counterfactual_tokens == without_a_role(collected) > 0
     without_checker = [one for one in collected.samples if one.kind == "without checker"]
     shown = [chat.tokenizer.decode(list(one.episode.decisions[0].context_ids)) for one in without_checker]
     assert ["Notes of the planner:\np1" in shown[0], "Notes of the planner:\np2" in shown[1]] == [True, True]
@@ -271,6 +324,18 @@ def test_a_cut_reply_can_be_given_a_reward_of_zero(chat: Any) -> None:
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)] == [0.0, 0.0]
 
 
+def test_a_reply_that_ends_with_another_end_token_of_the_policy_is_not_cut(chat: Any) -> None:
+    _, collected, _, runner = played(chat, think_solve(exact), RELAY)
+    first, *rest = collected.samples
+    thought, answer = first.episode.decisions
+    other = replace(first, episode=replace(first.episode, decisions=(replace(thought, action_ids=(5,)), answer)))
+    knows = LocalRunner(runner.engine, end_tokens=(5, chat.tokenizer.eos_token_id))
+    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], runner) == [0.25, 0.75]
+    collected = replace(collected, samples=(other, *rest))
+    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], runner) == [0.0, 0.75]
+    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], knows) == [0.25, 0.75]
+
+
 def test_a_redundant_agent_is_not_left_without_an_advantage(chat: Any) -> None:
     """Against section 5 of the paper: a contribution of 0 is centred like any other."""
     replies = {"thinker": ["a", "b"], "solver": ["2", "5", "2", "2"]}
@@ -296,7 +361,14 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
         ({"eta": -1}, "eta must be at least 0, got -1; "),
         ({"min_samples": 0}, "min_samples must be at least 1, got 0; "),
         ({"eps": 0}, "eps must be above 0, got 0; "),
-        ({"variance_floor": -1}, "variance_floor must be None or at least 0, got -1; "),
+        ({"variance_floor": -1}, "variance_floor must be at least 0, got -1; "),
+        ({"variance_floor": None}, "variance_floor must be a finite number, got None; "),
+        (
+            {"cut_replies": "zero", "reward": "shared"},
+            "cut_replies='zero' must go with .*, got 'shared' and 'direct'; ",
+        ),
+        ({"cut_replies": "zero", "allocation": "weighted"}, "cut_replies='zero' must go with .* and 'weighted'; "),
+        ({"allocation": "weighted", "reward": "shared"}, "allocation='weighted' must go with .*, got 'shared'; "),
         ({"bonus_weight": -1}, "bonus_weight must be at least 0, got -1; "),
         ({"reward": "team"}, "reward must be one of counterfactual, shared, bonus, got 'team'; "),
         ({"order": "next"}, "order must be one of current, previous, got 'next'; "),

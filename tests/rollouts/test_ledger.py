@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,8 @@ def test_a_shared_message_counts_once_and_every_score_counts() -> None:
     assert (ledger.scoring_events, ledger.prompt_tokens, ledger.completion_tokens) == (2, 50, 12)
     assert ledger.tokens == 62
     assert ledger.decisions == {"reasoner": 1, "actor": 2}
+    aside = Ledger.of([tree[0], replace(tree[1], start=1)], counterfactual=[False, True])
+    assert aside == replace(ledger, counterfactual_tokens=25)
     assert ledger.metrics() == {
         "budget/scoring_events": 2,
         "budget/tokens": 62,

@@ -13,6 +13,7 @@ import torch
 from hf_credit.credit.surrogate import TokenLosses
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.metrics import (
     DecisionSummary,
     EpisodeSummary,
@@ -22,7 +23,6 @@ from hf_credit.trainers.metrics import (
     mean,
     summarise,
     update_metrics,
-    was_cut,
     without_cut_replies,
 )
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_credit.rollouts import Chat, Interaction, Request
+from hf_credit.rollouts.reply_ends import end_tokens
 
 S = TypeVar("S")
 Policies = PreTrainedModel | Callable[[str], AbstractContextManager[PreTrainedModel]]
@@ -164,7 +165,8 @@ def reply_probabilities(
             in_training = policy.training
             policy.eval()
             try:
-                sequences = _enumerate(policy, contexts, _ends(policy, chat), max_new_tokens, temperature, floor)
+                ends = torch.tensor(end_tokens(policy, chat.tokenizer))
+                sequences = _enumerate(policy, contexts, ends, max_new_tokens, temperature, floor)
             finally:
                 policy.train(in_training)
         by_text = _texts(chat, sequences)
@@ -181,12 +183,6 @@ def _only_request(interaction: Interaction[S], state: S) -> Request:
             "hf_credit.collaborations.exact_coalitions for a vote."
         )
     return requests[0]
-
-
-def _ends(model: PreTrainedModel, chat: Chat) -> Tensor:
-    declared = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ends = {chat.tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
-    return torch.tensor(sorted(ends))
 
 
 def _enumerate(

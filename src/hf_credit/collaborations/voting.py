@@ -62,7 +62,7 @@ class Voting(Collaboration):
         columns: the column of the task row that each sees as the problem.
 
     Raises:
-        ValueError: `ties` is unknown, nobody votes, or as for `Collaboration`.
+        ValueError: `ties` is unknown, nobody votes, the scorer wants the transcript, or as for `Collaboration`.
     """
 
     state_type = VotingState
@@ -80,6 +80,11 @@ class Voting(Collaboration):
             raise ValueError("somebody must vote, got no voter; name one or more.")
         events = [Event(name, role=name, column=columns[name]) for name in roles]
         super().__init__(roles=roles, events=events, final=tuple(roles), scorer=scorer)
+        if self._scores_transcript:
+            raise ValueError(
+                "the scorer of a vote must be a function of a task and a text, got one with a transcript; answers are "
+                "scored once, whoever is left out: pass score(task, text)."
+            )
         self.extract: Extractor = find("function", {}, extract) if isinstance(extract, str) else extract
         self.ties = ties
 

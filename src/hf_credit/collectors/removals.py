@@ -85,7 +85,8 @@ class Removals:
                         Start(task=row, state=state, seed=seed, stream=self._stream(runner, instance, number))
                     )
                     made.append((instance, number, roles))
-        played = dict(zip(made, runner.play(starts), strict=True))
+        aside = [bool(roles) for _, _, roles in made]
+        played = dict(zip(made, runner.play(starts, counterfactual=aside), strict=True))
         whole = {one[:2]: episode for one, episode in played.items() if not one[2]}
         later = [
             ((*place, roles), Start(state=state, stream=self._stream(runner, *place)))
@@ -95,7 +96,8 @@ class Removals:
             if (*place, roles) not in played
             for state in self._left(runner, episode.final_state, roles)
         ]
-        played |= dict(zip([one for one, _ in later], runner.play([start for _, start in later]), strict=True))
+        again = runner.play([start for _, start in later], counterfactual=True)
+        played |= dict(zip([one for one, _ in later], again, strict=True))
         drawn_anew = {roles for _, _, roles in made}
         samples = (
             self._sample(one, episode, whole[one[:2]], drawn_anew) for one, episode in sorted_by_place(played).items()

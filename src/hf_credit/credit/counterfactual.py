@@ -118,10 +118,10 @@ def bonus_rewards(
 ) -> Float[Tensor, " rollouts"]:
     """The shared outcome and a small bonus for help (the public code of CCPO since June 2026; not in the paper).
 
-        r = s + weight * (helped - hurt),   s = 1 where the outcome is above 0, -1 otherwise
-        helped: s = 1 and b < 0;   hurt: s = -1 and b > 0;   b = the prompt's mean of s without the agent
+        r = s + weight * (helped - hurt),   s = 2 R - 1
+        helped: s > 0 and b < 0;   hurt: s < 0 and b > 0;   b = the prompt's mean of s without the agent
 
-    Without `events` the bonus is weight * (s - b) / 2.
+    Without `events` the bonus is weight * (s - b) / 2. The public code has outcomes of 0 and 1 alone.
 
     Args:
         outcomes: of each rollout, in [0, 1].
@@ -130,8 +130,8 @@ def bonus_rewards(
         weight: of the bonus, at least 0.
         events: whether only help and hurt count, or the difference itself.
     """
-    signed, without = torch.where(outcomes > 0, 1.0, -1.0), torch.where(alone > 0, 1.0, -1.0)
+    signed, without = 2 * outcomes - 1, 2 * alone - 1
     baseline = without - full_mean(without, groups)
     helped, hurt = (signed > 0) & (baseline < 0), (signed < 0) & (baseline > 0)
     bonus = helped.to(signed) - hurt.to(signed) if events else (signed - baseline) / 2
-    return (signed + weight * bonus).to(outcomes.dtype)
+    return signed + weight * bonus

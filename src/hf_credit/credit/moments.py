@@ -20,9 +20,9 @@ class Moment(NamedTuple):
     variance: float = 0.0
     seen: int = 0
 
-    def deviation(self, unit_below: float | None = None) -> float:
+    def deviation(self, unit_below: float) -> float:
         """The square root of the variance; 1 where the variance is at most `unit_below`."""
-        return 1.0 if unit_below is not None and self.variance <= unit_below else self.variance**0.5
+        return 1.0 if self.variance <= unit_below else self.variance**0.5
 
 
 @dataclass(frozen=True, kw_only=True)

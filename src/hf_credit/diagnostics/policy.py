@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,7 @@ class Subject:
         trained: the method that it was trained with, where that is known.
         critics: that were trained beside it, by name.
         logprobs: those of its tokens, where a method asks for them; what the sampler reported if `None`.
+        end_tokens: those that end its replies; the tokenizer's own if `None`.
         enumeration: with it, true values are found too.
         about: plain values for the reader.
     """
@@ -67,13 +68,14 @@ class Subject:
     trained: Method | None = None
     critics: Mapping[str, Critic] = field(default_factory=dict)
     logprobs: Logprobs | None = None
+    end_tokens: Collection[int] | None = None
     enumeration: Enumeration | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def runner(self, seed: int = 0) -> LocalRunner:
         """Plays with the policy and asks its critics; its frozen copy is the policy itself."""
         remembered = {name: RememberedValues(critic) for name, critic in self.critics.items()}
-        return LocalRunner(self.engine, remembered, seed, frozen=self.engine, logprobs=self.logprobs)
+        return LocalRunner(self.engine, remembered, seed, self.engine, self.logprobs, self.end_tokens)
 
 
 def diagnose_policy(

@@ -20,6 +20,7 @@ from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, Start
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
 from hf_credit.tasks.rows import evaluation_starts
@@ -156,6 +157,7 @@ def load_subject(
             if has_critic(model, critic)
         },
         logprobs=None if isinstance(generate, Mapping) or sampling.temperature == 0 else logprobs,
+        end_tokens=end_tokens(network, tokenizer),
         enumeration=None
         if exact_floor is None
         else Enumeration(

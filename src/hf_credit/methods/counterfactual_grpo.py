@@ -26,10 +26,11 @@ from hf_credit.credit import (
 )
 from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collaboration", arxiv="2603.21563")
-V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "variance_floor": 1e-6, "cut_replies": "zero"}
+V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "cut_replies": "zero"}
 """Options by which the public code of the paper differs from its text."""
 V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
 """Options by which the public code since June 2026 does: another method under the same name."""
@@ -82,12 +83,12 @@ class CounterfactualAdvantages:
         alpha: sensitivity of the shaping, above 0.
         eta: sharpness of the last speaker's trust, at least 0.
         eps: added to deviations, above 0.
-        variance_floor: where a remembered variance is at most this, the deviation is 1; `None` leaves it.
+        variance_floor: where a remembered variance is at most this, the deviation is 1; at least 0.
         solver_signal: of the role that cannot be left out: `"fused"`, in company and alone (Appendix B.2), or
             `"joint"`, the team's outcome.
         allocation: `"direct"`, or `"weighted"`, the team's advantage allotted by contribution (Appendix B.3).
         cut_replies: `"score"` takes them as they are; `"zero"` gives the role a shaped reward of 0, while its
-            contribution is still in the moments. A reply is cut that does not end with the tokenizer's end token.
+            contribution is still in the moments. A reply is cut that does not end with an end token of the policy.
         train_solo: whether the last speaker's replies alone are trained on, too, weighed by 1 - trust.
         bonus: with that reward, `"events"` for help and hurt alone, `"difference"` for how much.
         bonus_weight: of the bonus, at least 0.
@@ -106,7 +107,7 @@ class CounterfactualAdvantages:
     alpha: float = 1.0
     eta: float = 1.0
     eps: float = 1e-6
-    variance_floor: float | None = None
+    variance_floor: float = 1e-6
     solver_signal: str = "fused"
     allocation: str = "direct"
     cut_replies: str = "score"
@@ -121,14 +122,14 @@ class CounterfactualAdvantages:
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
         whole_number("min_samples", self.min_samples, 1)
-        for name in ("decay", "alpha", "eta", "eps", "bonus_weight"):
+        for name in ("decay", "alpha", "eta", "eps", "variance_floor", "bonus_weight"):
             finite_number(name, getattr(self, name))
         for name, right, rule, usual in (
             ("decay", 0 <= self.decay < 1, "in [0, 1)", 0.99),
             ("alpha", self.alpha > 0, "above 0", 1),
             ("eta", self.eta >= 0, "at least 0", 1),
             ("eps", self.eps > 0, "above 0", 1e-6),
-            ("variance_floor", self.variance_floor is None or self.variance_floor >= 0, "None or at least 0", None),
+            ("variance_floor", self.variance_floor >= 0, "at least 0", 1e-6),
             ("bonus_weight", self.bonus_weight >= 0, "at least 0", 0.2),
         ):
             if not right:
@@ -137,6 +138,15 @@ class CounterfactualAdvantages:
             raise ValueError(
                 "train_solo must go with reward='counterfactual' and solver_signal='fused', got "
                 f"{self.reward!r} and {self.solver_signal!r}; leave it out."
+            )
+        if self.allocation == "weighted" and self.reward != "counterfactual":
+            raise ValueError(
+                f"allocation='weighted' must go with reward='counterfactual', got {self.reward!r}; take 'direct'."
+            )
+        if self.cut_replies == "zero" and (self.reward == "shared" or self.allocation == "weighted"):
+            raise ValueError(
+                "cut_replies='zero' must go with rewards of each role's own, got "
+                f"{self.reward!r} and {self.allocation!r}; take 'score'."
             )
 
     def bound_to(self, interaction: Interaction[Any]) -> CounterfactualAdvantages:
@@ -306,7 +316,7 @@ def counterfactual_grpo(
     alpha: float = 1.0,
     eta: float = 1.0,
     eps: float = 1e-6,
-    variance_floor: float | None = None,
+    variance_floor: float = 1e-6,
     solver_signal: str = "fused",
     solo_pairing: str = "index",
     allocation: str = "direct",
@@ -402,13 +412,13 @@ def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
 def _zero_where_cut(
     collected: Collected, role: str, pairs: Sequence[Pair], rewards: Sequence[float], runner: Runner
 ) -> list[float]:
-    end = runner.chat.tokenizer.eos_token_id
     replies = [
         [decision.action_ids for decision in collected.episodes[one.row].decisions if decision.role == role]
         for one in pairs
     ]
     return [
-        0.0 if any(ids[-1:] != (end,) for ids in own) else reward for own, reward in zip(replies, rewards, strict=True)
+        0.0 if any(was_cut(ids, runner.end_tokens) for ids in own) else reward
+        for own, reward in zip(replies, rewards, strict=True)
     ]
 
 

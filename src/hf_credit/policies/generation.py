@@ -14,6 +14,7 @@ from transformers.generation import GenerationMode
 from hf_credit.policies.prefix_cache import PrefixCache
 from hf_credit.policies.seeded_draws import seeded
 from hf_credit.rollouts import GenerateFn, Generation
+from hf_credit.rollouts.reply_ends import end_tokens
 
 
 def sampler(
@@ -43,12 +44,10 @@ def sampler(
             "sampling needs max_new_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0, got "
             f"{max_new_tokens}, {temperature}, {top_p} and {top_k}; correct the one that is out of range."
         )
-    declared = model.generation_config.eos_token_id
-    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
     draw = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
     config = GenerationConfig(
         max_new_tokens=max_new_tokens,
-        eos_token_id=sorted(ends),
+        eos_token_id=end_tokens(model, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         repetition_penalty=1.0,  # a penalty among the model's own defaults would bend the distribution
         disable_compile=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hf_credit.rollouts.episode import Episode
@@ -19,7 +19,7 @@ class Ledger:
         prompt_tokens: tokens the policy was given, over all replies.
         completion_tokens: tokens the policy produced.
         decisions: replies by role (ADS).
-        counterfactual_tokens: those of `tokens` that were spent on what is there for comparison with a step.
+        counterfactual_tokens: those of `tokens` that were spent on what is there for comparison only.
     """
 
     scoring_events: int = 0
@@ -34,22 +34,28 @@ class Ledger:
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode], counterfactual: bool = False) -> Ledger:
+    def of(cls, episodes: Iterable[Episode], counterfactual: bool | Sequence[bool] = False) -> Ledger:
         """What episodes cost; a decision that several of them share counts once.
 
         Args:
             episodes: all that were played at once.
-            counterfactual: whether they are there for comparison with a step.
+            counterfactual: whether they are there for comparison only: one for all, or one for each `Episode.start`.
         """
         every = list(episodes)
         own = [decision for episode in every for decision in episode.own_decisions]
-        total = cls(
+        aside = [
+            len(decision.context_ids) + len(decision.action_ids)
+            for episode in every
+            if (counterfactual if isinstance(counterfactual, bool) else counterfactual[episode.start])
+            for decision in episode.own_decisions
+        ]
+        return cls(
             scoring_events=sum(episode.scored for episode in every),
             prompt_tokens=sum(len(decision.context_ids) for decision in own),
             completion_tokens=sum(len(decision.action_ids) for decision in own),
             decisions=dict(Counter(decision.role for decision in own)),
+            counterfactual_tokens=sum(aside),
         )
-        return replace(total, counterfactual_tokens=total.tokens) if counterfactual else total
 
     def __add__(self, other: Ledger) -> Ledger:
         return Ledger(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -45,6 +45,7 @@ class Runner(Protocol):
         update: which collection of the run this is, counted from 1.
         process: which of the processes this is.
         failures: where failures of the task's own code are logged.
+        end_tokens: those that end a reply of the policy; one without was cut.
     """
 
     interaction: Interaction[Any]
@@ -57,12 +58,15 @@ class Runner(Protocol):
     @property
     def process(self) -> int: ...
 
+    @property
+    def end_tokens(self) -> Collection[int]: ...
+
     def play(
         self,
         starts: Sequence[Start[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool = False,
+        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         """The episodes of these starts, as `Engine.run` gives them. What they cost is in the ledger from then on.
 
@@ -70,7 +74,8 @@ class Runner(Protocol):
             starts: those of this process; there may be none.
             policy: who replies.
             template_kwargs: settings of the chat template in place of the run's own.
-            counterfactual: whether they are there for comparison with a step, which the ledger then tells.
+            counterfactual: whether they are there for comparison only, which the ledger then counts apart; one for all
+                or one for each start.
 
         Raises:
             EveryEpisodeFailedError: every episode of all processes ended as an error, and none of this update has come
@@ -106,6 +111,7 @@ class LocalRunner:
         seed: of all draws.
         frozen: plays with the frozen copy, where a method asks for it.
         logprobs: those of a policy's tokens, in nats; where `None`, what the sampler reported.
+        end_tokens: those that end a reply; the tokenizer's own if `None`.
 
     Attributes:
         ledger: what has been played so far.
@@ -120,11 +126,14 @@ class LocalRunner:
         seed: int = 0,
         frozen: Engine[Any] | None = None,
         logprobs: Logprobs | None = None,
+        end_tokens: Collection[int] | None = None,
     ) -> None:
         self.engine = engine
         if engine is not None:
             self.interaction = engine.interaction
             self.chat = engine.chat
+            end_tokens = (engine.chat.tokenizer.eos_token_id,) if end_tokens is None else end_tokens
+        self.end_tokens = end_tokens or ()
         self.failures = FailureLog() if engine is None else engine.failures
         self.critics = dict(critics or {})
         self.seed = seed
@@ -141,7 +150,7 @@ class LocalRunner:
         starts: Sequence[Start[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool = False,
+        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         engine = self.engine if policy == "current" else self.frozen
         if engine is None:

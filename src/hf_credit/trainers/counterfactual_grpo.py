@@ -38,7 +38,7 @@ class CounterfactualGRPOConfig(CreditConfig):
     alpha: float = field(default=1.0, metadata={"help": "Sensitivity of the shaping."})
     eta: float = field(default=1.0, metadata={"help": "Sharpness of the last speaker's trust."})
     eps: float = field(default=1e-6, metadata={"help": "Added to deviations."})
-    variance_floor: float | None = field(default=None, metadata={"help": "Deviation 1 at variances up to this."})
+    variance_floor: float = field(default=1e-6, metadata={"help": "Deviation 1 at variances up to this."})
     solver_signal: str = field(default="fused", metadata={"help": "Of the last speaker: fused or joint."})
     solo_pairing: str = field(default="index", metadata={"help": "index, mean or common."})
     allocation: str = field(default="direct", metadata={"help": "direct, or weighted for some votes."})

@@ -17,6 +17,7 @@ from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Ending, Episode
+from hf_credit.rollouts.reply_ends import was_cut
 
 
 class DecisionSummary(NamedTuple):
@@ -169,11 +170,6 @@ def largest_difference(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     difference = (first - second).abs()[mask.bool()]
     difference = difference[~difference.isnan()]
     return difference.max() if len(difference) else difference.new_zeros(())
-
-
-def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
-    """Whether a reply ended for lack of room rather than with an end token."""
-    return not reply or reply[-1] not in end_tokens
 
 
 def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, Start
@@ -40,12 +40,16 @@ class TrainerRunner:
     def process(self) -> int:
         return int(self.trainer.accelerator.process_index)
 
+    @property
+    def end_tokens(self) -> Collection[int]:
+        return cast("list[int]", self.trainer.eos_token_ids)
+
     def play(
         self,
         starts: Sequence[Start[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool = False,
+        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
         with ExitStack() as stack:

@@ -21,6 +21,7 @@ from hf_credit.evaluation.play import load_policy
 from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.rollouts import Chat, Decision, Engine, EnvironmentInteraction
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.runner import LocalRunner, Policy
 
 Row = Mapping[str, Any]
@@ -152,7 +153,8 @@ class BoardRunner(LocalRunner):
     """
 
     def __init__(self, pinned: PinnedPolicy, critics: Mapping[str, Any], seed: int) -> None:
-        super().__init__(pinned.engine, critics, seed, frozen=pinned.engine)
+        ends = end_tokens(pinned.network, pinned.tokenizer)
+        super().__init__(pinned.engine, critics, seed, frozen=pinned.engine, end_tokens=ends)
         self._pinned = pinned
 
     @torch.inference_mode()

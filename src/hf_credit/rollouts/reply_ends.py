@@ -1,0 +1,19 @@
+"""How replies end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a reply, in order: the tokenizer's and those of the model's generation settings."""
+    settings = model.generation_config
+    declared = None if settings is None else settings.eos_token_id
+    return sorted({tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None})
+
+
+def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
+    """Whether a reply ended for lack of room rather than with an end token."""
+    return not reply or reply[-1] not in end_tokens
