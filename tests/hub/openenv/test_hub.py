@@ -99,7 +99,7 @@ def test_a_space_of_others_is_played_where_it_is_served(there: dict[str, str], o
         ),
         (
             {"environment": "sudoku", "options": {"sise": 4}, "version": __version__},
-            "environment 'sudoku' takes the options size, blanks, notation, got 'sise'; remove it",
+            "environment 'sudoku' takes the options size, blanks, notation, got 'sise'; did you mean 'size'",
         ),
         ("sudoku", "must name an environment of this library, got sudoku; pass url="),
     ],
