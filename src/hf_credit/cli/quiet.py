@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from hf_credit.noise import silence_known_warnings
 
 
@@ -10,4 +12,6 @@ def be_quiet() -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
+    # Tables of tensors that a model lacks, which is refused in one sentence (`hf_credit.policies.loading`).
+    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)
     silence_known_warnings()

@@ -14,6 +14,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_credit.policies.loading import require_whole
+
 ADAPTER = "critic"
 """The name of a critic's adapter on the policy's base."""
 
@@ -111,9 +113,11 @@ def own_backbone(
     """
     options = dict(model_init_kwargs or {})
     name = source if isinstance(source, str) else getattr(source.config, "_name_or_path", "")
-    model = (
-        AutoModel.from_pretrained(source, **{"dtype": torch.float32, **options}) if isinstance(source, str) else source
-    )
+    model: Any = source
+    if isinstance(source, str):
+        loading = {"dtype": torch.float32, **options, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, found = AutoModel.from_pretrained(source, **loading)
+        require_whole(source, found["missing_keys"], mismatched=found["mismatched_keys"])  # heads are left out
     theirs = set(map(id, policy.parameters()))
     if any(id(parameter) in theirs for parameter in model.parameters()):
         raise ValueError(

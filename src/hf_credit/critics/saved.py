@@ -10,13 +10,14 @@ from typing import Any, cast
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
+from hf_credit.policies.loading import load_adapter, load_model
 from hf_credit.rollouts.runner import Reading
 
 
@@ -100,7 +101,5 @@ def _load(
 
 
 def _peft_policy(folder: Path, device: torch.device) -> PeftModel:
-    base: Any = AutoModelForCausalLM.from_pretrained(
-        PeftConfig.from_pretrained(str(folder)).base_model_name_or_path, dtype="auto"
-    )
-    return PeftModel.from_pretrained(base.to(device), str(folder))
+    base = load_model(str(PeftConfig.from_pretrained(str(folder)).base_model_name_or_path), dtype="auto")
+    return load_adapter(base.to(device), folder)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+from transformers import AutoTokenizer, set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.http_guard import require_model
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.loading import IncompleteModelError, load_model
 from hf_credit.policies.role_policies import load_role_policies, role_folders
 from hf_credit.rollouts import (
     Chat,
@@ -38,13 +39,15 @@ def load_policy(model: str, device: str | None = None, trust_remote_code: bool =
         trust_remote_code: whether code that lies there is run.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: there is no such model, or its files lack a tensor.
     """
     require_model(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)
-        network: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
+        network = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
+    except IncompleteModelError:
+        raise
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(

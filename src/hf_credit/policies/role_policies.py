@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_credit.policies.generation import sampler
+from hf_credit.policies.loading import load_adapter, load_model
 from hf_credit.rollouts import GenerateFn, Generation
 
 _ADAPTER_CONFIG = "adapter_config.json"
@@ -158,7 +159,7 @@ def load_role_policies(
         The model with all adapters, and the sampler of each role, which an `Engine` takes as they are.
 
     Raises:
-        ValueError: the folder holds no adapters of roles.
+        ValueError: the folder holds no adapters of roles, or files lack a tensor.
     """
     found = role_folders(folder)
     if not found:
@@ -170,10 +171,10 @@ def load_role_policies(
         model = PeftConfig.from_pretrained(str(found[0])).base_model_name_or_path
     base: Any = model
     if isinstance(model, str | Path):
-        base = AutoModelForCausalLM.from_pretrained(model, dtype="auto", trust_remote_code=trust_remote_code)
-    policies = PeftModel.from_pretrained(base, str(found[0]), adapter_name=found[0].name)
-    for path in found[1:]:
-        policies.load_adapter(str(path), path.name)
+        base = load_model(model, dtype="auto", trust_remote_code=trust_remote_code)
+    for path in found:
+        base = load_adapter(base, path, path.name)
+    policies: PeftModel = base
     if device is not None:
         policies.to(device)
     policies.eval()

@@ -28,6 +28,7 @@ from hf_credit.checkpoints import (
 from hf_credit.hub.checkpoints import PREFIX, fetch_resumable, publish_checkpoint
 from hf_credit.hub.client import account
 from hf_credit.hub.retries import HubError
+from hf_credit.policies.loading import require_whole
 from hf_credit.redaction import redacted
 
 logger = logging.getLogger(__name__)
@@ -117,8 +118,8 @@ class ResumableTrainer(Trainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A weight that shares another's is in no file, and does not miss.
         tied = set(getattr(self.model, "all_tied_weights_keys", None) or ())
-        load_result.missing_keys[:] = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result)
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        require_whole(self._whole or "a checkpoint", missing, load_result.unexpected_keys)
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
         """Takes back what `checkpoint_state` gave."""

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from hf_credit.verifiers.sandbox import landlock
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sys", "/dev", "/etc/ld.so.cache", "/etc/localtime")
+_OWN_PROC = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat")  # other processes' have their environment
 
 
 def keep_to(readable: Sequence[str], folder: str) -> bool:
@@ -29,7 +30,7 @@ def keep_to(readable: Sequence[str], folder: str) -> bool:
     libc = ctypes.PyDLL(None, use_errno=True)
     if landlock.version(libc) <= 0:
         return False
-    python = [*sys.path, sys.prefix, sys.base_prefix, *_SYSTEM]
+    python = [*sys.path, sys.prefix, sys.base_prefix, *_SYSTEM, *_OWN_PROC]
     paths = [path for path in dict.fromkeys([*python, *readable]) if path and os.path.exists(path)]
     try:
         landlock.restrict(libc, landlock.ruleset(libc, paths, folder, ("/dev/null",)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hf_credit.hub.leaderboard import rerun
-from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, ConfinedError, Limits, run_confined
+from hf_credit.hub.leaderboard.confined import ISOLATION, ConfinedError, Limits, run_confined
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.replay import replay_episode, require_seeds
 from hf_credit.hub.leaderboard.results import read_results
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     assert record.public["claimed"] == record.public["found"]
     assert record.notes[0].startswith("One training seed")
     if sys.platform == "linux":
-        assert set(record.isolation) <= {NO_NETWORK, NO_OTHER_FILES}
+        assert set(record.isolation) <= set(ISOLATION)
     assert Record.read(record.signed(board.secret), board.season) == record
     with pytest.raises(ValueError, match="signed with the key"):
         Record.read(record.signed(SeasonSecret.new()), board.season)

@@ -1,8 +1,8 @@
 """A process for what strangers send: without a token, without a network, with limits of memory and time.
 
-The process has the package's own code to run, and reads the files it is named. Where the kernel has them, a network
-namespace of its own leaves it without a device, and Landlock without other files and without TCP; what of this held is
-told, so that a record can say it.
+The process has the package's own code to run, and reads the files it is named. Where the kernel has them, namespaces
+of its own leave it without a network device and without a sight of other processes, whose environment may hold a token;
+seccomp leaves it without sockets, and Landlock without other files and without TCP. A record says what of this held.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,12 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.verifiers.own_files import keep_to
+from hf_credit.verifiers.sandbox import seccomp
 
 NO_NETWORK = "no network device"
 NO_OTHER_FILES = "no other files, no TCP"
+NO_OTHER_PROCESSES = "no other processes"
+NO_SOCKETS = "no sockets"
+ISOLATION = (NO_NETWORK, NO_OTHER_PROCESSES, NO_SOCKETS, NO_OTHER_FILES)
+"""All that may hold, in the order in which it is told."""
 
-_NEWUSER, _NEWNET = 0x10000000, 0x40000000
-_NO_NEW_PRIVS = 38
+_NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+_MS_FLAGS, _MS_PRIVATE = 2 | 4 | 8, 0x4000 | 0x40000  # no set-user-id, devices or programs; for all below
+_PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _SOURCE = Path(__file__).resolve().parents[3]  # that holds this package
 _RESULT, _REQUEST = "result.json", "request.json"
 
@@ -135,11 +142,30 @@ def confine(folder: Path, readable: Sequence[str], memory_bytes: int, device: st
         return held
     libc = ctypes.PyDLL(None, use_errno=True)
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if libc.unshare(_NEWNET) == 0 or libc.unshare(_NEWUSER | _NEWNET) == 0:
+    alone = _NEWNET | _NEWPID | _NEWNS
+    if any(libc.unshare(user | alone) == 0 for user in (0, _NEWUSER)):
         held.append(NO_NETWORK)
+        if _with_own_processes(libc):
+            held.append(NO_OTHER_PROCESSES)
+    elif any(libc.unshare(user | _NEWNET) == 0 for user in (0, _NEWUSER)):
+        held.append(NO_NETWORK)
+    with contextlib.suppress(OSError):
+        seccomp.refuse_others(libc)
+        held.append(NO_SOCKETS)
     if device == "cpu" and keep_to(readable, str(folder)):
         held.append(NO_OTHER_FILES)
     return held
+
+
+def _with_own_processes(libc: ctypes.PyDLL) -> bool:
+    """Goes on as the first process of the namespaces that were unshared; gives whether /proc shows these alone."""
+    pid = os.fork()
+    if pid:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os._exit(code if code >= 0 else 128 - code)
+    libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    mounted = libc.mount(b"none", b"/", None, _MS_PRIVATE, None) == 0
+    return mounted and bool(libc.mount(b"proc", b"/proc", b"proc", _MS_FLAGS, None) == 0)
 
 
 def _main(folder: Path) -> None:

@@ -21,6 +21,7 @@ from hf_credit.evaluation.play import load_policy
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.policies.generation import room_for_context, sampler
+from hf_credit.policies.loading import load_adapter
 from hf_credit.policies.role_policies import load_role_policies, role_folders, using
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted
@@ -143,10 +144,8 @@ def _load(
     if (folder / "adapter_config.json").is_file():
         if base is None:
             raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
-        from peft import PeftModel
-
         network, tokenizer = load_policy(str(base), device)
-        network = PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+        network = load_adapter(network, folder).merge_and_unload()
     else:
         network, tokenizer = load_policy(str(folder), device)
     return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]

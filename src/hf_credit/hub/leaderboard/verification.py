@@ -16,7 +16,7 @@ import numpy as np
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import permutation_test
 from hf_credit.hub.leaderboard import credit_board, rerun
-from hf_credit.hub.leaderboard.confined import NO_NETWORK, NO_OTHER_FILES, Limits, run_confined
+from hf_credit.hub.leaderboard.confined import ISOLATION, Limits, run_confined
 from hf_credit.hub.leaderboard.entries import Checkpoint, Entry
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
 from hf_credit.hub.leaderboard.replay import replay_entry, require_seeds
@@ -309,7 +309,7 @@ def _notes(record: Record) -> list[str]:
             f"The season did not know its chat template ({digest[:12]}), and a template can play for a policy: it has "
             "no rank until a maintainer accepts the template."
         )
-    if missing := [one for one in (NO_NETWORK, NO_OTHER_FILES) if one not in record.isolation]:
+    if missing := [one for one in ISOLATION if one not in record.isolation]:
         notes.append(f"While it was played, this did not hold: {', '.join(missing)}.")
     return notes
 
