@@ -105,7 +105,7 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
     environment = make("sudoku", size=4, blanks=4)
     oracle = default_oracle(environment)
     assert oracle is not None
-    return init_policy(
+    folder = init_policy(
         EnvironmentInteraction(environment, history=history, instructions=False),
         oracle,
         [Start(task={"seed": seed}, seed=seed) for seed in range(96)],
@@ -114,6 +114,8 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
             hidden_size=32, layers=2, heads=2, episodes=96, epochs=20, batch_rows=batch_rows, learning_rate=8e-3
         ),
     )
+    (folder / "hf_credit_task.json").unlink()  # tests name the task
+    return folder
 
 
 SPECIAL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]

@@ -24,6 +24,13 @@ TOKEN = "hf_" + "a1B2" * 9
         "secret",
         "password",
         "credentials",
+        "Authorization",
+        "proxy-authorization",
+        "passphrase",
+        "db_pwd",
+        "auth",
+        "httpAuth",
+        "bearer",
     ],
 )
 def test_what_is_secret_is_known_by_its_name(name: str) -> None:
@@ -31,7 +38,8 @@ def test_what_is_secret_is_known_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["eos_token", "num_tokens", "monkey", "tokenizer", "keys", "max_new_tokens", "PAD_TOKEN"]
+    "name",
+    ["eos_token", "author", "num_tokens", "monkey", "tokenizer", "keys", "max_new_tokens", "PAD_TOKEN"],
 )
 def test_what_only_sounds_like_it_is_none(name: str) -> None:
     assert not is_secret_name(name)
@@ -43,11 +51,13 @@ def test_secrets_are_left_out_wherever_they_are() -> None:
         "model": {"token": "abc", "dtype": "float32"},
         "nested": [{"api_key": "abc"}, (f"use {TOKEN} here",)],
         "url": "http://me:abc@host:8000/v1",
+        "asked": "GET http://host/v1?seed=1&api_key=abc#top with Authorization: Bearer abc.d",
     }
     assert redacted(settings) == {
         "model": {"dtype": "float32"},
         "nested": [{}, ("use *** here",)],
         "url": "http://***@host:8000/v1",
+        "asked": "GET http://host/v1?seed=1&api_key=***#top with Authorization: Bearer ***",
     }
 
 
@@ -69,6 +79,17 @@ def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
         (["hf-credit", "train", "x.yaml", "--hub_token", "abc"], "hf-credit train x.yaml --hub_token '***'"),
         (["train", "--hub-token=abc", "--eos_token", "<|end|>"], "train '--hub-token=***' --eos_token '<|end|>'"),
         (["train", "--hub_token", "--push_to_hub", "true"], "train --hub_token --push_to_hub true"),
+        (["evaluate", "x", "--option", "token=abc", "-o", "size=4"], "evaluate x --option 'token=***' -o size=4"),
+        (["evaluate", "x", "--option=token=abc"], "evaluate x '--option=token=***'"),
+        (
+            ["train", "x", "--environment_options", '{"size": 4, "auth": "abc"}'],
+            """train x --environment_options '{"size": 4}'""",
+        ),
+        (
+            ["play", "openenv", "-o", "url=http://host/?token=abc&seed=1"],
+            "play openenv -o 'url=http://host/?token=***&seed=1'",
+        ),
+        (["train", "x", "--passphrase", "abc"], "train x --passphrase '***'"),
         (["train", TOKEN, "a b"], "train '***' 'a b'"),
     ],
 )

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from hf_credit.critics.backbone import own_backbone
 from hf_credit.evaluation.play import load_policy, load_sampler
-from hf_credit.policies.loading import load_adapter, require_whole_files
+from hf_credit.loading import load_adapter, require_whole_files
 from hf_credit.tasks import Sampling
 
 Tensors = dict[str, torch.Tensor]

@@ -8,9 +8,12 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-from hf_credit.cli.init_policy import MICRO_REPLY_TOKENS, init_policy
+from hf_credit.cli.init_policy import init_policy
 from hf_credit.environments import ENVIRONMENTS, make
-from hf_credit.policies.micro import MicroConfig, build_tokenizer
+from hf_credit.oracles import default_oracle
+from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig, build_tokenizer
+from hf_credit.policies.micro import init_policy as init_in_python
+from hf_credit.rollouts import EnvironmentInteraction, Start
 from hf_credit.tasks.spec import TaskSpec
 
 SMALL = ("--episodes", 4, "--hidden-size", 16, "--layers", 1, "--heads", 2)
@@ -66,4 +69,21 @@ def test_every_action_of_every_game_fits_a_reply() -> None:
             len(tokenizer(environment.write_action(action))["input_ids"])
             for action in environment.legal_actions(state)
         )
-        assert longest + 1 <= MICRO_REPLY_TOKENS
+        assert longest + 1 <= MICRO_SAMPLING.max_new_tokens
+
+
+def test_a_policy_that_python_made_is_evaluated_as_it_knows_its_task(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    environment = make("sudoku", size=4, blanks=2)
+    oracle = default_oracle(environment)
+    assert oracle is not None
+    interaction = EnvironmentInteraction(environment, history="current", instructions=False)
+    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(4)]
+    small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4)
+    folder = init_in_python(interaction, oracle, starts, tmp_path / "policy", small)
+    spec = TaskSpec.load(folder)
+    assert spec is not None
+    assert (spec.environment, spec.history, spec.sampling) == ("sudoku", "current", MICRO_SAMPLING)
+    code, _, err = command("evaluate", folder, "--episodes", 2)
+    assert code == 0, err

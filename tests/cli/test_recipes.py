@@ -126,7 +126,9 @@ def test_the_settings_hold_no_token(recipe: Callable[..., Path]) -> None:
     ("arguments", "complaint"),
     [
         (("--max_steps", "many"), "invalid int value: 'many'"),
-        (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense 1"),
+        (("--hub_tokem", "secret"), "got --hub_tokem; did you mean 'hub_token'?"),
+        (("--hub_tokem=secret",), "got --hub_tokem; did you mean 'hub_token'?"),
+        (("--nonsense", "1"), "of TRL's ModelConfig and of GameArguments, got --nonsense; "),
         (("--method", "magic"), "or 'module:object', got 'magic'; pick one"),
         (("--environment_options", "size"), "environment_options must be a mapping, got 'size'"),
         (("--oracle_options", '{"seed": 1}'), "oracle_options need an oracle"),
@@ -158,7 +160,7 @@ def test_a_method_and_a_task_that_do_not_fit_are_refused(
 
 
 def test_a_wrong_recipe_is_refused(recipe: Callable[..., Path], tmp_path: Path) -> None:
-    assert "got --spped 1" in problem(recipe(spped=1))
+    assert "got --spped; did you mean" in problem(recipe(spped=1))
     assert "model_name_or_path must name a model" in problem(recipe(model_name_or_path=None))
     (tmp_path / "list.yaml").write_text("- a\n- b\n")
     assert "must be a YAML mapping" in problem(tmp_path / "list.yaml")

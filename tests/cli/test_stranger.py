@@ -220,6 +220,17 @@ def test_the_code_that_a_folder_names_is_not_run_unasked(
     assert code == 0, err  # the user named it
 
 
+def test_a_method_that_a_person_names_may_stand_in_the_files_too(
+    run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    few = ("--buckets", 2, "--candidates", 2, "--replays", 2, "--value-actions", 0, "--attempts", 0, "--episodes", 4)
+    named = ("--task", "of_a_stranger:Nim", "--method", "of_a_stranger:best")
+    code, out, err = command("diagnose", "run", *few, *named, "--json")
+    assert code == 0, err
+    assert "of_a_stranger:best" in json.loads(out)[0]["about"]["methods"]
+
+
 def test_it_resumes_and_refuses_another_game_and_another_method(
     run: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.rollouts import Chat
+from hf_credit.rollouts import chat as rendering
 from hf_credit.rollouts.chat import Thread
 
 # Closes a turn with the end token, which the model writes itself, and a line break, which it does not; takes the
@@ -235,3 +236,21 @@ def test_a_template_that_does_not_show_replies_as_they_are_is_refused(tokenizer,
     )
     with pytest.raises(ValueError, match=r"must show earlier replies as they are, got one of .* that does not; set "):
         Chat(with_template(tokenizer, template))
+
+
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize("loop", [ENDLESS, "{{ 9 ** (9 ** 9) }}"], ids=["a loop", "a power"])
+def test_a_template_without_end_is_refused(tokenizer, monkeypatch, loop):
+    monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
+    with pytest.raises(ValueError, match=r"must be rendered within 0\.2 seconds, got one of"):
+        Chat(with_template(tokenizer, loop + PLAIN))
+
+
+def test_one_that_loops_in_some_conversations_alone_is_waited_for_once(tokenizer, monkeypatch):
+    chat = Chat(with_template(tokenizer, "{% if messages|length == 5 %}" + ENDLESS + "{% endif %}" + PLAIN))
+    monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
+    long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
+    found = chat.contexts([(long, None), ([user("a")], None), (long, None)])
+    assert all("must be rendered within" in str(one) for one in found)

@@ -122,6 +122,14 @@ def test_every_option_of_a_collaboration_is_written_out_and_what_has_no_default_
         ('{"collaboration": "relay", "history": "current"}', "history, instructions and max_turns are of an env"),
         ('{"environment": "sudoku", "colour": 1}', "got 'colour'"),
         ('{"environment": "sudoku", "sampling": {"beams": 4}}', "got 'beams'"),
+        ('{"environment": "sudoku", "max_turns": "9"}', "max_turns must be a whole number, got '9'; correct it"),
+        ('{"environment": "sudoku", "max_turns": 0}', "max_turns must be at least 1, got 0"),
+        ('{"environment": "sudoku", "critic_model": 3}', "critic_model of a task's spec must be a name, got 3"),
+        ('{"environment": "sudoku", "method": {}}', "must be a name and a mapping of options, got {}; correct it"),
+        ('{"environment": "sudoku", "method": {"name": "grpo"}}', "must be a name and a mapping of options"),
+        ('{"environment": "sudoku", "method": {"name": 3, "options": {}}}', "must be a name and a mapping"),
+        ('{"environment": "sudoku", "method": {"name": "grpo", "options": []}}', "must be a name and a mapping"),
+        ('{"environment": "sudoku", "sampling": {"max_new_tokens": 1000000000000}}', "from 1 to 16777216, got 10000"),
         ("{", "must be JSON"),
     ],
 )
@@ -249,8 +257,8 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"max_new_tokens": "x"}, "max_new_tokens must be a whole number, got 'x'; correct it"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0; raise it"),
+        ({"max_new_tokens": "x"}, "max_new_tokens must be a whole number from 1 to 16777216, got 'x'; correct it"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to 16777216, got 0; correct it"),
         ({"temperature": float("nan")}, "temperature must be a finite number, got nan; correct it"),
         ({"temperature": -1}, "temperature must be at least 0, got -1; raise it"),
         ({"temperature": "hot"}, "temperature must be a finite number, got 'hot'; correct it"),

@@ -35,6 +35,7 @@ from hf_credit.cli.recipes import recipes
 from hf_credit.cli.report import report
 from hf_credit.cli.submit import submit
 from hf_credit.cli.train import train
+from hf_credit.redaction import redacted
 from hf_credit.registry import search_here
 
 app = typer.Typer(
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("HF_CREDIT_TRACEBACK") or _told(error) is None:
             raise
-        typer.echo(f"Error: {_told(error)}", err=True)
+        typer.echo(f"Error: {redacted(_told(error))}", err=True)
         sys.exit(1)
 
 

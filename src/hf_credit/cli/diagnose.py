@@ -33,6 +33,7 @@ from hf_credit.cli.options import (
     named_oracle,
     parse_options,
     parse_role_models,
+    typed_code,
 )
 from hf_credit.cli.progress import Progress, print_table
 
@@ -165,7 +166,7 @@ def diagnose(
     drawn = given(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=top_k)
     setups = []
     for one in models:
-        setup = spec_for(one, task, options, trust_remote_code)
+        setup = spec_for(one, task, options, trust_remote_code, typed_code([*(method or []), *(method_option or [])]))
         setups.append(replace(setup, **shown, sampling=replace(setup.sampling, **drawn)))
         warn_unlike(setups[-1], setup, one)
     plan = BucketPlan(

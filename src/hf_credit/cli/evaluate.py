@@ -158,7 +158,13 @@ def _saving(folder: Path, model: str, spec: TaskSpec) -> Callable[[Sequence[Star
     return save
 
 
-def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote_code: bool = False) -> TaskSpec:
+def spec_for(
+    model: str,
+    task: str | None,
+    options: dict[str, Any],
+    trust_remote_code: bool = False,
+    typed: frozenset[str] = frozenset(),
+) -> TaskSpec:
     """The spec beside the model, with other options where they are given; or that of another task.
 
     Args:
@@ -166,6 +172,7 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
         task: its name, that of the spec if `None`.
         options: what the user said, who may name code.
         trust_remote_code: whether the spec may, too.
+        typed: further code that the user named, which the spec may name.
 
     Raises:
         ValueError: there is no such model, or neither it nor the caller names a task.
@@ -180,12 +187,12 @@ def spec_for(model: str, task: str | None, options: dict[str, Any], trust_remote
         if task is None:
             raise ValueError(f"a task must be named, got none and no {TASK_FILE} beside {model!r}; add --task.")
         return TaskSpec.of_name(task, options)
-    known = replace(known, trusted=trust_remote_code)
+    known = replace(known, trusted=trust_remote_code, typed=typed)
     if trust_remote_code:
         search_here(known.code())
     if task not in (None, known.name):
         return known.on(task, options)
-    return replace(known, typed=frozenset([task] if task else [])).with_options(options)
+    return replace(known, typed=typed | ({task} if task else set())).with_options(options)
 
 
 def warn_unlike(spec: TaskSpec, known: TaskSpec | None, model: str) -> None:

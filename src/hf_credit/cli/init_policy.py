@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
     from hf_credit.tasks import TaskSpec
 
-# An action of a board game is at most eight tokens of a micro policy, its end included, a relay's message is two; one
-# that guesses eight weights and asks for two movies is twenty-nine.
-MICRO_REPLY_TOKENS = 32
-
 
 def init_policy(
     task: TaskName,
@@ -47,8 +43,8 @@ def init_policy(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
-    from hf_credit.policies.micro import MicroConfig
-    from hf_credit.tasks import Sampling, TaskSpec
+    from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig
+    from hf_credit.tasks import TaskSpec
 
     config = MicroConfig(
         hidden_size=hidden_size,
@@ -62,8 +58,7 @@ def init_policy(
         seed=seed,
     )
     shown = {"history": history, "instructions": instructions}
-    sampling = Sampling(max_new_tokens=MICRO_REPLY_TOKENS, temperature=1.0, top_p=1.0, top_k=0)
-    spec = TaskSpec.of_name(task, parse_options(option), sampling=sampling, **shown)
+    spec = TaskSpec.of_name(task, parse_options(option), sampling=MICRO_SAMPLING, **shown)
     with Progress() as progress:
         create(spec, config, output, progress)
     typer.echo(f"Wrote {output}. Try: hf-credit evaluate {output}")

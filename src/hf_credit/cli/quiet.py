@@ -12,6 +12,6 @@ def be_quiet() -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    # Tables of tensors that a model lacks, which is refused in one sentence (`hf_credit.policies.loading`).
-    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)
+    # Tables of tensors that a model lacks, which is refused in one sentence (`hf_credit.loading`).
+    logging.getLogger("transformers.modeling_utils").addFilter(lambda one: "LOAD REPORT" not in one.getMessage())
     silence_known_warnings()

@@ -14,7 +14,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.policies.loading import require_whole
+from hf_credit.loading import require_whole
 
 ADAPTER = "critic"
 """The name of a critic's adapter on the policy's base."""

@@ -17,7 +17,7 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
-from hf_credit.policies.loading import load_adapter, load_model
+from hf_credit.loading import load_adapter, load_model
 from hf_credit.rollouts.runner import Reading
 
 

@@ -10,9 +10,9 @@ from transformers import AutoTokenizer, set_seed
 
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.http_guard import require_model
+from hf_credit.loading import IncompleteModelError, load_model
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
-from hf_credit.policies.loading import IncompleteModelError, load_model
 from hf_credit.policies.role_policies import load_role_policies, role_folders
 from hf_credit.rollouts import (
     Chat,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,12 +31,20 @@ from hf_credit.policies.scripted import play, walk
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, Row, Start, decision_rows
 from hf_credit.rollouts.batches import pad_rows
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script, random_texts
+from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
+
+logger = logging.getLogger(__name__)
 
 # A tag, a word with its number (C1) and what it equals (b3=2) or may equal (b3?14), a number, or one other character,
 # each with the blank before it.
 _UNIT = r"</?[a-z]+>| ?[A-Za-z]+[0-9]*(?:=[0-9.]|\?[0-9]+)?| ?[0-9]+(?:\.[0-9]+)?| ?[^\sA-Za-z]|\s"
 
 _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
+
+# An action of a board game is at most eight tokens of a micro policy, its end included, a relay's message is two; one
+# that guesses eight weights and asks for two movies is twenty-nine.
+MICRO_SAMPLING = Sampling(max_new_tokens=32, temperature=1.0, top_p=1.0, top_k=0)
+"""How its replies are drawn."""
 
 TokenShares = Mapping[int, float]
 """The tokens that may come next, each with its probability."""
@@ -270,7 +279,7 @@ def init_scripted_policy(
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
 ) -> Path:
-    """Builds a micro policy for any task, warms it up on scripted play and saves it with a model card.
+    """Builds a micro policy for any task, warms it up on scripted play and saves it with a model card and its task.
 
     Args:
         interaction: what is played; training and evaluation must show it the same way.
@@ -288,7 +297,12 @@ def init_scripted_policy(
         texts = [*shown, *(reply for _, _, replies in steps for reply in replies)]
     tokenizer = tokenizer_of(texts)
     model = _imitate(interaction, tokenizer, script, played, config, on_step)
-    return _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
+    folder = _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
+    try:
+        TaskSpec.of(interaction, sampling=MICRO_SAMPLING).save(folder)
+    except ValueError as error:
+        logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
+    return folder
 
 
 def _imitate(

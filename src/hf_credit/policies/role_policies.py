@@ -11,8 +11,8 @@ from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from hf_credit.loading import load_adapter, load_model
 from hf_credit.policies.generation import sampler
-from hf_credit.policies.loading import load_adapter, load_model
 from hf_credit.rollouts import GenerateFn, Generation
 
 _ADAPTER_CONFIG = "adapter_config.json"

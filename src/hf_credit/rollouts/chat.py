@@ -13,9 +13,13 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts.interaction import Message
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
+from hf_credit.untrusted import TookTooLong, at_most
 
 # Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
 _REPLY = "\ue000reply\ue001"
+RENDERING_SECONDS = 60.0
+"""For all conversations of a round, which take milliseconds."""
+
 _ANY_REPLY = ({"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY})
 
 
@@ -45,7 +49,7 @@ class Chat:
 
     Raises:
         ValueError: the tokenizer lacks a chat template or a padding token, or its template drops or alters the
-            replies it is given.
+            replies it is given, or does not come to an end.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any] | None = None) -> None:
@@ -61,6 +65,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
+        self._endless = False
         user = {"role": "user", "content": "?"}
         skeleton = self._render([user]) + self._added_text([user])  # fails here rather than within an episode
         with suppress(TemplateError):  # not every template knows the role
@@ -171,10 +176,24 @@ class Chat:
         return str(self._rendered(list(messages)))
 
     def _rendered(self, conversations: Any) -> Any:
-        """The text of a conversation, or of each of a list of them."""
-        return self.tokenizer.apply_chat_template(
-            conversations, tokenize=False, add_generation_prompt=True, **self.template_kwargs
-        )
+        """The text of a conversation, or of each of a list of them.
+
+        Raises:
+            ValueError: the template, which may be anybody's, does not come to an end.
+        """
+        try:
+            if self._endless:  # for this conversation; the next may not wait as long
+                raise TookTooLong
+            with at_most(RENDERING_SECONDS):
+                return self.tokenizer.apply_chat_template(
+                    conversations, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                )
+        except TookTooLong:
+            self._endless = True
+            raise ValueError(
+                f"a chat template must be rendered within {RENDERING_SECONDS:g} seconds, got one of "
+                f"{self.tokenizer.name_or_path!r} that is not; set another tokenizer.chat_template."
+            ) from None
 
     def _added_text(self, added: Sequence[Message]) -> str:
         """What the template puts behind a reply when `added` follows it, the end of the turn included."""

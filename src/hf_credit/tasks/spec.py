@@ -39,6 +39,8 @@ OWN_CODE = (
 )
 """Functions of this library that a policy from elsewhere may name: they are no code of others."""
 
+_MOST_TOKENS = 2**24  # of a reply: more than any model reads
+
 _NOT_IN_FILES = ("trusted", "typed")
 
 # Options that say whom this machine talks to and what it sends, what is imported, or which path is opened, by task.
@@ -71,7 +73,7 @@ class Sampling:
     top_k: int = 20
 
     def __post_init__(self) -> None:
-        whole_number("max_new_tokens", self.max_new_tokens, 1)
+        whole_number("max_new_tokens", self.max_new_tokens, 1, _MOST_TOKENS)
         finite_number("temperature", self.temperature, least=0)
         whole_number("top_k", self.top_k, 0)
         if finite_number("top_p", self.top_p, above=0) > 1:
@@ -118,6 +120,8 @@ class TaskSpec:
     typed: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
+        if self.max_turns is not None:
+            whole_number("max_turns", self.max_turns, 1)
         require_one_task(self.environment, self.environment_options, self.collaboration, self.collaboration_options)
         if self.collaboration and (self.history, self.instructions, self.max_turns) != ("append", True, None):
             raise ValueError(
@@ -262,12 +266,22 @@ class TaskSpec:
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
         mappings = ("environment_options", "collaboration_options", "chat_template_kwargs")
-        for name in (*mappings, *(["method"] if values.get("method") is not None else [])):
-            if not isinstance(values.get(name, {}), Mapping):
-                raise ValueError(f"{name} of a task's spec must be a mapping, got {values[name]!r}; correct it.")
-        for name in ("environment", "collaboration"):
+        method = values.get("method")
+        for name, value in ((one, values.get(one, {})) for one in mappings):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name} of a task's spec must be a mapping, got {value!r}; correct it.")
+        for name in ("environment", "collaboration", "critic_model"):
             if not isinstance(values.get(name, ""), str | None):
                 raise ValueError(f"{name} of a task's spec must be a name, got {values[name]!r}; correct it.")
+        if method is not None and not (
+            isinstance(method, Mapping)
+            and method.keys() == {"name", "options"}
+            and isinstance(method["name"], str)
+            and isinstance(method["options"], Mapping)
+        ):
+            raise ValueError(
+                f"method of a task's spec must be a name and a mapping of options, got {method!r}; correct it."
+            )
         return cls(**{**values, "sampling": Sampling(**sampling)})
 
     def save(self, folder: str | Path) -> Path:

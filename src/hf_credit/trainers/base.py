@@ -31,9 +31,9 @@ from trl.trainer.utils import use_adapter
 from hf_credit.collectors import Collected
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
 from hf_credit.evaluation.credited import credited_episodes
+from hf_credit.loading import require_whole_files
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
-from hf_credit.policies.loading import require_whole_files
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -143,7 +143,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         if isinstance(model, str):
-            chosen = args.model_init_kwargs or {}
+            chosen = cast(dict[str, Any], args.model_init_kwargs or {})
             require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         wait_for_server(args)
         with arguments.reference_at_hand(model, args, peft_config is not None):

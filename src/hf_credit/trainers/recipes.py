@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
+from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
 from hf_credit.untrusted import parse_json, parse_yaml, read_text
@@ -250,7 +251,7 @@ def read_job(arguments: Sequence[str]) -> Job:
     if unknown:
         raise ValueError(
             f"a recipe has the fields of {type(args).__name__}, of TRL's ModelConfig and of GameArguments, got "
-            f"{' '.join(unknown)}; {_meant(unknown, parts)}"
+            f"{_flags(unknown) or redacted_command(unknown)}; {_meant(unknown, parts)}"
         )
     if args.save_strategy == "no" and any(word.partition("=")[0] == "--save_steps" for word in arguments):
         raise ValueError(
@@ -309,6 +310,11 @@ def _changed(one: dataclasses.Field, theirs: dataclasses.Field | None) -> bool:
 
 def _shown(value: Any) -> str:
     return value.value if isinstance(value, Enum) else json.dumps(value, default=str)
+
+
+def _flags(unknown: Sequence[str]) -> str:
+    """The unknown flags without their values, which may be secrets."""
+    return " ".join(word.partition("=")[0] for word in unknown if word.startswith("--"))
 
 
 def _meant(unknown: Sequence[str], parts: Any) -> str:

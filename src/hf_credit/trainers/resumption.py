@@ -28,7 +28,7 @@ from hf_credit.checkpoints import (
 from hf_credit.hub.checkpoints import PREFIX, fetch_resumable, publish_checkpoint
 from hf_credit.hub.client import account
 from hf_credit.hub.retries import HubError
-from hf_credit.policies.loading import require_whole
+from hf_credit.loading import require_whole
 from hf_credit.redaction import redacted
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,9 @@
 """A process for what strangers send: without a token, without a network, with limits of memory and time.
 
 The process has the package's own code to run, and reads the files it is named. Where the kernel has them, namespaces
-of its own leave it without a network device and without a sight of other processes, whose environment may hold a token;
-seccomp leaves it without sockets, and Landlock without other files and without TCP. A record says what of this held.
+of its own leave it without a network device and without a sight of other processes, whose environment may hold a
+token; seccomp leaves it without sockets, and Landlock without other files and without TCP. A record says what of this
+held.
 """
 
 from __future__ import annotations

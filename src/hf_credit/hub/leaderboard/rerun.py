@@ -20,8 +20,8 @@ from hf_credit.environments.tasks import SEEDS_PER_SPLIT
 from hf_credit.evaluation.play import load_policy
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of
+from hf_credit.loading import load_adapter
 from hf_credit.policies.generation import room_for_context, sampler
-from hf_credit.policies.loading import load_adapter
 from hf_credit.policies.role_policies import load_role_policies, role_folders, using
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted

@@ -29,15 +29,15 @@ def load_model(name: str | Path, **options: Any) -> Any:
     """
     hub = {key: options[key] for key in ("revision",) if options.get(key) is not None}
     if find_adapter_config_file(str(name), **hub) is None:
-        model, found = AutoModelForCausalLM.from_pretrained(
-            name, output_loading_info=True, ignore_mismatched_sizes=True, **options
-        )
+        checked = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(name, **checked)
+        model, found = loaded
         require_whole(name, found["missing_keys"], found["unexpected_keys"], found["mismatched_keys"])
         return model
     base = PeftConfig.from_pretrained(str(name), **hub).base_model_name_or_path
     model = load_model(str(base), **{key: value for key, value in options.items() if key != "revision"})
-    found = model.load_adapter(str(name), adapter_kwargs=hub)
-    require_whole(name, found.missing_keys, found.unexpected_keys, found.mismatched_keys)
+    added = model.load_adapter(str(name), adapter_kwargs=hub)
+    require_whole(name, added.missing_keys, added.unexpected_keys, added.mismatched_keys)
     return model
 
 
