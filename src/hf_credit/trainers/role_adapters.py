@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -282,6 +283,12 @@ class RoleAdapterTrainer(EpisodeTrainer):
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.roles:
             self.adapters.thaw()  # transformers loads all, and lets one be trained
+            return
+        policy = self.model if model is None else model
+        whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
+        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, "adapter_config.json").is_file():
+            # Beside a critic's adapter, transformers before 5.23 leaves the policy's own as it was.
+            policy.load_adapter(resume_from_checkpoint, _TRLS_OWN, is_trainable=True)
 
     def _load_best_model(self) -> None:
         best = self.state.best_model_checkpoint
