@@ -1,35 +1,36 @@
-"""Whether credit and gradients are what they were at another commit: the same trainings there and here, compared.
+"""Whether credit, gradients and metrics are what they were at another commit: the same trainings there and here.
 
-    git worktree add ../before 906c1eb
+    git worktree add ../before c7be54d
     python benchmarks/parity.py --before ../before --output benchmarks/results
 
-Each arm trains a micro policy for two updates with each checkout. What is compared is the credit of every decision,
-the gradient of every update and the metrics. Arms whose credit was meant to change are not among them.
+Each arm trains a micro policy for two updates with each checkout: every method, with the conversation in view and with
+the present alone, and for one method the settings of the loss, slices, adapters by role and a cut episode. Arms whose
+credit was meant to change carry the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-ARMS = ("c3", "c3 contexts", "c3 normalised", "c3 value-assisted", "magrpo", "mappo", "vpr", "outcome", "mc-pr")
-COMMON = {
+SETTINGS: Mapping[str, Any] = {
+    "instances_per_update": 8,
     "per_device_train_batch_size": 8,
     "max_steps": 2,
-    "max_completion_length": 4,
+    "max_completion_length": 12,
     "temperature": 1.0,
     "top_p": 1.0,
     "top_k": 0,
     "beta": 0.0,
     "learning_rate": 1e-3,
+    "critic_learning_rate": 1e-3,
     "warmup_steps": 0,
     "max_grad_norm": 1e9,
     "gradient_checkpointing": False,
@@ -38,28 +39,92 @@ COMMON = {
     "report_to": "none",
     "save_strategy": "no",
     "logging_steps": 1,
+    "log_episodes": 0,
     "disable_tqdm": True,
 }
-BLANKS = {"vpr": 4, "outcome": 1, "mc-pr": 4}  # the outcome alone needs games that can be won
-MEASURED = ("loss", "reward", "tokens/generated", "budget/tokens", "budget/scoring_events")
+METRICS = ("loss", "reward", "entropy", "kl", "policy_loss", "clip_ratio/region_mean", "clip_ratio/high_max",
+           "clip_ratio/low_min", "tokens/generated", "budget/tokens", "advantages/mean", "advantages/std")  # fmt: skip
+
+
+class Arm(NamedTuple):
+    """One training.
+
+    Attributes:
+        world: `"current"` and `"append"` are Sudoku by history; `"relay"` and `"hinted"` are teams of two.
+        method, options: as for `hf_credit.methods.make`.
+        settings: in place of `SETTINGS`.
+        changed: why its credit is meant to differ; empty where it is not.
+    """
+
+    world: str
+    method: str
+    options: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = {}
+    changed: str = ""
+
+
+GROUPS = ("alive_baseline", "all_turns_baseline", "gigpo", "grpo", "magrpo", "mappo", "ppo", "rloo")
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "carl": {"initial": 2, "forks": 2},
+    "mt_grpo": {"group_size": 2, "turn_scores": "verdict"},
+    "outcome_reward": {},
+    "reinforce_plus_plus": {"group_size": 2, "gamma": 0.9},
+    "replay_loo": {"budget": 4, "alternatives": (2, 2)},
+    "tree_grpo": {"trees": 2, "expansions": 1},
+    "turn_credit": {"group_size": 2, "turn_scores": "verdict"},
+    "verifiable_process": {},
+    "vineppo": {"group_size": 2, "rollouts": 2},
+    "mc_process_reward": {"rollouts": 2},
+}
+PAIRS = {name: {"group_size": 2} for name in GROUPS} | OTHERS
+STEPS_OF_TREES = "steps of trees weigh alike since then"
+REASONS = {"replay_loo": STEPS_OF_TREES}
+LOSSES: Mapping[str, Mapping[str, Any]] = {
+    "slices": {"instances_per_update": None, "per_device_train_batch_size": 4, "steps_per_generation": 2,
+               "gradient_accumulation_steps": 2, "rows_per_forward": 3},
+    "a row a pass": {"rows_per_forward": 1, "share_prompts": False},
+    "reused twice": {"num_iterations": 2, "max_steps": 4},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 1.01, "num_iterations": 2},
+    "clipped twice": {"delta": 1.3, "epsilon": 0.01, "num_iterations": 2},
+    "divergence": {"beta": 0.2, "use_bias_correction_kl": True, "num_iterations": 2},
+    "entropy": {"entropy_coef": 0.1},
+    "entropy to a target": {"use_adaptive_entropy": True, "entropy_coef": 0.3, "entropy_target": 9.0},
+    "trust region": {"trust_region": 0.01, "trust_region_top": 8, "trust_region_wide": 16, "num_iterations": 2},
+    "episodes alike": {"aggregation": "sequence"},
+}  # fmt: skip
+ARMS: dict[str, Arm] = {
+    **{
+        f"{name}, {world}": Arm(world, name, options, changed=REASONS.get(name, ""))
+        for name, options in PAIRS.items()
+        for world in ("current", "append")
+    },
+    **{f"rloo, {name}": Arm("append", "rloo", {"group_size": 2}, settings) for name, settings in LOSSES.items()},
+    "gspo": Arm("append", "gspo", {"group_size": 2}, {"importance_sampling_level": "sequence", "num_iterations": 2}),
+    "team, magrpo": Arm("relay", "magrpo", {"group_size": 4}),
+    "team, mappo": Arm("relay", "mappo", {"group_size": 4}),
+    "team, C3": Arm("relay", "replay_loo", {}, {}, STEPS_OF_TREES),
+    "team, C3 at visited contexts": Arm("relay", "replay_loo", {"reference_rollouts": 3, "alternatives": (2,),
+                                                                "num_replays": 2}),
+    "team, adapters by role": Arm("relay", "magrpo", {"group_size": 4}, {"role_adapters": ["reasoner", "actor"]}),
+    "team, CCPO": Arm("hinted", "counterfactual_grpo", {"group_size": 4, "min_samples": 1}),
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--before", type=Path, required=True, help="a checkout of the other commit")
     parser.add_argument("--output", type=Path, help="where parity.md is written; printed if left out")
-    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--policies", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS, metavar="ARM")
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.side:
-        print("RESULT" + json.dumps({arm: train(arm, options.side, options.policies) for arm in options.arms}))
+    if options.train:
+        print("RESULT" + json.dumps({arm: train(ARMS[arm], options.train) for arm in options.arms}))
         return
     here = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory() as folder:
         make_policies(Path(folder))
-        before = run(options.before.resolve(), "before", Path(folder), options.arms)
-        after = run(here, "after", Path(folder), options.arms)
+        before = run(options.before.resolve(), Path(folder), options.arms)
+        after = run(here, Path(folder), options.arms)
     told = table(before, after, commit(options.before), options.arms)
     if options.output:
         (options.output / "parity.md").write_text(told, encoding="utf-8")
@@ -71,10 +136,10 @@ def commit(checkout: Path) -> str:
     return done.stdout.strip()
 
 
-def run(checkout: Path, side: str, policies: Path, arms: Sequence[str]) -> dict[str, Any]:
+def run(checkout: Path, policies: Path, arms: Sequence[str]) -> dict[str, Any]:
     """The arms, trained with a checkout in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, __file__, "--before", ".", "--side", side, "--policies", str(policies), "--arms", *arms]
+    words = [sys.executable, __file__, "--before", ".", "--train", str(policies), "--arms", *arms]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         if line.startswith("RESULT"):
@@ -83,29 +148,49 @@ def run(checkout: Path, side: str, policies: Path, arms: Sequence[str]) -> dict[
     raise RuntimeError(f"the trainings of {checkout} failed:\n{done.stderr[-4000:]}")
 
 
-def make_policies(folder: Path) -> None:
-    """A policy for the relay and one for Sudoku, which both sides start from."""
+def worlds() -> dict[str, Callable[[], Any]]:
     from hf_credit import make
-    from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
-    from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import MicroConfig, init_collaboration_policy, init_policy
-    from hf_credit.rollouts import EnvironmentInteraction, Start
+    from hf_credit.collaborations.hinted_relay import hinted_relay
+    from hf_credit.collaborations.relay import relay
+    from hf_credit.rollouts import EnvironmentInteraction
 
-    config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=6, batch_rows=16, learning_rate=8e-3)
-    starts = [Start[Any](task=row, seed=place) for place, row in enumerate(relay_tasks(rows=96))]
-    init_collaboration_policy(relay(), lambda quality: relay_player(quality), starts, folder / "relay", config)
-    environment = make("sudoku", size=4, blanks=4)
-    interaction = EnvironmentInteraction(environment, history="current", instructions=False)
-    tasks = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
-    oracle = default_oracle(environment)
-    assert oracle is not None
-    init_policy(interaction, oracle, tasks, folder / "sudoku", dataclasses.replace(config, epochs=20))
+    class Uneven(EnvironmentInteraction):
+        """4x4 Sudoku in which any two grids differ in worth, so that no credit is 0 by chance."""
+
+        def outcome(self, state: Any) -> float:
+            return sum(place * ord(cell) for place, cell in enumerate(state.world.cells, state.turns)) % 5 / 4
+
+    def sudoku(history: str) -> Any:
+        return Uneven(make("sudoku", size=4, blanks=4), history, instructions=False, max_turns=3)
+
+    def uneven(team: Any) -> Any:
+        team.scorer = lambda task, text: sum(map(ord, text)) % 5 / 4
+        return team
+
+    return {
+        "current": lambda: sudoku("current"),
+        "append": lambda: sudoku("append"),
+        "relay": lambda: uneven(relay()),
+        "hinted": lambda: uneven(hinted_relay()),
+    }
 
 
-def train(arm: str, side: str, policies: Path) -> dict[str, Any]:
+def make_policies(folder: Path) -> None:
+    """The untrained policy that both sides start from."""
+    from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
+
+    tokenizer = tokenizer_of(worlds()["append"]().texts(64))
+    for part in (build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2, seed=1)), tokenizer):
+        part.save_pretrained(folder)
+
+
+def train(arm: Arm, policies: Path) -> dict[str, Any]:
     """Credits, gradients and metrics of one arm."""
     import torch
+    from peft import LoraConfig
     from transformers import PrinterCallback, TrainerCallback
+
+    from hf_credit import CreditConfig, CreditTrainer, methods
 
     class Keep(TrainerCallback):
         def __init__(self) -> None:
@@ -115,125 +200,64 @@ def train(arm: str, side: str, policies: Path) -> dict[str, Any]:
             parts = [one.grad.flatten() for one in model.parameters() if one.grad is not None]
             self.gradients.append(torch.cat(parts).double()[::7].tolist())
 
-    if side == "after":
-        from hf_credit.rollouts import by_episode
-
     keep, credits = Keep(), []
     with tempfile.TemporaryDirectory() as folder:
-        build = build_before if side == "before" else build_after
-        trainer = build(arm, policies, {**COMMON, "output_dir": folder})
-        trainer.add_callback(keep)
+        torch.manual_seed(1)
+        interaction = worlds()[arm.world]()
+        lora = {"peft_config": LoraConfig(r=4, target_modules="all-linear")}
+        trainer = CreditTrainer(
+            str(policies),
+            interaction,
+            CreditConfig(**{**SETTINGS, **arm.settings, "output_dir": folder}),
+            interaction.tasks("train", 16),
+            method=methods.make(arm.method, **arm.options),
+            callbacks=[keep],
+            **(lora if "role_adapters" in arm.settings else {}),
+        )
         trainer.remove_callback(PrinterCallback)
         credit = trainer.credit
 
         def remember(collected: Any) -> Any:
             given = credit(collected)
-            credits.append(given if side == "before" else by_episode(collected.episodes, given))
+            credits.append(given if isinstance(given, list) else laid_out(collected, given))
             return given
 
-        trainer.credit = remember
+        trainer.credit = remember  # type: ignore[method-assign]
         trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
-    metrics = [[entry.get(name) for name in MEASURED] for entry in entries]
+    metrics = [[entry.get(name) for name in METRICS] for entry in entries]
     return {"credits": credits, "gradients": keep.gradients, "metrics": metrics}
 
 
-def build_before(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
-    """A trainer of commit 906c1eb."""
-    from hf_credit import ReplayLOOConfig, ReplayLOOTrainer, VerifiableProcessConfig, VerifiableProcessTrainer, make
-    from hf_credit.collaborations.relay import relay, relay_tasks
+def laid_out(collected: Any, credit: Any) -> list[Any]:
+    from hf_credit.rollouts import by_episode
 
-    if arm in ("vpr", "outcome", "mc-pr"):
-        reward = {"vpr": "oracle", "outcome": "outcome", "mc-pr": "rollout_value"}[arm]
-        shown = {
-            "history": "current",
-            "instructions": False,
-            "trajectories_per_update": 16,
-            "max_completion_length": 12,
-        }
-        args = VerifiableProcessConfig(**{**settings, **shown, "process_reward": reward, "value_rollouts": 3})
-        return VerifiableProcessTrainer(str(policies / "sudoku"), make("sudoku", size=4, blanks=BLANKS[arm]), args)
-    chosen = {
-        "c3": {},
-        "c3 contexts": {"reference_rollouts": 3, "contexts": 2, "alternatives": [2], "replays": 2},
-        "c3 normalised": {"normalise_credit": True},
-        "c3 value-assisted": {"value_assistance": 0.5, "critic_learning_rate": 1e-3},
-        "magrpo": {"estimator": "group"},
-        "mappo": {"estimator": "critic", "critic_learning_rate": 1e-3},
-    }[arm]
-    args = ReplayLOOConfig(**{**settings, "trajectories_per_update": 8, "max_context_tokens": None, **chosen})
-    return ReplayLOOTrainer(str(policies / "relay"), scored_unevenly(relay()), args, relay_tasks(rows=64))
-
-
-def build_after(arm: str, policies: Path, settings: dict[str, Any]) -> Any:
-    """The same trainer of this checkout."""
-    from hf_credit import (
-        CreditConfig,
-        CreditTrainer,
-        ReplayLOOConfig,
-        ReplayLOOTrainer,
-        VerifiableProcessConfig,
-        VerifiableProcessTrainer,
-        make,
-        methods,
-    )
-    from hf_credit.collaborations.relay import relay, relay_tasks
-    from hf_credit.rollouts import EnvironmentInteraction
-
-    settings = {**settings, "instances_per_update": 8}
-    if arm in ("vpr", "outcome", "mc-pr"):
-        shown = {"history": "current", "instructions": False, "max_completion_length": 12}
-        shown["instances_per_update"] = 16
-        environment = make("sudoku", size=4, blanks=BLANKS[arm])
-        args = VerifiableProcessConfig(**{**settings, **shown})
-        if arm == "vpr":
-            return VerifiableProcessTrainer(str(policies / "sudoku"), environment, args)
-        method = methods.make("outcome_reward") if arm == "outcome" else methods.make("mc_process_reward", rollouts=3)
-        interaction = EnvironmentInteraction(environment, "current", False)
-        rows = interaction.tasks("train", args.generation_batch_size * args.max_steps)
-        return CreditTrainer(str(policies / "sudoku"), interaction, args, rows, method=method)
-    rows = relay_tasks(rows=64)
-    if arm.startswith("c3"):
-        chosen = {
-            "c3": {},
-            "c3 contexts": {"reference_rollouts": 3, "contexts": 2, "alternatives": [2], "num_replays": 2},
-            "c3 normalised": {"normalise_credit": True},
-            "c3 value-assisted": {"value_assistance": 0.5, "critic_learning_rate": 1e-3},
-        }[arm]
-        args = ReplayLOOConfig(**{**settings, "max_context_tokens": None, **chosen})
-        return ReplayLOOTrainer(str(policies / "relay"), scored_unevenly(relay()), args, rows)
-    # The settings of paper C3 that its config has by default, and a critic's.
-    papers = {"shuffle_dataset": False, "lr_scheduler_type": "cosine", "adam_beta2": 0.95, "num_train_epochs": 5}
-    config = CreditConfig(**{**settings, **papers, "critic_learning_rate": 1e-3})
-    return CreditTrainer(str(policies / "relay"), scored_unevenly(relay()), config, rows, method=arm)
-
-
-def scored_unevenly(interaction: Any) -> Any:
-    """Any text has a score of its own, so that no credit is 0 by chance."""
-    interaction.scorer = lambda task, text: sum(map(ord, text)) % 5 / 4
-    return interaction
+    return by_episode(collected.episodes, credit)
 
 
 def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Sequence[str]) -> str:
     """The largest differences of each arm, as Markdown."""
     lines = [
-        "| arm | decisions with credit | mean size of credit | largest difference of credit "
-        "| of gradient, over its largest entry | of metrics |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| arm | credits | mean size | largest difference of credit | of gradient, over its largest entry "
+        "| of metrics | meant to differ |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for arm in arms:
         one, other = before[arm], after[arm]
         first, second = flat(one["credits"]), flat(other["credits"])
         if [value is None for value in first] != [value is None for value in second]:
-            lines.append(f"| {arm} | credited decisions differ ({len(first)} and {len(second)}) | | | | |")
+            lines.append(f"| {arm} | credited decisions differ | | | | | {ARMS[arm].changed} |")
             continue
         known = [(a, b) for a, b in zip(first, second, strict=True) if a is not None]
         gradients = list(zip(flat(one["gradients"]), flat(other["gradients"]), strict=True))
         scale = max(abs(a) for a, _ in gradients) or 1.0
-        metrics = [(a, b) for a, b in zip(flat(one["metrics"]), flat(other["metrics"]), strict=True) if a is not None]
+        metrics = [
+            (a, b) for a, b in zip(flat(one["metrics"]), flat(other["metrics"]), strict=True) if None not in (a, b)
+        ]
         told = [largest(known), largest(gradients) / scale, largest(metrics)]
         size = sum(abs(a) for a, _ in known) / max(len(known), 1)
-        lines.append(f"| {arm} | {len(known)} | {size:.3f} | " + " | ".join(f"{value:.1e}" for value in told) + " |")
+        cells = " | ".join(f"{value:.1e}" for value in told)
+        lines.append(f"| {arm} | {len(known)} | {size:.3f} | {cells} | {ARMS[arm].changed} |")
     return (
         "# The same credit and gradients as before\n\n"
         f"Against commit {against}; two updates of each arm on one processor thread.\n\n"
@@ -242,7 +266,7 @@ def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Seq
 
 
 def flat(values: Any) -> list[Any]:
-    return [one for inner in values for one in flat(inner)] if isinstance(values, list) else [values]
+    return [one for inner in values for one in flat(inner)] if isinstance(values, list | tuple) else [values]
 
 
 def largest(pairs: Sequence[tuple[float, float]]) -> float:
