@@ -176,12 +176,17 @@ def worlds() -> dict[str, Callable[[], Any]]:
 
 
 def make_policies(folder: Path) -> None:
-    """The untrained policy that both sides start from."""
-    from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
+    """The policy that both sides start from, which plays Sudoku rightly now and then."""
+    from hf_credit.oracles import default_oracle
+    from hf_credit.policies.micro import MicroConfig, init_policy
+    from hf_credit.rollouts import Start
 
-    tokenizer = tokenizer_of(worlds()["append"]().texts(64))
-    for part in (build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2, seed=1)), tokenizer):
-        part.save_pretrained(folder)
+    interaction = worlds()["append"]()
+    oracle = default_oracle(interaction.environment)
+    assert oracle is not None
+    starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
+    config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=10, batch_rows=16, learning_rate=8e-3)
+    init_policy(interaction, oracle, starts, folder, config)
 
 
 def train(arm: Arm, policies: Path) -> dict[str, Any]:
