@@ -561,6 +561,40 @@ MUTANTS = [
             "test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there"
         ],
     ),
+    Mutant(
+        "CARL's surprise is not per token",
+        "src/hf_credit/collectors/forks.py",
+        "-sum(own) / max(len(own), 1)",
+        "-sum(own)",
+        ["tests/collectors/test_forks.py::test_how_sure_the_policy_is_is_told_per_token"],
+    ),
+    Mutant(
+        "masked replies are left out of PPO's advantages",
+        "src/hf_credit/critics/readings.py",
+        "[] if decision.observed else actions",
+        "actions if decision.trained else []",
+        [
+            "tests/methods/test_ppo.py::"
+            "test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic[token]"
+        ],
+    ),
+    Mutant(
+        "a rule is asked before a judge has replied",
+        "src/hf_credit/rollouts/truncation.py",
+        "if self._observes(pending):",
+        "if self._observes(()):",
+        ["tests/rollouts/test_truncation.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
+    ),
+    Mutant(
+        "steps of a tree weigh by their alternatives",
+        "src/hf_credit/methods/base.py",
+        "weights[above] / len(taken[above])",
+        "1.0",
+        [
+            "tests/methods/test_step_weights.py::"
+            "test_with_equal_steps_the_expected_gradient_of_a_tree_is_a_multiple_of_the_true_one[0]"
+        ],
+    ),
 ]
 
 

@@ -189,7 +189,7 @@ def test_the_readme_trains_the_policy_that_its_first_command_builds(tmp_path: Pa
 
     told = {name for header, rows in tables("docs/concepts.md") if header[0] == "name" for name in first_column(rows)}
     assert {"reward", "oracle/valid", "process_reward/mean"} <= told
-    named = {re.sub(r"^(budget/decisions)/.+", r"\1/<role>", name) for name in logged}
+    named = {re.sub(r"^(budget/decisions|budget/tokens)/.+", r"\1/<role>", name) for name in logged}
     assert {name for name in named if not name.startswith("clip_ratio/")} - THEIRS <= told
 
 

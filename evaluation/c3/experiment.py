@@ -17,12 +17,15 @@ C3 = "C3"
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "MAPPO": {"name": "mappo", "options": {"group_size": 8}, "settings": {"critic_learning_rate": 1e-3}},
     "MAGRPO": {"name": "magrpo", "options": {"group_size": 8}},
-    C3: {"name": "replay_loo", "options": {"budget": 8, "alternatives": [2, 4]}},
-    "C3 with 4 plans": {"name": "replay_loo", "options": {"budget": 8, "alternatives": [4, 2]}},
+    C3: {"name": "replay_loo", "options": {"budget": 8, "alternatives": [2, 4], "equal_steps": False}},
+    "C3 with 4 plans": {
+        "name": "replay_loo",
+        "options": {"budget": 8, "alternatives": [4, 2], "equal_steps": False},
+    },
     "C3 without replay": {"name": "replay_loo", "options": {"budget": 8, "match_contexts": False}},
     "C3 without leave-one-out": {
         "name": "replay_loo",
-        "options": {"budget": 8, "alternatives": [2, 4], "baseline": "full_mean"},
+        "options": {"budget": 8, "alternatives": [2, 4], "baseline": "full_mean", "equal_steps": False},
     },
 }
 ARMS = (BASE, *METHODS)

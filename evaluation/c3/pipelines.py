@@ -104,6 +104,7 @@ def run(pipeline: Pipeline, data: Path, work: Path, updates: int = 2, instances:
     args = ReplayLOOConfig(
         output_dir=str(work / "run"),
         budget=BUDGET,
+        equal_steps=False,
         instances_per_update=instances,
         per_device_train_batch_size=instances,
         max_steps=updates,

@@ -54,7 +54,7 @@ _RELAY = {
     "mean of the solos": {"solo_pairing": "mean"},
     "bonus (V2)": {"reward": "bonus"},
     "shared, all at once": {"reward": "shared", "group_size": 16, "role_schedule": "synchronous"},
-    "C3": {"method": "replay_loo", "options": {"budget": 16, "alternatives": [4, 4]}},
+    "C3": {"method": "replay_loo", "options": {"budget": 16, "alternatives": [4, 4], "equal_steps": False}},
     ONE_AGENT: {"alone": "solver", "method": "grpo", "options": {"group_size": 32}},
 }
 # Voters hear nobody: all alternatives of C3 are at the prompt, where it is RLOO. Its own budget of scores knows one

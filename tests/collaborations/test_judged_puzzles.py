@@ -37,13 +37,15 @@ def test_a_question_goes_to_the_judge_with_the_story_and_the_verdict_to_the_play
     assert not any("Because" in content for content in contents)
 
 
-def test_a_judge_is_no_turn_and_not_trained():
+def test_a_judge_is_no_turn():
     asked, told = walk(ASK), walk(ASK, "Yes")
     assert (asked.turns, told.turns) == (1, 1)
-    assert (GAME.trained(asked), GAME.trained(told)) == (True, False)
-    assert GAME.trained(GAME.start(ROW, 0))
-    assert GAME.trained(walk(ASK, "Yes", TELL))
     assert GAME.untrained == ("judge",)
+
+
+def test_a_state_is_read_back_whoever_is_to_speak():
+    for state in (GAME.start(ROW, 0), walk(ASK), walk(ASK, "Yes")):
+        assert GAME.state_from_json(GAME.state_to_json(state)) == state
 
 
 def test_a_verdict_that_cannot_be_read_is_unknown():
@@ -85,7 +87,12 @@ def test_an_engine_asks_the_judge_of_all_episodes_at_once_and_counts_it_by_role(
     assert judge.calls == [4]
     assert [episode.outcome for episode in episodes] == [1.0] * 4
     assert Ledger.of(episodes).decisions == {"agent": 8, "judge": 4}
-    assert [decision.role for decision in episodes[0].decisions] == ["agent", "judge", "agent"]
+    assert [(one.role, one.trained, one.observed) for one in episodes[0].decisions] == [
+        ("agent", True, False),
+        ("judge", False, True),
+        ("agent", True, False),
+    ]
+    assert episodes[0].turns == 2
 
 
 def test_every_role_must_have_a_sampler(chat):

@@ -126,6 +126,17 @@ def test_the_next_fork_is_where_the_policy_is_least_sure(chat):
     assert len(collected.samples) == 6
 
 
+def test_how_sure_the_policy_is_is_told_per_token(chat):
+    class Wordy(Spelling):
+        def advance(self, state, replies):
+            return replace(state, text=state.text + replies[0][0])
+
+    # Of four tokens with the end, two and two: H/n is 1.5/2 at the start and 1 after one letter; in sums 6/2 and 2.
+    scripted = Scripted(chat, ["a b c", "a b c", "a", "b", "a", "b"], (1.5, 1.0, 0.1))
+    collected = UncertainForks(initial=2, forks=1)([{}], LocalRunner(Engine(Wordy(), chat, scripted)))
+    assert forked_at(collected) == [1]
+
+
 @pytest.mark.parametrize("forks_per_round", [1, 2, 5])
 def test_every_task_forks_as_often_however_many_a_round(chat, forks_per_round):
     collected = UncertainForks(initial=2, forks=5, forks_per_round=forks_per_round)([{}, {}], local(chat))

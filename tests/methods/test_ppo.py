@@ -76,10 +76,23 @@ def test_a_step_is_paid_with_its_last_token_and_the_rest_of_the_outcome_at_the_e
     assert credited(paid, gamma=0.5, lam=0.8).decisions[0] == approx((0.05 + 0.4 * 0.09, -0.05 + 0.4 * 0.35), (0.35,))
 
 
-def test_what_comes_after_a_mask_is_paid_to_the_last_token_before_it_undiscounted() -> None:
+@pytest.mark.parametrize("level", ["token", "decision"])
+def test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic(level: str) -> None:
     masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
+    whole, rest = (credited(one, gamma=0.5, lam=0.8, level=level) for one in (GROWING, masked))
+    assert rest.decisions == [[whole.decisions[0][0], None]]
+    assert rest.lessons == whole.lessons
+
+
+def test_whitening_counts_trained_tokens_alone() -> None:
+    masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
+    assert credited(masked, whiten=True).decisions[0] == approx((0.7071067, -0.7071067), None)  # of .8 and .5
+
+
+def test_what_a_judge_replies_is_no_action() -> None:
+    judged = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False, observed=True)))
     critic = Critic()
-    found = credited(masked, critic=critic, gamma=0.5, lam=0.8)
+    found = credited(judged, critic=critic, gamma=0.5, lam=0.8)
     assert found.decisions[0] == approx((0.25, 0.5), None)
     assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,11 +91,27 @@ def test_monte_carlo_rewards_are_the_changes_in_value_and_sum_to_the_outcome_les
 def test_an_episode_that_failed_has_no_monte_carlo_reward() -> None:
     failed, sound = episode(None, None, outcome=0.0, ending=Ending.ERROR), episode(None, outcome=1.0)
     rewards = ValueDifferences().rewards(collected(failed, sound, more=continuations(sound, (0.0, 1.0))))
-    assert rewards == [[None, None], [0.5]]
+    assert rewards == [[0.5]]
     assert credits(ValueDifferences(), collected(failed, sound, more=continuations(sound, (0.0, 1.0))))[0] == [
         None,
         None,
     ]
+
+
+def test_decisions_made_at_once_share_what_their_step_changed_and_a_later_step_counts_once() -> None:
+    def team(outcome: float) -> Episode:
+        first, last = object(), object()
+        roles = [(first, "left"), (first, "right"), (last, "left")]
+        decisions = [replace(decision(None), state=state, role=role, event=role) for state, role in roles]
+        return Episode(decisions=tuple(decisions), outcome=outcome, ending=Ending.FINISHED)
+
+    won, lost = team(1.0), team(0.0)
+    known = [*continuations(won, (0.5,), (0.5,), (0.75,)), *continuations(lost, (0.5,), (0.5,), (0.25,))]
+    # The first step changes the value by +1/4 or -1/4, the second by as much again.
+    for gamma in (0.0, 1.0):
+        given = credits(ValueDifferences(gamma=gamma, min_active=1), collected(won, lost, more=known))
+        assert given == [pytest.approx([1.0] * 3), pytest.approx([-1.0] * 3)]
+    assert ValueDifferences().rewards(collected(won, lost, more=known)) == [[0.25, 0.25], [-0.25, -0.25]]
 
 
 def test_credit_of_nothing_is_nothing() -> None:

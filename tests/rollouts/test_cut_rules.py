@@ -170,12 +170,3 @@ def test_a_question_like_any_earlier_one_stalls() -> None:
         make_rule("similar_question", alpha=1.5, **rule)
     with pytest.raises(ValueError, match="over must be at least 1 step, got 0"):
         make_rule("movement", over=0)
-
-
-def test_a_judge_that_speaks_for_itself_makes_no_step_of_its_own() -> None:
-    from hf_credit.collaborations import make as collaborate
-
-    game = Truncated(collaborate("judged_puzzles", slots=1, values=2), make_rule("unknown", window=2))
-    state = walk(game, STORY, ask("Cold?"), "Unknown", ask("Warm?"), "Unknown")
-    assert (state.progress, state.cut) == ((None, 0.0, None, 0.0), 4)
-    assert not game.trained(state)

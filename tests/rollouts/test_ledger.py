@@ -16,6 +16,7 @@ LEDGERS = st.builds(
     prompt_tokens=COUNTS,
     completion_tokens=COUNTS,
     decisions=st.dictionaries(st.sampled_from(["reasoner", "actor"]), st.integers(1, 10**12)),
+    role_tokens=st.dictionaries(st.sampled_from(["reasoner", "actor"]), st.integers(1, 10**12)),
 )
 
 
@@ -43,12 +44,16 @@ def test_a_shared_message_counts_once_and_every_score_counts() -> None:
         "budget/completion_tokens": 12,
         "budget/decisions/actor": 2,
         "budget/decisions/reasoner": 1,
+        "budget/tokens/actor": 49,
+        "budget/tokens/reasoner": 13,
     }
 
 
 def test_an_unscored_episode_takes_tokens_only() -> None:
     reference = Episode(decisions=(decision("actor", 1, 1),), outcome=0.0, ending=Ending.FINISHED, scored=False)
-    assert Ledger.of([reference]) == Ledger(prompt_tokens=1, completion_tokens=1, decisions={"actor": 1})
+    assert Ledger.of([reference]) == Ledger(
+        prompt_tokens=1, completion_tokens=1, decisions={"actor": 1}, role_tokens={"actor": 2}
+    )
 
 
 @given(LEDGERS, LEDGERS, LEDGERS)

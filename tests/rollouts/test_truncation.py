@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit import make
+from hf_credit.collaborations import make as collaborate
+from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import (
     Chat,
     Ending,
@@ -227,6 +229,75 @@ def test_nothing_is_cut_where_the_walk_is_over_anyway(cut: str, words: tuple[str
     assert (episode.ending, episode.outcome) == (uncut.ending, uncut.outcome)
     assert episode.metrics["cut/ratio"] == 0
     assert "cut/turn" not in episode.metrics
+
+
+# Turns are those of whoever learns
+
+
+STORY = {"surface": "Why?", "bottom": "It was cold.", "questions": [], "verdicts": [], "slots": []}
+ASK = "<interact>Was it cold?</interact>"
+
+
+def judged(chat: Chat, verdicts: Sequence[str], rule: Rule, **options: Any) -> Episode:
+    """A player who always asks, and a judge."""
+    game = Truncated(collaborate("judged_puzzles", turns=5, wording="brief", instructions=False), rule, **options)
+    samplers = {"agent": Says(chat, [ASK] * 9), "judge": Says(chat, verdicts)}
+    (episode,) = Engine(game, chat, samplers).run([Start(task=STORY, seed=0)])
+    return episode
+
+
+@pytest.fixture(scope="module")
+def puzzled() -> Chat:
+    return Chat(tokenizer_of(["Why? It was cold. Yes No Unknown answer", ASK]))
+
+
+@pytest.mark.parametrize("name", ["unknown", "similar_question", "random"])
+def test_a_rule_is_asked_once_of_a_question_and_its_verdict(name: str) -> None:
+    options = {"random": {"probability": 1.0}, "similar_question": {"embedder": lambda texts: [[1.0]] * len(texts)}}
+    game = Truncated(collaborate("judged_puzzles"), make_rule(name, window=2, **options.get(name, {})))
+    state = game.start(STORY, 0)
+    for reply in (ASK, "Unknown", ASK, "Unknown"):
+        state = game.advance(state, [reply])
+    first = float(name == "similar_question")
+    assert (state.turns, state.progress, state.cut) == (2, (first, 0.0), None if first else 2)
+
+
+def test_a_rule_sees_the_whole_turn_and_what_was_done_in_it() -> None:
+    seen = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Looks(Rule):
+        def progress(self, step: Step[Any]) -> None:
+            seen.append((step.replies, step.turn, len(step.world_before.replies), len(step.world_after.replies)))
+
+    game = Truncated(collaborate("judged_puzzles"), Looks())
+    state = game.start(STORY, 0)
+    for reply in (ASK, "Unknown", ASK):
+        state = game.advance(state, [reply])
+    assert game.state_from_json(game.state_to_json(state)) == state
+    game.advance(state, ["No"])
+    assert seen == [((ASK,), 1, 0, 1), ((ASK,), 2, 1, 2)]
+
+
+@pytest.mark.parametrize("cut", ["hard", "soft"])
+def test_a_cut_comes_behind_a_verdict_so_that_the_player_is_asked_for_the_answer(cut: str, puzzled: Chat) -> None:
+    episode = judged(puzzled, ["Yes", "Unknown"], make_rule("unknown", window=1), cut=cut)
+    assert [one.role for one in episode.decisions] == ["agent", "judge"] * 2 + ["agent"] * (cut == "soft")
+    assert (episode.metrics["cut/turn"], episode.turns) == (2.0, 2 + (cut == "soft"))
+    if cut == "hard":  # the context to come is the player's, who has read the verdict
+        assert puzzled.tokenizer.decode(episode.next_context).endswith("Unknown Was it cold<|end|><|assistant|>")
+    else:
+        assert "answer" in puzzled.tokenizer.decode(episode.decisions[-1].context_ids)
+
+
+def test_a_question_that_stalled_is_left_out_of_the_loss_once_its_verdict_is_known(puzzled: Chat) -> None:
+    verdicts, rule = ["Yes", "Unknown", "Yes", "Unknown", "Unknown"], make_rule("unknown", window=9)
+    for train_stalled, expected in ((True, [True] * 5), (False, [True, False, True, False, True])):
+        episode = judged(puzzled, verdicts, rule, train_stalled=train_stalled)
+        assert [one.trained for one in episode.decisions[::2]] == expected
+        assert {(one.role, one.trained, one.observed) for one in episode.decisions[1::2]} == {("judge", False, True)}
+    masked = judged(puzzled, verdicts, make_rule("unknown", window=1), cut="mask")
+    assert [one.trained for one in masked.decisions[::2]] == [True, True, False, False, False]
 
 
 # A value

@@ -78,6 +78,18 @@ def test_a_decision_that_an_earlier_episode_holds_is_in_the_summary_of_that_one(
     assert [one.length for one in summarise(episode, [None, 2.0], {END}).decisions] == [3]
 
 
+def test_what_a_judge_replies_is_no_turn_and_counts_in_its_own_numbers_alone():
+    asks, verdict = (
+        decision(3, (5, END)),
+        replace(decision(6, (5, 5, 5, 5)), role="judge", event="judge", observed=True),
+    )
+    episode = Episode(decisions=(asks, verdict, replace(asks, trained=False)), outcome=0.0, ending=Ending.FINISHED)
+    found = update_metrics([summarise(episode, [1.0, None, None], {END})])
+    assert (found["turns/mean"], found["replies/cut"], found["replies/length"]) == (2.0, 0.0, 2.0)
+    assert (found["advantages/trained"], found["replies/distinct"]) == (0.5, 0.5)
+    assert (found["roles/judge/replies/length"], found["roles/agent/replies/length"]) == (4.0, 2.0)
+
+
 def test_an_episode_without_decisions_has_a_summary():
     episode = Episode(decisions=(), outcome=0.0, ending=Ending.ERROR, error="it broke")
     assert summarise(episode, [], {END}) == summary(outcome=0.0, ending=Ending.ERROR, turns=0, generated=0, context=0)

@@ -16,6 +16,7 @@ from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collectors import Collected
 from hf_credit.methods import Credit
+from hf_credit.methods.base import weighted
 from hf_credit.rollouts import EnvironmentInteraction, Episode, by_episode
 from hf_credit.trainers.credit import CreditCallback
 
@@ -31,14 +32,14 @@ def config(tmp_path: Path, **changed: Any) -> ReplayLOOConfig:
 
 
 class Keep(CreditCallback):
-    """Gradients, and what was played beside the credit of its decisions."""
+    """Gradients, and what was played beside the credit of its decisions, as it enters the loss."""
 
     def __init__(self) -> None:
         self.kept: list[dict[str, torch.Tensor]] = []
         self.played: list[tuple[list[Episode], Any]] = []
 
     def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
-        self.played.append((collected.episodes, by_episode(collected.episodes, credit.decisions)))
+        self.played.append((collected.episodes, by_episode(collected.episodes, weighted(credit))))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         self.kept.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})

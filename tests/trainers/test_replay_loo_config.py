@@ -21,6 +21,7 @@ def test_the_defaults_are_the_papers(tmp_path: Path) -> None:
     assert (settings.budget, settings.alternatives) == (8, [2, 4])
     assert replace(settings.method(), options={}) == replace(methods.make("replay_loo"), options={})
     assert (settings.baseline, settings.match_contexts, settings.normalise_credit) == ("leave_one_out", True, False)
+    assert settings.equal_steps
     assert (settings.epsilon, settings.return_clip, settings.num_train_epochs) == (0.2, 10, 5)
     assert (settings.adam_beta1, settings.adam_beta2, settings.max_grad_norm, settings.weight_decay) == (
         0.9,

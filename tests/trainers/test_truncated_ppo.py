@@ -330,6 +330,14 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"truncation": "sideways"}, "rule must be one of"),
         ({"window": 3}, "window is of a rule that cuts, got 3 without truncation"),
         ({"cut_value": "bootstrap"}, "cut_value is of a rule that cuts"),
+        (
+            {"truncation": "random", "cut": "soft", "cut_value": "bootstrap"},
+            "a cut stops, got cut='soft', which plays",
+        ),
+        (
+            {"truncation": "random", "cut": "mask", "cut_value": "bootstrap"},
+            "a cut stops, got cut='mask', which plays",
+        ),
         ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
         ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
         ({"critic_warmup_steps": -3}, "must be a whole number of optimizer steps, 0 for none, got -3"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from hf_credit.environments.queries import INTERACT, parse
@@ -23,11 +23,9 @@ class JudgedTurn(EnvironmentTurn):
 
     Attributes:
         asked: the question that the judge has to answer, `None` where it is the player's turn.
-        spoke: who spoke last; empty before anybody did.
     """
 
     asked: str | None = None
-    spoke: str = ""
 
 
 class JudgedPuzzles(EnvironmentInteraction):
@@ -35,8 +33,8 @@ class JudgedPuzzles(EnvironmentInteraction):
 
     The judge is a role of its own, so an engine takes a sampler for it (`Engine(..., {"agent": ..., "judge": ...})`)
     and so does a trainer (`samplers={"judge": ...}`), without which the policy judges. It is asked of many episodes at
-    once, and its replies are counted in the ledger under its name. They are no turns, and `trained` says that nothing
-    is learned from them. A reply that begins with no verdict is Unknown.
+    once, and its replies are counted in the ledger under its name. They are no turns, and nothing is learned from
+    them. A reply that begins with no verdict is Unknown.
 
     Args:
         environment: the puzzles; a judge of its own is not asked.
@@ -68,10 +66,6 @@ class JudgedPuzzles(EnvironmentInteraction):
     def scripted_player(self, quality: float) -> Script | None:
         return None
 
-    def trained(self, state: EnvironmentTurn) -> bool:
-        """Whether the reply that led to `state` is learned from: a player's is, a judge's is not."""
-        return not isinstance(state, JudgedTurn) or state.spoke != JUDGE
-
     def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
         question = _question(state)
         if question is None:
@@ -80,21 +74,19 @@ class JudgedPuzzles(EnvironmentInteraction):
         prompt = judge_prompt(world.surface, world.bottom, question)
         return (Request(role=JUDGE, messages=[{"role": "user", "content": prompt}]),)
 
-    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> JudgedTurn:
+    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
         (reply,) = replies
         question = _question(state)
         environment: Any = self.environment
         if question is not None:
             world = environment.told(state.world, question, read_verdict(reply))
             transcript = (*state.transcript, ("user", environment.observe(world)))
-            return JudgedTurn(world=world, transcript=transcript, turns=state.turns, spoke=JUDGE)
+            return JudgedTurn(world=world, transcript=transcript, turns=state.turns)
         act = parse(environment.read_action(reply))
         if act is not None and act[0] == INTERACT and environment.is_question(act[1]):
             transcript = (*state.transcript, ("assistant", reply))
-            asked = JudgedTurn(world=state.world, transcript=transcript, turns=state.turns + 1, spoke=PLAYER)
-            return replace(asked, asked=act[1])
-        after = super().advance(state, replies)
-        return JudgedTurn(**vars(after), spoke=PLAYER)
+            return JudgedTurn(world=state.world, transcript=transcript, turns=state.turns + 1, asked=act[1])
+        return super().advance(state, replies)
 
 
 def judged_puzzles(

@@ -43,7 +43,7 @@ class Places:
     """Where the values of an episode stand in its readings: a reading, and the index among its places.
 
     Attributes:
-        of_decisions: for each decision its actions, none where it may not be trained on.
+        of_decisions: for each decision its actions, none where it is part of what was observed.
         beyond: the context that would have come next, where it is read.
     """
 
@@ -83,7 +83,7 @@ def own_readings(episode: Episode, tokens: bool = True, beyond: bool = False) ->
     for decision in episode.decisions:
         number, start = text_of(decision.event, decision.context_ids), len(decision.context_ids)
         actions = range(start, start + len(decision.action_ids)) if tokens else [start]
-        found.append(places(number, actions if decision.trained else []))
+        found.append(places(number, [] if decision.observed else actions))
         texts[number].extend(decision.action_ids)
     context = episode.next_context if beyond else None
     last = None

@@ -265,10 +265,14 @@ def _drawn(
         roles, contexts = [decision.role for decision, _ in part], [decision.context_ids for decision, _ in part]
         replies.extend(sample(engine.generate, roles, contexts, [seed for _, seed in part]))
     texts = engine.chat.texts([reply.ids for reply in replies]) if replies else []
+    role_tokens: Counter[str] = Counter()
+    for (decision, _), reply in zip(asked, replies, strict=True):
+        role_tokens[decision.role] += len(decision.context_ids) + len(reply.ids)
     cost = Ledger(
         prompt_tokens=sum(len(decision.context_ids) for decision, _ in asked),
         completion_tokens=sum(len(reply.ids) for reply in replies),
         decisions=Counter(decision.role for decision, _ in asked),
+        role_tokens=role_tokens,
     )
     rest = iter(zip(texts, replies, strict=True))
     return [[next(rest) for _ in range(count)] for count in wanted], cost

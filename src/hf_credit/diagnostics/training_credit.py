@@ -313,6 +313,7 @@ def _difference(after: Ledger, before: Ledger) -> Ledger:
         prompt_tokens=after.prompt_tokens - before.prompt_tokens,
         completion_tokens=after.completion_tokens - before.completion_tokens,
         decisions={role: count - before.decisions.get(role, 0) for role, count in after.decisions.items()},
+        role_tokens={role: count - before.role_tokens.get(role, 0) for role, count in after.role_tokens.items()},
         counterfactual_tokens=after.counterfactual_tokens - before.counterfactual_tokens,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hf_credit.evaluation.runs import Run
 from hf_credit.rollouts import Ledger
 
-_ROLE = "budget/decisions/"
+_ROLE, _ROLE_TOKENS = "budget/decisions/", "budget/tokens/"
 
 
 def read_ledger(run: Run) -> Ledger | None:
@@ -15,12 +15,17 @@ def read_ledger(run: Run) -> Ledger | None:
     entry = next((entry for entry in reversed(run.log) if "budget/scoring_events" in entry), None)
     if entry is None:
         return None
+
+    def by_role(prefix: str) -> dict[str, int]:
+        return {name.removeprefix(prefix): round(n) for name, n in entry.items() if name.startswith(prefix)}
+
     produced = round(entry["budget/completion_tokens"])
     return Ledger(
         scoring_events=round(entry["budget/scoring_events"]),
         prompt_tokens=round(entry["budget/tokens"]) - produced,
         completion_tokens=produced,
-        decisions={name.removeprefix(_ROLE): round(n) for name, n in entry.items() if name.startswith(_ROLE)},
+        decisions=by_role(_ROLE),
+        role_tokens=by_role(_ROLE_TOKENS),
         counterfactual_tokens=round(entry.get("budget/counterfactual_tokens", 0)),
     )
 

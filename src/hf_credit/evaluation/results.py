@@ -68,7 +68,7 @@ class EpisodeRecord:
             ending=str(episode.ending),
             outcome=episode.outcome,
             metrics=dict(episode.metrics),
-            turns=len(episode.decisions),
+            turns=episode.turns,
             judged=len(verdicts),
             valid=sum(verdict.valid for verdict in verdicts),
             tokens=episode.generated_tokens,

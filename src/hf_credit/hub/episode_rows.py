@@ -140,6 +140,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], own: list[
                 verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
                 audit=None if one["audit"] is None else _audit_of(one["audit"]),
                 trained=one["trained"],
+                observed=one["role"] in interaction.untrained,
                 id=one["id"],
             )
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,6 +57,8 @@ class Credit:
 
     Attributes:
         decisions: the credit of each decision, by its id. One that is left out, or has `None`, is not trained on.
+        weights: how much a decision counts in the loss, by its id: what its credit is multiplied by there; 1 where it
+            is left out.
         memory: what the next update should remember.
         lessons: for the critics, which are taught after credit; every process has the same critics in them.
 
@@ -64,6 +67,7 @@ class Credit:
     """
 
     decisions: Mapping[str, DecisionCredit]
+    weights: Mapping[str, float] = field(default_factory=dict)
     memory: Any = None
     lessons: Sequence[Lesson] = ()
 
@@ -264,6 +268,45 @@ def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
     if isinstance(values[0], Sequence):
         return tuple(sum(token) / len(values) for token in zip(*values, strict=True))
     return float(sum(values) / len(values))
+
+
+def weighted(credit: Credit) -> dict[str, DecisionCredit]:
+    """The credit of decisions as it enters the loss, by their id: times their weights."""
+
+    def scaled(own: DecisionCredit, weight: float) -> DecisionCredit:
+        if isinstance(own, Sequence):
+            return tuple(weight * one for one in own)
+        return None if own is None else weight * own
+
+    return {name: scaled(own, credit.weights.get(name, 1.0)) for name, own in credit.decisions.items()}
+
+
+def step_weights(collected: Collected) -> dict[str, float]:
+    """How much the decisions of episodes that split count, by their id, so that all steps of an instance weigh alike.
+
+        w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of ways
+
+    The ways of an instance are its episodes, or as many as they would have been had none ended before it split. Apart
+    from each other all decisions have weight 1. Summed with these weights, what an unbiased advantage makes of the
+    decisions of a tree has the expectation of one that is made of the decisions of as many episodes.
+
+    Args:
+        collected: of this process; episodes that failed are none of the alternatives.
+    """
+    rows = sound(collected)
+    paths = [[collected.instances[row], *(step[0].id for step in collected.episodes[row].steps)] for row in rows]
+    taken: dict[Hashable, set[Hashable]] = {}
+    weights: dict[Hashable, float] = {}
+    for row, path in zip(rows, paths, strict=True):
+        weights[path[0]] = weights.get(path[0], 0) + collected.episodes[row].ways
+        for above, own in itertools.pairwise(path):
+            taken.setdefault(above, set()).add(own)
+    found: dict[str, float] = {}
+    for row, path in zip(rows, paths, strict=True):
+        for (above, own), step in zip(itertools.pairwise(path), collected.episodes[row].steps, strict=True):
+            weights[own] = weights[above] / len(taken[above])
+            found.update((decision.id, weights[own]) for decision in step)
+    return found
 
 
 def sound(collected: Collected) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 
 from hf_credit.collectors import Collected, UncertainForks
 from hf_credit.credit import branch_advantages
-from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, sound
+from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, sound, step_weights
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper(
@@ -24,9 +24,13 @@ class Branches:
     """`branch_advantages` of the tree of each instance; a step that is the only one from its state gets no credit.
 
     Episodes that failed get no credit and are no branch.
+
+    Args:
+        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"alternatives", "trees"})
+    equal_steps: bool = False
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
         vertices: dict[Hashable, int] = {}
@@ -50,14 +54,15 @@ class Branches:
                 vertex = vertices[step[0].id]
                 if siblings[vertex] > 1:
                     given.update((decision.id, advantages[vertex]) for decision in step)
-        return Credit(decisions=given)
+        return Credit(decisions=given, weights=step_weights(collected) if self.equal_steps else {})
 
 
-def carl(initial: int = 4, forks: int = 16, forks_per_round: int = 1) -> Method:
+def carl(initial: int = 4, forks: int = 16, forks_per_round: int = 1, equal_steps: bool = False) -> Method:
     """The method.
 
     Args:
         initial, forks, forks_per_round: as in `UncertainForks`.
+        equal_steps: as in `Branches`.
     """
     collector = UncertainForks(initial=initial, forks=forks, forks_per_round=forks_per_round)
-    return Method(name="carl", collector=collector, estimator=Branches(), paper=PAPER)
+    return Method(name="carl", collector=collector, estimator=Branches(equal_steps=equal_steps), paper=PAPER)

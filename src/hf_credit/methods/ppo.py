@@ -29,16 +29,16 @@ CUT_VALUES = ("zero", "bootstrap")
 class TokenAdvantages:
     """`generalized_advantages` over the tokens of an episode's replies, one after another through all its turns.
 
-    What stands between the replies is skipped, and nothing decays over it. Each step's reward is paid with its last
-    token, and what the outcome adds to all of them with the last token of the episode; what is paid for replies that
-    may not be trained on goes to the last token before them that may. The critic learns the advantages plus what it
-    said. Episodes that failed get no credit.
+    What stands between the replies is skipped, a judge's words among it, and nothing decays over it. Each step's
+    reward is paid with its last token, and what the outcome adds to all of them with the last token of the episode.
+    The critic learns the advantages plus what it said. Replies that may not be trained on are in all of this, and
+    their own advantages are dropped: the others have those of the whole episode. Episodes that failed get no credit.
 
     Args:
         gamma: discount from one action to the next, in [0, 1].
         lam: decay of the trace, in [0, 1].
         level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
-        whiten: whether advantages are brought to mean 0 and variance 1 over the tokens of all processes.
+        whiten: whether advantages are brought to mean 0 and variance 1 over the trained tokens of all processes.
         cut_value: of an episode that was cut (`Ending.CUT`), the value behind its last action: `"zero"`, or
             `"bootstrap"`, which asks the critic about the context that would have come next. The latter alone is the
             estimator of paper T3, Corollary 1.
@@ -77,22 +77,23 @@ class TokenAdvantages:
         if self.whiten:
             advantages = _whitened(walks, advantages, runner)
         given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-        for row, walk, own in zip(rows, walks, advantages, strict=True):
+        for row, episode, walk, own in zip(rows, episodes, walks, advantages, strict=True):
             for number, found in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
                 credits = tuple(credit for _, credit in found)
-                given[row][number] = credits if self.level == "token" else credits[0]
+                if episode.decisions[number].trained:
+                    given[row][number] = credits if self.level == "token" else credits[0]
         return Credit(decisions=average(collected, given), lessons=[lesson])
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Walk:
-    """The actions of an episode that may be trained on, in their order; the lists have one length.
+    """The actions of an episode, in their order; the lists have one length.
 
     Attributes:
         owners: which decision each belongs to.
         values: before each.
         rewards: paid with each.
-        tokens: how many tokens each stands for.
+        tokens: how many trained tokens each stands for.
     """
 
     owners: list[int] = field(default_factory=list)
@@ -110,7 +111,7 @@ def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gam
             walk.owners.extend([number] * len(at))
             walk.values.extend(said[reading][index] for reading, index in at)
             walk.rewards.extend([0.0] * len(at))
-            walk.tokens.extend([len(decision.action_ids) // max(len(at), 1)] * len(at))
+            walk.tokens.extend([decision.trained * len(decision.action_ids) // max(len(at), 1)] * len(at))
             number += 1
         if walk.rewards:  # what is paid before the first action is nobody's
             walk.rewards[-1] += reward

@@ -12,7 +12,7 @@ from hf_credit.checks import whole_number
 from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
-from hf_credit.methods.base import Credit, Lesson, Method, paper
+from hf_credit.methods.base import Credit, Lesson, Method, paper, step_weights
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.runner import Reading, Runner
 
@@ -33,6 +33,8 @@ class LeaveOneOut:
         normalise: whether the credits of a context are divided by their standard deviation, as public code does.
         value_assistance: how much of a message's baseline comes from a critic that reads messages, in [0, 1].
         return_clip: returns are clipped to [-return_clip, return_clip] (Appendix D).
+        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike; if not,
+            all decisions do, and steps by how many alternatives they have.
     """
 
     baseline: str = "leave_one_out"
@@ -40,6 +42,7 @@ class LeaveOneOut:
     normalise: bool = False
     value_assistance: float = 0.0
     return_clip: float = 10.0
+    equal_steps: bool = True
 
     def __post_init__(self) -> None:
         if self.baseline not in BASELINES:
@@ -70,7 +73,8 @@ class LeaveOneOut:
         credits = self._credits(compared, expected)
         _log_buckets(compared, credits, runner)
         given = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
-        return Credit(decisions=given, lessons=lessons)
+        weights = step_weights(collected) if self.equal_steps else {}
+        return Credit(decisions=given, weights=weights, lessons=lessons)
 
     def _credits(self, compared: Sequence[Alternative], expected: Sequence[float] | None) -> list[float | None]:
         if not compared:
@@ -100,6 +104,7 @@ def replay_loo(
     normalise_credit: bool = False,
     value_assistance: float = 0.0,
     return_clip: float = 10.0,
+    equal_steps: bool = True,
 ) -> Method:
     """The method of paper C3.
 
@@ -117,7 +122,7 @@ def replay_loo(
             contexts.
         common_random_numbers: whether the alternatives of a context are continued with the same random numbers
             (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
-        baseline, normalise_credit, value_assistance, return_clip: as in `LeaveOneOut`.
+        baseline, normalise_credit, value_assistance, return_clip, equal_steps: as in `LeaveOneOut`.
 
     Raises:
         ValueError: a setting is out of range, or the layout does not use the budget.
@@ -158,6 +163,7 @@ def replay_loo(
             normalise=normalise_credit,
             value_assistance=value_assistance,
             return_clip=return_clip,
+            equal_steps=equal_steps,
         ),
         critics=("critic",) if value_assistance else (),
         paper=PAPER,

@@ -10,7 +10,7 @@ import torch
 from hf_credit.checks import finite_number
 from hf_credit.collectors import Collected, RandomForks, tree_numbers
 from hf_credit.credit import tree_group_advantages
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread, step_weights
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper(
@@ -27,11 +27,13 @@ class TreeScore:
 
     Args:
         eps: as in `tree_group_advantages`.
+        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     eps: float = 1e-4
+    equal_steps: bool = False
 
     def __post_init__(self) -> None:
         finite_number("eps", self.eps, above=0)
@@ -40,15 +42,20 @@ class TreeScore:
         rows, trees = sound(collected), tree_numbers(collected)
         own = torch.tensor([trees[row] for row in rows], dtype=torch.long)
         advantages = tree_group_advantages(*outcomes_of(collected, rows), own, self.eps)
-        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+        weights = step_weights(collected) if self.equal_steps else {}
+        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)), weights=weights)
 
 
-def tree_grpo(trees: int = 2, expansions: int = 2, rounds: int = 1, eps: float = 1e-4) -> Method:
+def tree_grpo(
+    trees: int = 2, expansions: int = 2, rounds: int = 1, eps: float = 1e-4, equal_steps: bool = False
+) -> Method:
     """The method.
 
     Args:
         trees, expansions, rounds: as in `RandomForks`.
-        eps: as in `TreeScore`.
+        eps, equal_steps: as in `TreeScore`.
     """
     collector = RandomForks(trees=trees, expansions=expansions, rounds=rounds)
-    return Method(name="tree_grpo", collector=collector, estimator=TreeScore(eps=eps), paper=PAPER)
+    return Method(
+        name="tree_grpo", collector=collector, estimator=TreeScore(eps=eps, equal_steps=equal_steps), paper=PAPER
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Collected, Collector, Group, Single, Verified
+from hf_credit.collectors import Collected, Collector, Group, Single, Verified, continuation_values
 from hf_credit.methods.base import DecisionCredit, average
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.runner import Runner
@@ -48,6 +49,25 @@ def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     values = torch.tensor([value or 0.0 for value in padded], dtype=torch.float64)
     there = torch.tensor([value is not None for value in padded], dtype=torch.bool)
     return values.view(len(rows), width), there.view(len(rows), width)
+
+
+def step_values(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The Monte Carlo value before each step of some of the trained samples, as a `matrix`.
+
+    What was decided at once was decided in one state, and all rollouts from it count.
+
+    Args:
+        collected: of this process, with rollouts from the state before each decision.
+        rows: the places of the samples, none of which failed.
+    """
+    known = continuation_values(collected)
+    rest = [iter(known[row] or []) for row in rows]
+    return matrix(
+        [
+            [fmean(next(own) for _ in step) for step in collected.episodes[row].steps]
+            for row, own in zip(rows, rest, strict=True)
+        ]
+    )
 
 
 def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> dict[str, DecisionCredit]:

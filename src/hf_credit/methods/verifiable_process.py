@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from hf_credit.checks import whole_number
-from hf_credit.collectors import Collected, Continuations, Verified, continuation_values
+from hf_credit.collectors import Collected, Continuations, Verified
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import Credit, Method, average, everywhere, paper
-from hf_credit.methods.turns import matrix
+from hf_credit.methods.base import Credit, Method, average, everywhere, outcomes_of, paper, sound
+from hf_credit.methods.turns import by_turn, matrix, step_values
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.runner import Runner
@@ -24,7 +23,7 @@ PAPER = paper(
 )
 
 TurnRewards = Sequence[Sequence[float | None]]
-"""The reward of each decision of each trained episode; `None` where there is none to be had."""
+"""The reward of each turn of each trained episode; `None` where there is none to be had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,31 +53,37 @@ class TurnGroup:
         ]
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        own, first, rewards, active = _everywhere(self.rewards(collected), runner)
+        own = self.rewards(collected)
+        return _credit(collected, own, self._advantages(own, runner))
+
+    def _advantages(self, own: TurnRewards, runner: Runner) -> Tensor:
+        rewards, active, here = _everywhere(own, runner)
         if active.any():
             runner.log("process_reward/mean", rewards[active].mean().item())
             runner.log("process_reward/std", rewards[active].std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
-        advantages = turn_group_advantages(returns, active, self.min_active)
-        return _credit(collected, own, first, advantages)
+        return turn_group_advantages(returns, active, self.min_active)[here]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueDifferences(TurnGroup):
-    """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1)."""
+    """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1).
+
+    A turn is a step: what is decided at once, in one state, has one value before it and shares what it changed.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: Collected) -> TurnRewards:
-        """V(s') - V(s), with the outcome as the value of the last state; none in episodes that failed."""
-        values = continuation_values(collected)
-        estimates, active = matrix([own or [] for own in values])
-        outcomes = torch.tensor([episode.outcome for episode in collected.episodes], dtype=estimates.dtype)
-        known = value_differences(estimates, outcomes, active).tolist()
-        return [
-            [None] * len(episode.decisions) if own is None else known[row][: len(own)]
-            for row, (own, episode) in enumerate(zip(values, collected.episodes, strict=True))
-        ]
+        """V(s') - V(s) of each step, with the outcome as the value of the last state; of no episode that failed."""
+        rows = sound(collected)
+        values, active = step_values(collected, rows)
+        changes = value_differences(values, outcomes_of(collected, rows)[0], active)
+        return [own[there].tolist() for own, there in zip(changes, active, strict=True)]
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        advantages = self._advantages(self.rewards(collected), runner)
+        return Credit(decisions=by_turn(collected, sound(collected), advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +95,10 @@ class TrajectoryOutcome:
             [None if episode.ending == Ending.ERROR else episode.outcome] * len(episode.decisions)
             for episode in collected.episodes
         ]
-        own, first, rewards, active = _everywhere(outcomes, runner)
+        rewards, active, here = _everywhere(outcomes, runner)
         # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
-        return _credit(collected, own, first, advantages)
+        return _credit(collected, outcomes, advantages[here])
 
 
 def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: OracleLike | None = None) -> Method:
@@ -142,18 +147,17 @@ def _watched(oracle: OracleLike | None) -> Verified:
     return Verified(oracle=oracle, required=False)
 
 
-def _everywhere(own: TurnRewards, runner: Runner) -> tuple[TurnRewards, int, Tensor, Tensor]:
-    """The turn rewards of this process, the place of its first among those of all processes, and these as a matrix."""
+def _everywhere(own: TurnRewards, runner: Runner) -> tuple[Tensor, Tensor, slice]:
+    """The turn rewards of all processes as a matrix, where it holds one, and the rows of this process in it."""
     every, here = everywhere(own, runner)
     rewards, active = matrix(every)
-    return own, here.start, rewards, active
+    return rewards, active, here
 
 
-def _credit(collected: Collected, own: TurnRewards, first: int, advantages: Tensor) -> Credit:
+def _credit(collected: Collected, own: TurnRewards, advantages: Tensor) -> Credit:
     """Each decision's entry of the matrix, where it had a reward."""
-    values = advantages.tolist()
     given = [
-        [None if reward is None else values[first + row][turn] for turn, reward in enumerate(turns)]
-        for row, turns in enumerate(own)
+        [None if reward is None else values[turn] for turn, reward in enumerate(turns)]
+        for turns, values in zip(own, advantages.tolist(), strict=True)
     ]
     return Credit(decisions=average(collected, given))

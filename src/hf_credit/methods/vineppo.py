@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from hf_credit.collectors import Collected, Collector, Continuations, Group, Single, continuation_values
+from hf_credit.collectors import Collected, Collector, Continuations, Group, Single
 from hf_credit.credit import value_differences, whitened
 from hf_credit.methods.base import Credit, Method, everywhere, outcomes_of, paper, sound
-from hf_credit.methods.turns import by_turn, matrix
+from hf_credit.methods.turns import by_turn, matrix, step_values
 from hf_credit.rollouts.runner import Runner
 
 PAPER = paper(
@@ -35,26 +35,17 @@ class VineValues:
     whiten: bool = True
 
     def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows, known = sound(collected), continuation_values(collected)
-        steps = [collected.episodes[row].steps for row in rows]
-        # What was decided at once was decided in one state, and so were the rollouts from it.
-        values, active = matrix(
-            [_of_states(known[row] or [], list(map(len, own))) for row, own in zip(rows, steps, strict=True)]
-        )
+        rows = sound(collected)
+        values, active = step_values(collected, rows)
         advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
         if self.whiten:
+            steps = [collected.episodes[row].steps for row in rows]
             tokens, _ = matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
             pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
             told, own_part = everywhere(pairs, runner)
             everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
             advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[own_part]
         return Credit(decisions=by_turn(collected, rows, advantages))
-
-
-def _of_states(values: list[float], sizes: list[int]) -> list[float]:
-    """The mean value of the decisions of each step."""
-    rest = iter(values)
-    return [sum(next(rest) for _ in range(size)) / size for size in sizes]
 
 
 def vineppo(

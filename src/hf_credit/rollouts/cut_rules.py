@@ -160,9 +160,8 @@ class UnknownRule(_TaskRule):
     tasks: ClassVar[tuple[str, ...]] = (_PUZZLES,)
     window: int = 5
 
-    def progress(self, step: Step[Any]) -> float | None:
-        told = step.world_after.replies
-        return None if len(told) == len(step.world_before.replies) else float(told[-1] in ("Yes", "No"))
+    def progress(self, step: Step[Any]) -> float:
+        return float(step.world_after.replies[-1] in ("Yes", "No"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,10 +247,8 @@ class SimilarQuestionRule(_TaskRule):
         if isinstance(self.embedder, str):
             object.__setattr__(self, "embedder", find("embedder", {}, self.embedder))
 
-    def progress(self, step: Step[Any]) -> float | None:
+    def progress(self, step: Step[Any]) -> float:
         questions = step.world_after.queries
-        if len(questions) == len(step.world_before.queries):
-            return None  # a judge has yet to speak
         if len(questions) < 2:
             return 1.0
         *earlier, last = ([float(one) for one in vector] for vector in self.embedder(questions))  # type: ignore[operator]

@@ -64,6 +64,7 @@ class _Walk(Generic[S]):
     contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     forced: dict[str, Generation] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
+    turn: int = 0  # where the decisions of the last turn begin
     steps: int = 0
     fanout: tuple[int, ...] = ()
     path: tuple[int, ...] = ()
@@ -326,6 +327,8 @@ class Engine(Generic[S]):
                     action_ids=ids,
                     logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                     action_text=text,
+                    trained=request.role not in self.interaction.untrained,
+                    observed=request.role in self.interaction.untrained,
                 )
             )
         stepping = [walk for walk in live if walk.episode is None]
@@ -368,8 +371,11 @@ class Engine(Generic[S]):
             if isinstance(result, Exception):
                 raise result
             reward, trained = _finite("reward", self.interaction.reward(result)), self.interaction.trained(result)
-            changed = bool(reward) or not trained
-            walk.decisions += [replace(one, reward=reward, trained=trained) for one in step] if changed else step
+            if not all(one.observed for one in step):
+                walk.turn = len(walk.decisions)
+            walk.decisions += [replace(one, reward=reward) for one in step] if reward else step
+            if not trained:  # what was replied to the turn may tell
+                walk.decisions[walk.turn :] = [replace(one, trained=False) for one in walk.decisions[walk.turn :]]
             walk.state = result
             walk.steps += 1
             walk.fanout = walk.fanout[1:]

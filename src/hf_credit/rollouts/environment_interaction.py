@@ -243,7 +243,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def state_from_json(self, text: str) -> EnvironmentTurn:
         with readable_state(self):
             values = parse_json(text, broken_text=True)
-            (turn_type,) = [one for one in self.turn_types if one.__name__ == values.pop("type")]
+            turn_type = {one.__name__: one for one in self.turn_types}[values.pop("type")]
             values["world"] = self.environment.state_type.from_json(json.dumps(values["world"]))
             values["transcript"] = tuple((role, content) for role, content in values["transcript"])
             return turn_type(**values)

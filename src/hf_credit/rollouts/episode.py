@@ -58,6 +58,8 @@ class Decision:
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
         audit: what an auditor said of it, or `None` where none was asked or it failed.
         trained: whether it may be trained on; if not, it gets no credit.
+        observed: whether its role is never learned from (`Interaction.untrained`): to those that are, it is part of
+            what they observe, and no turn.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
     """
@@ -73,6 +75,7 @@ class Decision:
     verdict: Verdict | None = None
     audit: Audit | None = None
     trained: bool = True
+    observed: bool = False
     id: str = field(default_factory=functools.partial(secrets.token_hex, 16), compare=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +125,11 @@ class Episode:
     def own_decisions(self) -> tuple[Decision, ...]:
         """The decisions that no earlier episode of the same start holds."""
         return self.decisions[self.inherited :]
+
+    @property
+    def turns(self) -> int:
+        """How many decisions it took of the roles that are learned from."""
+        return sum(not decision.observed for decision in self.decisions)
 
     @property
     def steps(self) -> tuple[tuple[Decision, ...], ...]:

@@ -60,8 +60,8 @@ class Interaction(ABC, Generic[S]):
         replayable: whether a state can be gone on from more than once.
         most_live: how many episodes can be under way at once; `None`: any number.
         removable: the roles that `without` can leave out.
-        untrained: the roles whose replies are never learned from, as `trained` says too; others than the policy may
-            speak for them.
+        untrained: the roles whose replies are never learned from. What they reply is part of the turn before it;
+            others than the policy may speak for them.
     """
 
     roles: Collection[str] = ()
@@ -240,7 +240,10 @@ class Interaction(ABC, Generic[S]):
         return 0.0
 
     def trained(self, state: S) -> bool:
-        """Whether the replies of the step that led to `state` may be trained on; without, they get no credit."""
+        """Whether the replies of the turn that led to `state` may be trained on; without, they get no credit.
+
+        A turn is a step, with the steps of `untrained` roles alone that follow it.
+        """
         return True
 
     def ending(self, state: S) -> Ending:

@@ -19,6 +19,7 @@ class Ledger:
         prompt_tokens: tokens the policy was given, over all replies.
         completion_tokens: tokens the policy produced.
         decisions: replies by role (ADS).
+        role_tokens: `tokens` by the role that was given and produced them.
         counterfactual_tokens: those of `tokens` that were spent on what is there for comparison only.
     """
 
@@ -26,6 +27,7 @@ class Ledger:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     decisions: Mapping[str, int] = field(default_factory=dict)
+    role_tokens: Mapping[str, int] = field(default_factory=dict)
     counterfactual_tokens: int = 0
 
     @property
@@ -49,11 +51,15 @@ class Ledger:
             if (counterfactual if isinstance(counterfactual, bool) else counterfactual[episode.start])
             for decision in episode.own_decisions
         ]
+        role_tokens: Counter[str] = Counter()
+        for decision in own:
+            role_tokens[decision.role] += len(decision.context_ids) + len(decision.action_ids)
         return cls(
             scoring_events=sum(episode.scored for episode in every),
             prompt_tokens=sum(len(decision.context_ids) for decision in own),
             completion_tokens=sum(len(decision.action_ids) for decision in own),
             decisions=dict(Counter(decision.role for decision in own)),
+            role_tokens=dict(role_tokens),
             counterfactual_tokens=sum(aside),
         )
 
@@ -63,6 +69,7 @@ class Ledger:
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             decisions=dict(Counter(self.decisions) + Counter(other.decisions)),
+            role_tokens=dict(Counter(self.role_tokens) + Counter(other.role_tokens)),
             counterfactual_tokens=self.counterfactual_tokens + other.counterfactual_tokens,
         )
 
@@ -74,6 +81,7 @@ class Ledger:
             "budget/completion_tokens": self.completion_tokens,
             **({"budget/counterfactual_tokens": self.counterfactual_tokens} if self.counterfactual_tokens else {}),
             **{f"budget/decisions/{role}": count for role, count in sorted(self.decisions.items())},
+            **{f"budget/tokens/{role}": count for role, count in sorted(self.role_tokens.items())},
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,5 +91,6 @@ class Ledger:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "decisions": dict(self.decisions),
+            "role_tokens": dict(self.role_tokens),
             "counterfactual_tokens": self.counterfactual_tokens,
         }

@@ -75,14 +75,14 @@ def _refuse_window(window: int, min_progress: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Generic[S]):
-    """One step of a walk, as a rule sees it.
+    """One turn of a walk, as a rule sees it: a step, and what roles that are never learned from reply to it.
 
     Attributes:
         interaction: what is played, uncut.
         before: its state before the step.
         replies: to what was pending there.
-        after: its state after the step.
-        turn: which step of the walk it is, counted from 1.
+        after: its state once a role that is learned from is to reply again.
+        turn: which turn of the walk it is, counted from 1.
         seed: of the walk, for what a rule draws.
     """
 
@@ -136,7 +136,7 @@ class Rule(ABC):
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
-        """How far a step came; `None` where nothing can be said, such as of another role's step.
+        """How far a step came; `None` where nothing can be said.
 
         It is asked of steps after which the walk goes on: no answer, no invalid reply.
         """
@@ -165,10 +165,11 @@ class TruncatedTurn(Generic[S]):
     Attributes:
         inner: of what is truncated.
         seed: for what the rule draws.
-        turns: how many steps were made.
-        progress: of each step that the rule was asked about.
-        cut: the step after which it was cut, counted from 1.
-        stalled: whether the last step stalled.
+        turns: how many turns were begun. A turn is a step, with those of `Interaction.untrained` roles that follow.
+        progress: of each turn that the rule was asked about.
+        cut: the turn after which it was cut, counted from 1.
+        stalled: whether the last turn stalled.
+        begun: of a turn that is not over, the inner state that it began in, and the replies there.
     """
 
     inner: S
@@ -177,6 +178,7 @@ class TruncatedTurn(Generic[S]):
     progress: tuple[float | None, ...] = ()
     cut: int | None = None
     stalled: bool = False
+    begun: tuple[S, tuple[str, ...]] | None = None
 
 
 class Truncated(Interaction[TruncatedTurn[S]]):
@@ -186,7 +188,7 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     Interaction's, whose `spec` it gives, as what is trained on it is evaluated uncut.
 
     Beside the inner metrics it reports `cut/ratio` and `cut/<rule>` (0 or 1), and of an episode that was cut
-    `cut/turn`, the step.
+    `cut/turn`. Turns are those of roles that are learned from: what a judge replies is part of the turn before it.
 
     Args:
         inner: what is played.
@@ -256,28 +258,30 @@ class Truncated(Interaction[TruncatedTurn[S]]):
             return error
 
     def _judged(self, state: TruncatedTurn[S], replies: Sequence[str], after: S) -> TruncatedTurn[S]:
-        turns = state.turns + 1
-        if state.cut is not None or not self.inner.pending(after):
-            return dataclasses.replace(state, inner=after, turns=turns, stalled=False)
-        step = Step(
-            interaction=self.inner,
-            before=state.inner,
-            replies=tuple(replies),
-            after=after,
-            turn=turns,
-            seed=state.seed,
-        )
+        begins = not self._observes(self.inner.pending(state.inner))
+        begun = (state.inner, tuple(replies)) if begins else state.begun
+        turns, pending = state.turns + begins, self.inner.pending(after)
+        if self._observes(pending):
+            return dataclasses.replace(state, inner=after, turns=turns, stalled=False, begun=begun)
+        state = dataclasses.replace(state, inner=after, turns=turns, stalled=False, begun=None)
+        if state.cut is not None or begun is None or not pending:
+            return state
+        before, said = begun
+        step = Step(interaction=self.inner, before=before, replies=said, after=after, turn=turns, seed=state.seed)
         made = self.rule.progress(step)
         progress = (*state.progress, made)
         cuts = self.rule.cuts(progress)
         return dataclasses.replace(
             state,
             inner=self.inner.hurried(after) if cuts and self.cut == "soft" else after,
-            turns=turns,
             progress=progress,
             cut=turns if cuts else None,
             stalled=self.rule.stalls(made),
         )
+
+    def _observes(self, pending: Sequence[Request]) -> bool:
+        """Whether only roles that are never learned from are to reply."""
+        return bool(pending) and all(request.role in self.inner.untrained for request in pending)
 
     def scores(self, state: TruncatedTurn[S]) -> int:
         return 0 if self._unanswered(state) else self.inner.scores(state.inner)
@@ -306,12 +310,17 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
 
     def state_to_json(self, state: TruncatedTurn[S]) -> str:
-        return json.dumps({**vars(state), "inner": json.loads(self.inner.state_to_json(state.inner))})
+        plain = {**vars(state), "inner": json.loads(self.inner.state_to_json(state.inner))}
+        if state.begun is not None:
+            plain["begun"] = [json.loads(self.inner.state_to_json(state.begun[0])), state.begun[1]]
+        return json.dumps(plain)
 
     def state_from_json(self, text: str) -> TruncatedTurn[S]:
         with readable_state(self):
             values = parse_json(text, broken_text=True)
             inner = self.inner.state_from_json(json.dumps(values.pop("inner")))
+            if (begun := values.get("begun")) is not None:
+                values["begun"] = self.inner.state_from_json(json.dumps(begun[0])), tuple(begun[1])
             return TruncatedTurn(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
     def _unanswered(self, state: TruncatedTurn[S]) -> bool:

@@ -23,6 +23,7 @@ from hf_credit.critics.critic import Critic
 from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.methods import Credit, DecisionCredit, Method
+from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
@@ -151,7 +152,7 @@ class CreditTrainer(RoleAdapterTrainer):
             taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
-        return self.of_learning_roles(collected.episodes, credit.decisions)
+        return self.of_learning_roles(collected.episodes, weighted(credit))
 
     # What a method asks for ---------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class DecisionSummary(NamedTuple):
 
     Attributes:
         role, event: whose it is.
+        observed: whether its role is never learned from.
         advantage: its credit, the mean where its tokens have one each; `None` where it is not trained on.
         length: of the reply, in tokens.
         reply: a digest of its text, by which equal ones are known.
@@ -35,6 +36,7 @@ class DecisionSummary(NamedTuple):
     advantage: float | None
     length: int
     reply: bytes
+    observed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +47,10 @@ class EpisodeSummary:
         outcome: of the episode.
         ending: how it ended.
         metrics: what its Interaction reports.
-        turns: decisions made.
+        turns: decisions made, of roles that are learned from.
         generated: tokens the policy produced.
         context: tokens the policy was given, over all turns.
-        cut: replies that ran into the length limit.
+        cut: replies of these that ran into the length limit.
         advantages: of the decisions that have one, the mean where its tokens have one each.
         decisions: each of them that no earlier episode holds.
         verdicts: whether the oracle accepts each decision that it was asked about.
@@ -74,10 +76,10 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
         outcome=episode.outcome,
         ending=episode.ending,
         metrics=dict(episode.metrics),
-        turns=len(episode.decisions),
+        turns=episode.turns,
         generated=episode.generated_tokens,
         context=sum(len(decision.context_ids) for decision in own),
-        cut=sum(was_cut(decision.action_ids, end_tokens) for decision in own),
+        cut=sum(was_cut(one.action_ids, end_tokens) for one in own if not one.observed),
         advantages=tuple(number for number in numbers if number is not None),
         decisions=tuple(
             DecisionSummary(
@@ -86,6 +88,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
                 advantage=number,
                 length=len(decision.action_ids),
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
+                observed=decision.observed,
             )
             for decision, number in zip(own, numbers[episode.inherited :], strict=True)
         ),
@@ -201,8 +204,9 @@ def update_metrics(summaries: Sequence[EpisodeSummary]) -> dict[str, float]:
 
 
 def _of_decisions(decisions: Sequence[DecisionSummary]) -> dict[str, float]:
-    """What replies got and looked like, those of all, and by role and by event where there are several."""
-    found = _of_replies("", decisions)
+    """What replies got and looked like: those of all roles that are learned from, and by role and by event where there
+    are several."""
+    found = _of_replies("", [one for one in decisions if not one.observed])
     roles, events = {one.role for one in decisions}, {(one.role, one.event) for one in decisions}
     for role in sorted(roles if len(roles) > 1 else ()):
         found |= _of_replies(f"roles/{role}/", [one for one in decisions if one.role == role])

@@ -22,7 +22,7 @@ class ReplayLOOConfig(CreditConfig):
 
     Args:
         budget, alternatives, reference_rollouts, contexts, num_replays, match_contexts, baseline,
-            common_random_numbers, normalise_credit, value_assistance, return_clip: as for
+            common_random_numbers, normalise_credit, value_assistance, return_clip, equal_steps: as for
             `hf_credit.methods.replay_loo.replay_loo`.
     """
 
@@ -39,6 +39,7 @@ class ReplayLOOConfig(CreditConfig):
     normalise_credit: bool = field(default=False, metadata={"help": "Divide credits by their standard deviation."})
     value_assistance: float = field(default=0.0, metadata={"help": "Share of the baseline that a critic gives."})
     return_clip: float = field(default=10.0, metadata={"help": "Returns are clipped to this, both ways."})
+    equal_steps: bool = field(default=True, metadata={"help": "Whether all steps of a tree weigh alike in the loss."})
 
     beta: float = 0.001
     num_train_epochs: float = 5
@@ -71,6 +72,7 @@ class ReplayLOOConfig(CreditConfig):
             normalise_credit=self.normalise_credit,
             value_assistance=self.value_assistance,
             return_clip=self.return_clip,
+            equal_steps=self.equal_steps,
         )
 
 

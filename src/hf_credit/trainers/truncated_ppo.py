@@ -54,7 +54,7 @@ class TruncatedPPOConfig(CreditConfig):
         window, min_progress: of the rule, in place of its own.
         cut: `"hard"`, `"soft"` or `"mask"`, and
         train_stalled: whether replies that stalled are trained on; both as for `hf_credit.rollouts.Truncated`.
-        cut_value: of PPO, the value behind a cut, `"zero"` or `"bootstrap"`, as for
+        cut_value: of PPO, the value behind a hard cut, `"zero"` or `"bootstrap"`, as for
             `hf_credit.methods.ppo.TokenAdvantages`.
         group_size: episodes of each task row.
         gamma, lam, gae_level, whiten: of PPO, as for `hf_credit.methods.ppo.ppo`.
@@ -117,6 +117,11 @@ class TruncatedPPOConfig(CreditConfig):
             raise ValueError(
                 f"cut_value={self.cut_value!r} asks a critic, got algorithm={self.algorithm!r}, which has none; take "
                 "ppo, or leave it out."
+            )
+        if self.cut_value != "zero" and self.cut != "hard":
+            raise ValueError(
+                f"cut_value={self.cut_value!r} is of an episode that a cut stops, got cut={self.cut!r}, which plays "
+                "on; take a hard cut, or leave it out."
             )
         self.method()  # refuses its own settings
         self.rule()
