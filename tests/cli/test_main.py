@@ -65,7 +65,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         ),
         (("train", "soduku_micro"), "got 'soduku_micro'; did you mean 'sudoku_micro'?"),
         (("train", "sudoku_micro", "--method", "vrp"), "got 'vrp'; did you mean 'verifiable_process'?"),
-        (("train", "sudoku_micro", "--max_step", "1"), "got --max_step 1; did you mean 'max_steps'?"),
+        (("train", "sudoku_micro", "--max_step", "1"), "got --max_step; did you mean 'max_steps'?"),
         (("play", "soduku"), "got 'soduku'; did you mean 'sudoku'?"),
         (("init-policy", "rellay", "nowhere"), "got 'rellay'; did you mean 'relay'?"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
