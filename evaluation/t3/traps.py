@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for arm in (VANILLA, HARD)
         for seed in range(options.trained)
     ]
-    head = ["", "turns that stalled", "of these, hypotheses fell", "success with a stall", "without", "precision"]
+    head = ["", "turns that stalled", "behind a stall", "stalls in which hypotheses fell", "success with a stall"]
+    head += ["without", "precision"]
     parts = [
         "# Traps",
         "",
@@ -111,16 +112,18 @@ def play(game: Game, folder: Path) -> Played:
 
 
 def stalls(played: Played) -> list[str]:
-    """A row: turns that stalled, those of them in which hypotheses fell, success of episodes with a stall and without,
-    precision and recall of stalls as turns without progress; all of them shares."""
+    """A row: turns that stalled, and those right behind a stall; stalls in which hypotheses fell; success of episodes
+    with a stall and without; precision and recall of stalls as turns without progress. All of them are shares."""
     from hf_credit.diagnostics.beliefs import cut_quality
 
     flags = [(flag, fall) for _, stalled, falls in played for flag, fall in zip(stalled, falls, strict=True)]
     fell = [fall > 0 for flag, fall in flags if flag]
+    behind = [after for _, stalled, _ in played for before, after in itertools.pairwise(stalled) if before]
     asked = [(any(stalled), episode.outcome) for episode, stalled, _ in played if stalled]
     quality = cut_quality([stalled for _, stalled, _ in played], [falls for *_, falls in played])
     return [
         f"{fmean(flag for flag, _ in flags):.3f}",
+        f"{fmean(behind):.3f}",
         f"{fmean(fell):.3f}",
         *(f"{fmean(outcome for flag, outcome in asked if flag == which):.3f}" for which in (True, False)),
         f"{quality.precision:.3f}",
