@@ -6,11 +6,11 @@ import os
 import threading
 from pathlib import Path
 
-import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
+from hf_credit.http_guard import httpx
 from hf_credit.hub.server import Fault, Faults, Served, serve_in_process, serving
 from hf_credit.hub.server.faults import POINTS
 from hf_credit.hub.server.running import open_hub, serve
@@ -18,7 +18,7 @@ from hf_credit.hub.server.upkeep import check
 
 REPO = "org/faulty"
 FILES = {"README.md": b"# Faulty\n", "weights.safetensors": bytes(range(256)) * 300, "more.bin": b"\1" * 5000}
-FAILURES = (HfHubHTTPError, httpx2.HTTPError, RuntimeError, OSError)
+FAILURES = (HfHubHTTPError, httpx.HTTPError, RuntimeError, OSError)
 
 pytestmark = pytest.mark.usefixtures("impatient")
 
@@ -96,11 +96,11 @@ def repo(tmp_path: Path) -> tuple[Path, str]:
 def test_the_lost_reply_of_a_commit_leaves_one_commit(repo: tuple[Path, str]) -> None:
     folder, head = repo
     with serving(folder, faults=Faults([Fault(effect="lose_reply", path="/commit/")])) as hub:
-        with pytest.raises(httpx2.RemoteProtocolError):
+        with pytest.raises(httpx.RemoteProtocolError):
             api_of(hub).create_commit(REPO, additions(), commit_message="Publish", parent_commit=head)
         api = api_of(hub)
         # Posting it blindly again is refused.
-        with pytest.raises(httpx2.RemoteProtocolError):
+        with pytest.raises(httpx.RemoteProtocolError):
             api.create_commit(REPO, [CommitOperationAdd("z", b"z")], commit_message="Again", parent_commit=head)
         assert_holds(api, folder)
 

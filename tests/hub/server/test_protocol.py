@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from huggingface_hub.utils import parse_ratelimit_headers
 
+from hf_credit.http_guard import httpx
 from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
 
 REPO = "org/protocol"
@@ -35,15 +35,15 @@ def api(hub: Served) -> HfApi:
 
 
 @pytest.fixture
-def client(hub: Served, api: HfApi) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=hub.url, headers=api._build_hf_headers()) as client:
+def client(hub: Served, api: HfApi) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=hub.url, headers=api._build_hf_headers()) as client:
         yield client
 
 
 class TestDownloads:
     LARGE = f"/{REPO}/resolve/main/in/data.bin"
 
-    def test_head_tells_size_etag_and_commit_without_the_bytes(self, client: httpx2.Client, api: HfApi) -> None:
+    def test_head_tells_size_etag_and_commit_without_the_bytes(self, client: httpx.Client, api: HfApi) -> None:
         answer = client.head(self.LARGE)
         digest = hashlib.sha256(CONTENT).hexdigest()
         assert answer.headers["ETag"] == answer.headers["X-Linked-ETag"] == f'"{digest}"'
@@ -55,28 +55,28 @@ class TestDownloads:
         ("wanted", "expected"),
         [("bytes=0-9", CONTENT[:10]), ("bytes=100-", CONTENT[100:]), ("bytes=-5", CONTENT[-5:]), ("bytes=5-5", b"\5")],
     )
-    def test_a_range_is_answered_with_its_bytes(self, client: httpx2.Client, wanted: str, expected: bytes) -> None:
+    def test_a_range_is_answered_with_its_bytes(self, client: httpx.Client, wanted: str, expected: bytes) -> None:
         answer = client.get(self.LARGE, headers={"Range": wanted})
         assert answer.status_code == 206
         assert answer.content == expected
         assert answer.headers["Content-Range"].endswith(f"/{len(CONTENT)}")
 
-    def test_a_range_beyond_the_end_is_refused(self, client: httpx2.Client) -> None:
+    def test_a_range_beyond_the_end_is_refused(self, client: httpx.Client) -> None:
         assert client.get(self.LARGE, headers={"Range": f"bytes={len(CONTENT)}-"}).status_code == 416
 
-    def test_a_range_of_another_version_is_answered_whole(self, client: httpx2.Client) -> None:
+    def test_a_range_of_another_version_is_answered_whole(self, client: httpx.Client) -> None:
         answer = client.get(self.LARGE, headers={"Range": "bytes=0-9", "If-Range": '"other"'})
         assert (answer.status_code, answer.content) == (200, CONTENT)
 
-    def test_what_the_client_has_is_not_sent_again(self, client: httpx2.Client) -> None:
+    def test_what_the_client_has_is_not_sent_again(self, client: httpx.Client) -> None:
         etag = client.head(self.LARGE).headers["ETag"]
         assert client.get(self.LARGE, headers={"If-None-Match": etag}).status_code == 304
 
-    def test_raw_gives_the_pointer_that_git_has(self, client: httpx2.Client) -> None:
+    def test_raw_gives_the_pointer_that_git_has(self, client: httpx.Client) -> None:
         digest = hashlib.sha256(CONTENT).hexdigest()
         assert f"oid sha256:{digest}\nsize {len(CONTENT)}\n" in client.get(f"/{REPO}/raw/main/in/data.bin").text
 
-    def test_a_page_of_others_is_inert(self, client: httpx2.Client, api: HfApi) -> None:
+    def test_a_page_of_others_is_inert(self, client: httpx.Client, api: HfApi) -> None:
         page = [CommitOperationAdd("page.html", b"<script>alert(1)</script>")]
         api.create_commit(REPO, page, commit_message="Add a page")
         answer = client.get(f"/{REPO}/resolve/main/page.html")
@@ -94,7 +94,7 @@ class TestDownloads:
 
 
 class TestListing:
-    def test_a_long_listing_comes_in_pages(self, api: HfApi, client: httpx2.Client) -> None:
+    def test_a_long_listing_comes_in_pages(self, api: HfApi, client: httpx.Client) -> None:
         api.create_repo("org/many")
         files = [CommitOperationAdd(f"f/{number:04d}", b"") for number in range(1100)]
         api.create_commit("org/many", files, commit_message="Fill")
@@ -170,7 +170,7 @@ class TestCommits:
         api.create_commit("org/copied", [copy], commit_message="Copy")
         assert api.get_paths_info("org/copied", "copy.bin")[0].size == len(CONTENT)
 
-    def test_how_a_file_is_sent_follows_attributes_size_and_content(self, client: httpx2.Client, api: HfApi) -> None:
+    def test_how_a_file_is_sent_follows_attributes_size_and_content(self, client: httpx.Client, api: HfApi) -> None:
         api.create_repo("org/modes")
         own = CommitOperationAdd(".gitattributes", b"*.dat filter=lfs\nsmall/*.dat !filter\n*.bin filter=lfs\n")
         api.create_commit("org/modes", [own, CommitOperationAdd(".gitignore", b"*.log\n")], commit_message="Set")
@@ -219,13 +219,13 @@ class TestCommits:
             ),
         ],
     )
-    def test_a_commit_that_is_none_is_refused(self, client: httpx2.Client, lines: list[object], message: str) -> None:
+    def test_a_commit_that_is_none_is_refused(self, client: httpx.Client, lines: list[object], message: str) -> None:
         body = "\n".join(json.dumps(line) for line in lines)
         answer = client.post(f"/api/models/{REPO}/commit/main", content=body)
         assert answer.status_code == 400
         assert message in answer.json()["error"]
 
-    def test_values_within_values_without_end_are_refused(self, client: httpx2.Client) -> None:
+    def test_values_within_values_without_end_are_refused(self, client: httpx.Client) -> None:
         answer = client.post(f"/api/models/{REPO}/commit/main", content="[" * 60_000)
         assert answer.status_code == 400
         answer = client.post(f"/api/models/{REPO}/commit/main", content="[" * 200_000)
@@ -275,14 +275,14 @@ def test_a_very_large_file_goes_in_parts_and_a_lost_part_alone_again(tmp_path: P
 def test_too_many_requests_are_told_how_long_to_wait(tmp_path: Path) -> None:
     with serving(tmp_path, limits=Limits(requests=3, window=2)) as hub:
         headers = {"Authorization": f"Bearer {hub.token()}"}
-        answers = [httpx2.get(f"{hub.url}/api/whoami-v2", headers=headers) for _ in range(4)]
+        answers = [httpx.get(f"{hub.url}/api/whoami-v2", headers=headers) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         told = parse_ratelimit_headers(answers[-1].headers)
         assert told is not None
         assert (told.remaining, told.limit, told.window_seconds) == (0, 3, 2)
-        assert httpx2.get(f"{hub.url}/api/whoami-v2").status_code == 401  # others are not held up
+        assert httpx.get(f"{hub.url}/api/whoami-v2").status_code == 401  # others are not held up
         time.sleep(told.reset_in_seconds)
-        assert httpx2.get(f"{hub.url}/api/whoami-v2", headers=headers).status_code == 200
+        assert httpx.get(f"{hub.url}/api/whoami-v2", headers=headers).status_code == 200
 
 
 def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         api = HfApi(endpoint=hub.url, token=hub.token())
         api.create_repo("org/small")
         headers = api._build_hf_headers()
-        assert httpx2.post(f"{hub.url}/api/validate-yaml", content=b" " * 1001, headers=headers).status_code == 413
+        assert httpx.post(f"{hub.url}/api/validate-yaml", content=b" " * 1001, headers=headers).status_code == 413
         commit = f"{hub.url}/api/models/org/small/commit/main"
-        assert httpx2.post(commit, content=b"\n" * 2001, headers=headers).status_code == 413
+        assert httpx.post(commit, content=b"\n" * 2001, headers=headers).status_code == 413
         files = [CommitOperationAdd(name, b"") for name in "abc"]
         with pytest.raises(HfHubHTTPError, match="at most 2 files"):
             api.create_commit("org/small", files, commit_message="Too many")
@@ -307,13 +307,13 @@ def test_a_body_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         {"json": {"paths": [5]}},
     ],
 )
-def test_more_paths_than_are_described_at_once_are_refused(client: httpx2.Client, asked: dict[str, Any]) -> None:
+def test_more_paths_than_are_described_at_once_are_refused(client: httpx.Client, asked: dict[str, Any]) -> None:
     answer = client.post(f"/api/models/{REPO}/paths-info/main", **asked)
     assert answer.status_code == 400
     assert "at most 10000" in answer.json()["error"]
 
 
-def test_patterns_that_backtrack_do_not_hold_up_a_request(client: httpx2.Client, api: HfApi) -> None:
+def test_patterns_that_backtrack_do_not_hold_up_a_request(client: httpx.Client, api: HfApi) -> None:
     api.create_repo("org/patterns")
     pattern = "*a" * 30 + "b"
     own = CommitOperationAdd(".gitattributes", f"{pattern} filter=lfs\n".encode())
@@ -347,7 +347,7 @@ def test_a_body_with_two_lengths_is_refused(hub: Served) -> None:
         ("PUT", f"/api/models/{REPO}/settings"),
     ],
 )
-def test_what_this_hub_does_not_do_it_says_in_one_sentence(client: httpx2.Client, method: str, path: str) -> None:
+def test_what_this_hub_does_not_do_it_says_in_one_sentence(client: httpx.Client, method: str, path: str) -> None:
     answer = client.request(method, path, json={"gated": "auto"} if method == "PUT" else None)
     assert answer.status_code == 501
     assert answer.json()["error"].endswith(".")
