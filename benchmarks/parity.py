@@ -4,13 +4,14 @@
     python benchmarks/parity.py --before ../before --output benchmarks/results
 
 Each arm trains a micro policy for two updates with each checkout: every method, with the conversation in view and with
-the present alone, and for one method the settings of the loss, slices, adapters by role and a cut episode. Arms whose
-credit was meant to change carry the reason.
+the present alone; for one method the settings of the loss, and slices; teams, and adapters by role. What C3 was before
+is `equal_steps=False`.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import subprocess
@@ -51,16 +52,14 @@ class Arm(NamedTuple):
 
     Attributes:
         world: `"current"` and `"append"` are Sudoku by history; `"relay"` and `"hinted"` are teams of two.
-        method, options: as for `hf_credit.methods.make`.
+        method, options: as for `hf_credit.methods.make`; options that a checkout does not have yet are left out.
         settings: in place of `SETTINGS`.
-        changed: why its credit is meant to differ; empty where it is not.
     """
 
     world: str
     method: str
     options: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
-    changed: str = ""
 
 
 GROUPS = ("alive_baseline", "all_turns_baseline", "gigpo", "grpo", "magrpo", "mappo", "ppo", "rloo")
@@ -69,7 +68,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "mt_grpo": {"group_size": 2, "turn_scores": "verdict"},
     "outcome_reward": {},
     "reinforce_plus_plus": {"group_size": 2, "gamma": 0.9},
-    "replay_loo": {"budget": 4, "alternatives": (2, 2)},
+    "replay_loo": {"budget": 4, "alternatives": (2, 2), "equal_steps": False},
     "tree_grpo": {"trees": 2, "expansions": 1},
     "turn_credit": {"group_size": 2, "turn_scores": "verdict"},
     "verifiable_process": {},
@@ -77,8 +76,6 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "mc_process_reward": {"rollouts": 2},
 }
 PAIRS = {name: {"group_size": 2} for name in GROUPS} | OTHERS
-STEPS_OF_TREES = "steps of trees weigh alike since then"
-REASONS = {"replay_loo": STEPS_OF_TREES}
 LOSSES: Mapping[str, Mapping[str, Any]] = {
     "slices": {"instances_per_update": None, "per_device_train_batch_size": 4, "steps_per_generation": 2,
                "gradient_accumulation_steps": 2, "rows_per_forward": 3},
@@ -94,7 +91,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 ARMS: dict[str, Arm] = {
     **{
-        f"{name}, {world}": Arm(world, name, options, changed=REASONS.get(name, ""))
+        f"{name}, {world}": Arm(world, name, options)
         for name, options in PAIRS.items()
         for world in ("current", "append")
     },
@@ -102,7 +99,7 @@ ARMS: dict[str, Arm] = {
     "gspo": Arm("append", "gspo", {"group_size": 2}, {"importance_sampling_level": "sequence", "num_iterations": 2}),
     "team, magrpo": Arm("relay", "magrpo", {"group_size": 4}),
     "team, mappo": Arm("relay", "mappo", {"group_size": 4}),
-    "team, C3": Arm("relay", "replay_loo", {}, {}, STEPS_OF_TREES),
+    "team, C3": Arm("relay", "replay_loo", {"equal_steps": False}),
     "team, C3 at visited contexts": Arm("relay", "replay_loo", {"reference_rollouts": 3, "alternatives": (2,),
                                                                 "num_replays": 2}),
     "team, adapters by role": Arm("relay", "magrpo", {"group_size": 4}, {"role_adapters": ["reasoner", "actor"]}),
@@ -209,13 +206,15 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(1)
         interaction = worlds()[arm.world]()
+        known = inspect.signature(methods.find(arm.method)).parameters
+        options = {name: value for name, value in arm.options.items() if name in known}
         lora = {"peft_config": LoraConfig(r=4, target_modules="all-linear")}
         trainer = CreditTrainer(
             str(policies),
             interaction,
             CreditConfig(**{**SETTINGS, **arm.settings, "output_dir": folder}),
             interaction.tasks("train", 16),
-            method=methods.make(arm.method, **arm.options),
+            method=methods.make(arm.method, **options),
             callbacks=[keep],
             **(lora if "role_adapters" in arm.settings else {}),
         )
@@ -244,14 +243,14 @@ def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Seq
     """The largest differences of each arm, as Markdown."""
     lines = [
         "| arm | credits | mean size | largest difference of credit | of gradient, over its largest entry "
-        "| of metrics | meant to differ |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| of metrics |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for arm in arms:
         one, other = before[arm], after[arm]
         first, second = flat(one["credits"]), flat(other["credits"])
         if [value is None for value in first] != [value is None for value in second]:
-            lines.append(f"| {arm} | credited decisions differ | | | | | {ARMS[arm].changed} |")
+            lines.append(f"| {arm} | credited decisions differ | | | | |")
             continue
         known = [(a, b) for a, b in zip(first, second, strict=True) if a is not None]
         gradients = list(zip(flat(one["gradients"]), flat(other["gradients"]), strict=True))
@@ -262,7 +261,7 @@ def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Seq
         told = [largest(known), largest(gradients) / scale, largest(metrics)]
         size = sum(abs(a) for a, _ in known) / max(len(known), 1)
         cells = " | ".join(f"{value:.1e}" for value in told)
-        lines.append(f"| {arm} | {len(known)} | {size:.3f} | {cells} | {ARMS[arm].changed} |")
+        lines.append(f"| {arm} | {len(known)} | {size:.3f} | {cells} |")
     return (
         "# The same credit and gradients as before\n\n"
         f"Against commit {against}; two updates of each arm on one processor thread.\n\n"

@@ -123,6 +123,7 @@ def test_the_layout_says_which_walks_are_made() -> None:
     assert methods.make("replay_loo").collector == Tree(fanout=(2, 4), budget=8)
     assert methods.make("replay_loo", match_contexts=False).collector == Tree(fanout=(8,), budget=8)
     visited = methods.make("replay_loo", reference_rollouts=3, contexts=2, alternatives=[2], num_replays=2)
+    assert not visited.estimator.equal_steps  # drawn contexts are no tree
     assert visited.collector == VisitedContexts(references=3, contexts=2, alternatives=2, replays=2, budget=8)
 
 

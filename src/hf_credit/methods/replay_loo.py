@@ -163,7 +163,7 @@ def replay_loo(
             normalise=normalise_credit,
             value_assistance=value_assistance,
             return_clip=return_clip,
-            equal_steps=equal_steps,
+            equal_steps=equal_steps and not reference_rollouts,  # whose contexts are no tree
         ),
         critics=("critic",) if value_assistance else (),
         paper=PAPER,
