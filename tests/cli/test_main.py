@@ -72,7 +72,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         (("play", "sudoku", "--option", "sise=4"), "options size, blanks, notation, got 'sise'; did you mean 'size'?"),
         (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
         (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
-        (("evaluate", "nowhere"), "a task must be named, got none and no hf_credit_task.json beside 'nowhere'"),
+        (("evaluate", "nowhere"), "got 'nowhere', which is no folder, and the Hub cannot be asked"),
     ],
 )
 def test_what_a_user_can_mend_is_told_in_one_line(
