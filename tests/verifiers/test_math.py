@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from code_sandbox.algebra import Worker
 from hf_credit.collaborations.scorers import resolve_scorer
 from hf_credit.verifiers import math as checker
 from hf_credit.verifiers.answers import normal
-from hf_credit.verifiers.math import CheckerError, check, counts, score, score_task
-from hf_credit.verifiers.symbolic import WORKER, Worker
+from hf_credit.verifiers.math import WORKER, CheckerError, check, counts, score, score_task
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = (
