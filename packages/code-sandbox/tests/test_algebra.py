@@ -238,8 +238,7 @@ def test_a_process_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = [path for path in sys.path if "site-packages" not in path and "dist-packages" not in path]
-    monkeypatch.setattr(sys, "path", without)
+    monkeypatch.setattr(algebra, "_BOOT", "import sys; sys.modules['math_verify'] = None; " + algebra._BOOT)
     with pytest.raises(Broken, match=r"math_verify.*pip install"):
         Worker().equal("x", "x")
 
