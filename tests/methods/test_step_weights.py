@@ -148,6 +148,7 @@ TREES: dict[str, dict[str, Any]] = {
     "replay_loo": {"budget": 4, "alternatives": (2, 2)},
     "tree_grpo": {"trees": 2, "expansions": 1},
     "carl": {"initial": 2, "forks": 2},
+    "at2po": {"initial": 2, "forks": 2, "forks_per_round": 1},
 }
 
 

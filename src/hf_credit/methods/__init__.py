@@ -17,6 +17,7 @@ __all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method
 METHODS = {
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
     "all_turns_baseline": "hf_credit.methods.turn_baselines:all_turns_baseline",
+    "at2po": "hf_credit.methods.at2po:at2po",
     "carl": "hf_credit.methods.carl:carl",
     "constrained_counterfactual": "hf_credit.methods.constrained_counterfactual:constrained_counterfactual",
     "counterfactual_grpo": "hf_credit.methods.counterfactual_grpo:counterfactual_grpo",
@@ -25,6 +26,7 @@ METHODS = {
     "gspo": "hf_credit.methods.gspo:gspo",
     "magrpo": "hf_credit.methods.magrpo:magrpo",
     "mappo": "hf_credit.methods.mappo:mappo",
+    "maxrl": "hf_credit.methods.maxrl:maxrl",
     "mc_process_reward": "hf_credit.methods.verifiable_process:mc_process_reward",
     "mt_grpo": "hf_credit.methods.mt_grpo:mt_grpo",
     "outcome_reward": "hf_credit.methods.verifiable_process:outcome_reward",

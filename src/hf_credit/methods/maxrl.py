@@ -1,0 +1,62 @@
+"""MaxRL: an episode's outcome beyond the mean of its group, in units of that mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from hf_credit.collectors import Collected, Group
+from hf_credit.credit import full_mean
+from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
+from hf_credit.rollouts.runner import Runner
+
+PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
+
+
+def mean_scaled(outcomes: Float[Tensor, " rollouts"], groups: Int[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
+    """What a rollout is worth beyond the mean of its group, divided by that mean (MaxRL, arXiv:2602.02710).
+
+        A[i] = (R[i] - mean) / mean,    0 where mean = 0
+
+    Args:
+        outcomes: of each rollout, finite and at least 0, in the unit of the reward.
+        groups: which group each belongs to: any integers, in any order.
+
+    Returns:
+        Without a unit; at least -1 and below the size of the group.
+
+    Raises:
+        ValueError: an outcome is below 0 or not finite, or shapes differ.
+    """
+    if bool((outcomes < 0).any()):
+        raise ValueError(
+            f"outcomes must be at least 0 for MaxRL, got {outcomes.min().item()}; shift them, or take the method grpo."
+        )
+    centred = full_mean(outcomes, groups)
+    mean = outcomes - centred
+    return torch.where(mean > 0, centred / mean, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanScaled:
+    """`mean_scaled` of the outcomes of each instance. Episodes that failed get no credit."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+        rows = sound(collected)
+        advantages = mean_scaled(*outcomes_of(collected, rows))
+        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+
+
+def maxrl(group_size: int = 8) -> Method:
+    """The method.
+
+    Args:
+        group_size: episodes of each task row.
+    """
+    return Method(name="maxrl", collector=Group(size=group_size), estimator=MeanScaled(), paper=PAPER)
