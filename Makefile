@@ -5,6 +5,9 @@ VENV := .venv
 CONSTRAINTS := constraints.txt
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Distributions that stand alone; no index need have them.
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
+PROJECTS := pyproject.toml $(PACKAGES:%=%/pyproject.toml)
 PIP_OPTIONS := --disable-pip-version-check --no-input -qq
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # vLLM wants other versions of what the tests use, so it has an environment of its own.
@@ -26,8 +29,8 @@ help: ## list the targets
 venv: $(STAMP) ## make the virtual environment .venv, with everything the tests need
 
 # The stamp is written last, so an installation that was cut short is taken up again. After that, nothing here
-# needs a network until pyproject.toml or the constraints change.
-$(STAMP): pyproject.toml $(CONSTRAINTS)
+# needs a network until a pyproject.toml or the constraints change.
+$(STAMP): $(PROJECTS) $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or later is needed, got '$(PYTHON)' ($$($(PYTHON) --version 2>&1)); name another one, as in 'make PYTHON=python3.12 venv'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' || { \
@@ -35,7 +38,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@echo "Setting up $(VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(if $(CONSTRAINTS),$(PIP) install "$$(grep '^torch==' $(CONSTRAINTS))" --constraint $(CONSTRAINTS))
-	@$(PIP) install --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
+	@$(PIP) install $(PACKAGES:%=--editable %) --editable ".[dev,spaces]" $(CONSTRAINTS:%=--constraint %)
 	@touch $@
 
 test: lint suite ## run the linter, the type checker and the whole test suite
@@ -59,11 +62,11 @@ test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the b
 
 # What other tests need is left out, since vLLM and gradio, say, do not fit together. What is removed again is built for
 # GPUs, does not load beside torch for processors, and serves images and sound.
-$(VLLM_STAMP): pyproject.toml constraints-vllm.txt tests/vllm/version/pyproject.toml
+$(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.toml
 	@echo "Setting up $(VLLM_VENV) (a few minutes the first time)"
 	@$(PYTHON) -m venv $(VLLM_VENV)
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
-	@$(VLLM_PIP) install --editable . ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
+	@$(VLLM_PIP) install $(PACKAGES:%=--editable %) --editable . ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
@@ -107,5 +110,5 @@ benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an
 	done
 
 clean: ## remove the virtual environment, caches and builds (not runs/)
-	rm -rf $(VENV) $(VENV)-* build dist src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) $(VENV)-* build dist src/*.egg-info packages/*/build packages/*/dist packages/*/src/*.egg-info tests/vllm/version/build tests/vllm/version/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests packages -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,8 +22,7 @@ from typing import Any
 from common import arguments, report, take_turns
 from math_verify import parse, verify
 
-from hf_credit.verifiers.math import counts, score
-from hf_credit.verifiers.symbolic import WORKER
+from hf_credit.verifiers.math import WORKER, counts, score
 
 Pair = tuple[str, str, bool]
 """A gold answer, a reply, and whether it is right."""

@@ -24,8 +24,8 @@ from typing import Any
 
 from common import arguments, report, take_turns
 
-from hf_credit.verifiers.isolation import tried
-from hf_credit.verifiers.pool import SandboxPool
+from code_sandbox.isolation import tried
+from code_sandbox.pool import SandboxPool
 
 CORES = 2
 PROBLEMS = [

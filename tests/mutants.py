@@ -26,7 +26,7 @@ class Mutant(NamedTuple):
 
     Attributes:
         name: what is wrong then, in a few words.
-        path: the file, from the root of the repository; below `src/`.
+        path: the file, from the root of the repository; below `src/` or a package's.
         old: a text that stands in it exactly once, as short as can be.
         new: what stands there instead.
         tests: pytest's names of tests, at least one of which must fail.
@@ -613,6 +613,10 @@ def mutated(root: Path, mutant: Mutant) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
+def _sources(root: Path) -> list[Path]:
+    return [root / "src", *root.glob("packages/*/src")]
+
+
 def survivors(root: Path, mutants: Iterable[Mutant]) -> list[str]:
     """Tries mutants and tells of each; the names of those that no test noticed.
 
@@ -624,7 +628,10 @@ def survivors(root: Path, mutants: Iterable[Mutant]) -> list[str]:
     changed = [mutated(root, mutant) for mutant in mutants]
     with tempfile.TemporaryDirectory(prefix="hf-credit-mutants-") as folder:
         copy = Path(folder)
-        shutil.copytree(root / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        for source in _sources(root):
+            shutil.copytree(
+                source, copy / source.relative_to(root), ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+            )
         every = sorted({test for mutant in mutants for test in mutant.tests})
         print(f"{len(every)} tests without any change", flush=True)
         if _fails(root, copy, every):
@@ -645,7 +652,11 @@ def survivors(root: Path, mutants: Iterable[Mutant]) -> list[str]:
 def _fails(root: Path, copy: Path, tests: Sequence[str]) -> bool:
     """Whether one of the tests fails on the copy of the source."""
     # A file that is written twice within a second would be read from the cache of its first form.
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, _sources(copy))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):  # 1: a test failed; others: nothing was found, or could be imported

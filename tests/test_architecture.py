@@ -54,6 +54,9 @@ TRL_CONVENTIONS = {"_tag_names", "_name", "_paper"}
 
 _LATER = re.compile(rf"({PACKAGE}|trl)(\.\w+)+(:\w+)?")
 
+# Distributions that stand alone, with their tests.
+PACKAGES = SOURCE.parents[1] / "packages"
+
 
 def modules() -> list[str]:
     return sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
@@ -150,6 +153,17 @@ def seam_leaks(path: str, text: str, private: frozenset[str]) -> list[str]:
 
 def test_imports_run_one_way() -> None:
     assert [problem for path in modules() for problem in wrong_imports(path, read(path))] == []
+
+
+def test_packages_know_nothing_of_credit() -> None:
+    files = [path for path in sorted(PACKAGES.glob("*/*/**/*.py")) if "build" not in path.parts]
+    assert files
+    assert [
+        f"{path}:{line} imports {name}"
+        for path in files
+        for line, name in imports(path.name, path.read_text(encoding="utf-8"))
+        if name.partition(".")[0] == PACKAGE
+    ] == []
 
 
 def test_every_room_says_what_it_may_import() -> None:

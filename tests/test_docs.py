@@ -45,6 +45,10 @@ from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+PACKAGES = [path.parent for path in ROOT.glob("packages/*/pyproject.toml")]
+DOCUMENTS += [f"packages/{package.name}/README.md" for package in PACKAGES]
+# Names that are imported.
+OWN = "|".join(["hf_credit", *(package.name.replace("-", "_") for package in PACKAGES)])
 
 COMMANDS: Any = get_command(app)
 
@@ -253,7 +257,7 @@ def test_every_link_inside_the_project_leads_somewhere(document: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_dotted_name_can_be_imported(document: str) -> None:
     for text in quoted(prose(document)):
-        for name in re.findall(r"^hf_credit(?:\.\w+)+", text):
+        for name in re.findall(rf"^(?:{OWN})(?:\.\w+)+", text):
             resolve(name)
 
 
@@ -261,7 +265,7 @@ def test_every_dotted_name_can_be_imported(document: str) -> None:
 def test_every_path_of_the_repository_exists(document: str) -> None:
     words = [word for line in commands(document) for word in line] + quoted(prose(document))
     for word in words:
-        if re.fullmatch(r"(src|trainers|tests|docs)/[\w./]+", word) and "<" not in word:
+        if re.fullmatch(r"(src|trainers|tests|docs|packages)/[\w./-]+", word) and "<" not in word:
             assert (ROOT / word).exists() or (ROOT / "src" / "hf_credit" / word).exists(), word
 
 

@@ -102,18 +102,21 @@ def test_a_hub_that_cannot_be_reached_is_told_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("error", [AttributeError("no attribute '_generate'"), ImportError("cannot import name")])
+@pytest.mark.parametrize(
+    ("name", "version", "told"),
+    [
+        ("trl", "1.15.0", "trl<1.17,>=1.16, got 1.15.0; install it by: pip install 'trl<1.17,>=1.16'"),
+        ("code-sandbox", "0.0.1", "code-sandbox<0.2,>=0.1, got 0.0.1; install it from a clone by: make venv"),
+    ],
+)
 def test_an_error_beside_a_package_outside_its_range_names_package_and_range(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, name: str, version: str, told: str
 ) -> None:
-    older = tmp_path / "trl-1.15.0.dist-info"
+    older = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
     older.mkdir()
-    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 1.15.0\n")
+    (older / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    told = _told(error)
-    assert told is not None
-    assert told.startswith(
-        f"hf-credit {__version__} needs trl<1.17,>=1.16, got 1.15.0; install it by: pip install 'trl"
-    )
+    assert _told(error) == f"hf-credit {__version__} needs {told}"
     assert _told(ValueError("one sentence")) == "one sentence"
 
 

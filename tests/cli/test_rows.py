@@ -14,7 +14,7 @@ from hf_credit.data import OverlapError, fingerprint, load_problems
 from hf_credit.tasks.problems import without_evaluation
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer, load_rows
-from hf_credit.verifiers.symbolic import WORKER
+from hf_credit.verifiers.math import WORKER
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from code_sandbox.algebra import Worker
 from hf_credit.collaborations.scorers import resolve_scorer
 from hf_credit.verifiers import math as checker
 from hf_credit.verifiers.answers import normal
-from hf_credit.verifiers.math import CheckerError, check, counts, score, score_task
-from hf_credit.verifiers.symbolic import WORKER, Worker
+from hf_credit.verifiers.extraction import MAX_ANSWER
+from hf_credit.verifiers.math import WORKER, CheckerError, check, counts, score, score_task
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = (
@@ -268,6 +270,18 @@ def test_a_verdict_tells_what_it_is_about() -> None:
 
 
 # Attacks
+
+
+@pytest.mark.parametrize("side", ["answer", "gold"])
+def test_no_answer_and_no_gold_answer_runs_as_a_program(root: Path, side: str, tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    attacks = runpy.run_path(str(root / "packages/code-sandbox/tests/test_algebra_attacks.py"))["ATTACKS"]
+    for way in attacks.values():
+        said = way(f"open({str(target)!r},'w')")
+        assert len(said) <= MAX_ANSWER
+        verdict = check(rf"\boxed{{{said}}}", "5x") if side == "answer" else check(r"\boxed{5x}", said)
+        assert verdict.score == 0.0
+    assert not target.exists()
 
 
 @pytest.fixture(scope="module")

@@ -119,6 +119,10 @@ def _told(error: Exception) -> str | None:
     return None
 
 
+_BESIDE = {"code-sandbox"}
+"""Our own, in packages/: no index has them, and one of that name would be another's."""
+
+
 def _unmet() -> str | None:
     """The first package whose version is outside the range that this library works with, in one sentence."""
     for line in importlib.metadata.requires("hf-credit") or ():
@@ -131,5 +135,6 @@ def _unmet() -> str | None:
             got = "none"
         if got == "none" or not wanted.specifier.contains(got, prereleases=True):
             need = f"{wanted.name}{wanted.specifier}"
-            return f"hf-credit {__version__} needs {need}, got {got}; install it by: pip install '{need}'"
+            how = "from a clone by: make venv" if wanted.name in _BESIDE else f"by: pip install '{need}'"
+            return f"hf-credit {__version__} needs {need}, got {got}; install it {how}"
     return None

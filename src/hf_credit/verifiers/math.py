@@ -1,7 +1,7 @@
 """The score of a mathematical answer: 1 if it equals the gold answer, 0 otherwise (paper C3, Appendix E, Table 9).
 
-`extraction` finds the one final answer of a reply, `answers` decides what takes no algebra, and `symbolic` asks the
-`math-verify` library about the rest, in a process that can be killed.
+`extraction` finds the one final answer of a reply, `answers` decides what takes no algebra, and `code_sandbox.algebra`
+asks the `math-verify` library about the rest, in a process that can be killed.
 
 What can go wrong, and who bears it: a reply without an answer, or with one that is too long or too deeply nested, is
 wrong. So is an answer on which the algebra takes too much time or memory, or fails, while it works for the gold
@@ -19,12 +19,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from code_sandbox.algebra import Broken, GivenUp, Worker
 from hf_credit.verifiers.answers import Answer, decide, normal, without_names
 from hf_credit.verifiers.extraction import MAX_ANSWER, final_answer
-from hf_credit.verifiers.symbolic import WORKER, Broken, GivenUp
 
 STATUSES = ("equal", "different", "no_answer", "given_up", "checker_failed")
 """What a check can come to; the score is 1 for the first, 0 for the next three, and unknown for the last."""
+
+WORKER = Worker(consent="HF_CREDIT_ACCEPT_NO_ISOLATION")
+"""The process that all threads share."""
 
 _log = logging.getLogger(__name__)
 _counts: Counter[str] = Counter()

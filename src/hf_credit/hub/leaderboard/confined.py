@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_credit.verifiers.own_files import keep_to
-from hf_credit.verifiers.sandbox import seccomp
+from code_sandbox.inside import seccomp
+from code_sandbox.own_files import keep_to
 
 NO_NETWORK = "no network device"
 NO_OTHER_FILES = "no other files, no TCP"

@@ -1,0 +1,62 @@
+"""What can change, taken apart and put together whatever a subclass says of itself: items, filling, an empty one."""
+
+from __future__ import annotations
+
+import collections
+from array import array
+from typing import Any
+
+from code_sandbox.inside import protocol
+
+_STARTS = {"default": (None,), "bytearray": ("",)}
+MAPPINGS = (collections.OrderedDict, collections.Counter, collections.defaultdict, dict)
+
+
+def items(value: Any) -> tuple[Any, ...]:
+    """What is in data that can change, whatever its own class says of itself."""
+    base = protocol.base_of(value)
+    if base in MAPPINGS:
+        return (*base.keys(value), *base.values(value))
+    return tuple(base.__iter__(value))
+
+
+def fill(value: Any, data: Any) -> None:
+    """Puts in what `data` holds, in place.
+
+    Raises:
+        protocol.ProtocolError: the two are not of one class.
+    """
+    if protocol.base_of(value) is not type(data) or type(data) not in protocol.CHANGING:
+        raise protocol.ProtocolError("the answer is no plain data")
+    base: Any = protocol.base_of(value)
+    if base in MAPPINGS:
+        base.clear(value)
+        for key, item in data.items():
+            base.__setitem__(value, key, item)
+        if base is collections.defaultdict:
+            value.default_factory = data.default_factory
+    elif base in (list, bytearray, array):
+        base.__setitem__(value, slice(None), data)
+    else:
+        base.clear(value)
+        (base.update if base is set else base.extend)(value, data)
+
+
+def empty(data: Any, kind: type | None = None) -> Any:
+    """Data as `content` wrote it, with nothing in it yet, of its own class or of a subclass of it.
+
+    Raises:
+        protocol.ProtocolError: `content` cannot have written this.
+    """
+    tag = data[0] if type(data) is list and data and type(data[0]) is str else ""
+    start = data[:2] if tag in ("deque", "array") else [tag, *_STARTS.get(tag, ())]
+    base = type(plain := protocol.decode(start))
+    if base not in protocol.CHANGING:
+        raise protocol.ProtocolError("the answer is no plain data")
+    if kind is None:
+        return plain
+    if not issubclass(kind, base):
+        raise protocol.ProtocolError("the answer is no plain data")
+    if base is collections.deque:
+        return kind([], plain.maxlen)
+    return kind(plain.typecode) if base is array else kind()

@@ -1,0 +1,295 @@
+"""Data that both sides hold: what can change is the same list on both sides, not two equal ones.
+
+Tester and solver run in turns. So they share memory if each, when it hands over to the other, tells what has changed
+since the last time: a list, dict, set or object of a class of the setup has a number, and its content travels when it
+is new or has changed. `x is f(x)`, an inner list that is changed in place, and a list in itself come out as in one
+interpreter.
+
+What is told: all that the values of the message reach and, of the rest, what was used last, up to `LOOKED_THROUGH`
+items. Looking through everything would make a thousand calls cost a million looks.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import itertools
+import operator
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from code_sandbox.inside import containers, protocol
+
+LOOKED_THROUGH = 1_000
+_EACH = 10  # what one thing counts for beside its items
+_SWEPT_FROM = 16
+_PASSES = 3
+
+
+class Entry:
+    """One thing that both sides hold.
+
+    Args:
+        value: the thing.
+        seen: what was in it when the two sides last agreed.
+        inner: what of that can change itself.
+    """
+
+    __slots__ = ("inner", "seen", "value")
+
+    def __init__(self, value: Any, seen: tuple[Any, ...], inner: list[Any]) -> None:
+        self.value, self.seen, self.inner = value, seen, inner
+
+    def changed(self) -> bool:
+        """Whether other things are in it now: the things themselves are compared, so that 1 is not True."""
+        value, seen = self.value, self.seen
+        kind = type(value)
+        now: Iterable[Any]
+        if kind is list:  # these two without a copy: most things are one of them
+            count, now = len(value), value
+        elif kind is dict:
+            count, now = 2 * len(value), itertools.chain(value, value.values())
+        else:
+            now = _items(value)
+            count = len(now)
+        return count != len(seen) or not all(map(operator.is_, now, seen))
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    if protocol.base_of(value) is None:
+        state = vars(value)
+        return (*state.keys(), *state.values())
+    return containers.items(value)
+
+
+def _is_of_class(kind: type, name: str) -> bool:
+    """Whether a class defines more than a default value under a name: a method or the like, which no object hides."""
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return callable(found) or hasattr(type(found), "__get__")
+
+
+class ObjectTable:
+    """What one side knows of the things that both hold.
+
+    Args:
+        first: the number of the first thing that this side adds, 0 or 1; the other side has the other one.
+        classes: those of the setup whose objects are shared, by name.
+    """
+
+    def __init__(self, first: int, classes: dict[str, type] | None = None) -> None:
+        self._first = self._next = first
+        self.classes = classes if classes is not None else {}
+        self._limit = _SWEPT_FROM
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything; the other side must do so too."""
+        self._entries: dict[int, Entry] = {}
+        self._numbers: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def shared(self, value: Any) -> bool:
+        """Whether a thing is held by both sides once it is passed."""
+        kind = type(value)
+        if kind in protocol.CHANGING:
+            return True
+        return self.classes.get(kind.__name__) is kind or protocol.base_of(value) in protocol.CHANGING
+
+    def sweep(self) -> list[int]:
+        """Forgets what nothing but the table refers to any more; the numbers, for the other side to forget too."""
+        if len(self._entries) <= self._limit:
+            return []
+        dropped: list[int] = []
+        for _ in range(_PASSES):
+            loose = [number for number, entry in self._entries.items() if sys.getrefcount(entry.value) <= 2]
+            self.drop(loose)
+            dropped += loose
+            if not loose:
+                break
+        self._limit = max(_SWEPT_FROM, 2 * len(self._entries))
+        return dropped
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forgets these."""
+        for number in numbers:
+            entry = self._entries.pop(number, None)
+            if entry is not None:
+                del self._numbers[id(entry.value)]
+
+    def _put(self, number: int, entry: Entry) -> None:
+        self._entries.pop(number, None)  # what was used last comes last
+        self._entries[number] = entry
+        self._numbers[id(entry.value)] = number
+
+    def read(
+        self, changes: Any, decode: Callable[[Any, Callable[[list[Any]], Any]], Any], kin: Callable[[type, Any], type]
+    ) -> None:
+        """Takes over what the other side tells.
+
+        Args:
+            changes: a list of numbers, kin and content, as `Message` wrote them.
+            decode: makes a value of data, asking for numbers.
+            kin: the class that stands for one of the solution.
+
+        Raises:
+            protocol.ProtocolError: they were not written so.
+        """
+        if type(changes) is not list or not all(type(one) is list and len(one) == 3 for one in changes):
+            raise protocol.ProtocolError("the answer is no list of changes")
+        for number, kind, data in changes:
+            if type(number) is not int or type(data) is not list or not data:
+                raise protocol.ProtocolError("the answer is no list of changes")
+            if number not in self._entries:
+                if number < 0 or number % 2 == self._first:
+                    raise protocol.ProtocolError("the answer is no plain data")
+                self._put(number, Entry(self._made(data, kind, kin), (), []))
+        contents = []
+        for number, _, data in changes:
+            inner: list[Any] = []
+            plain = ["dict", *data[2:]] if data[0] == "made" else data
+            contents.append((number, decode(plain, functools.partial(self._at, inner=inner)), inner))
+        for number, now, inner in contents:
+            value = self._entries[number].value
+            if protocol.base_of(value) is not None:
+                containers.fill(value, now)
+            elif type(now) is dict and all(type(name) is str for name in now):
+                state = vars(value)
+                state.clear()
+                state.update({name: one for name, one in now.items() if not _is_of_class(type(value), name)})
+            else:
+                raise protocol.ProtocolError("the answer is no plain data")
+            self._put(number, Entry(value, _items(value), inner))
+
+    def _made(self, data: list[Any], kind: Any, kin: Callable[[type, Any], type]) -> Any:
+        if data[0] == "made":
+            known = self.classes.get(data[1]) if len(data) > 1 and type(data[1]) is str else None
+            if known is None:
+                raise protocol.ProtocolError("the answer is no plain data")
+            return object.__new__(known)
+        plain = containers.empty(data)
+        return plain if kind is None else containers.empty(data, kin(type(plain), kind))
+
+    def at(self, tagged: list[Any]) -> Any:
+        """The thing of a number.
+
+        Raises:
+            protocol.ProtocolError: there is none.
+        """
+        return self._at(tagged, [])
+
+    def _at(self, tagged: list[Any], inner: list[Any]) -> Any:
+        entry = self._entries.get(tagged[1]) if len(tagged) == 2 and type(tagged[1]) is int else None
+        if entry is None:
+            raise protocol.ProtocolError("the answer is no plain data")
+        inner.append(entry.value)
+        return entry.value
+
+
+class Message:
+    """Values on their way to the other side, and what it must know for them.
+
+    Args:
+        table: of this side.
+        other: what to write for a value that is no data.
+        kin: what to tell of the class of a value, `None` of a plain one.
+        written: what to write for a value of a subclass that cannot change, by a function that writes its plain data;
+            `None` to write no more than that.
+    """
+
+    def __init__(
+        self,
+        table: ObjectTable,
+        other: protocol.Other,
+        kin: Callable[[Any], Any],
+        written: Callable[[Any, Callable[[], Any]], Any],
+    ) -> None:
+        self._table, self._other, self._kin, self._written = table, other, kin, written
+        self._fresh: dict[int, int] = {}
+        self._reached: dict[int, Any] = {}
+        self._todo: list[int] = []
+        self._inner: list[Any] = []
+        self._told: dict[int, Entry] = {}
+        self._changes: list[Any] = []
+
+    def value(self, value: Any) -> Any:
+        """A value as it is written; that it is reached is enough for its changes to be told."""
+        return protocol.encode(value, self._other, self._kept)
+
+    def _kept(self, value: Any) -> Any:
+        if not self._table.shared(value):
+            return self._written(value, lambda: protocol.content(value, self._other, self._kept))
+        self._inner.append(value)
+        return ["at", self._reach(value)]
+
+    def _reach(self, value: Any) -> int:
+        number = self._table._numbers.get(id(value))
+        if number is None:
+            number = self._fresh.get(id(value))
+        if number is None:
+            number = self._fresh[id(value)] = self._table._next
+            self._table._next += 2
+        if number not in self._reached:
+            self._reached[number] = value
+            self._todo.append(number)
+        return number
+
+    def changes(self) -> list[Any]:
+        """What the other side must know."""
+        self._look()
+        looked = 0
+        for number in reversed(self._table._entries):
+            entry = self._table._entries[number]
+            looked += _EACH + len(entry.seen)
+            if looked > LOOKED_THROUGH:
+                break
+            if number not in self._reached and entry.changed():
+                self._reach(entry.value)
+        self._look()
+        return self._changes
+
+    def _look(self) -> None:
+        while self._todo:
+            number = self._todo.pop()
+            value, entry = self._reached[number], self._table._entries.get(number)
+            if entry is not None and not entry.changed():
+                for inner in entry.inner:
+                    self._reach(inner)
+                continue
+            self._inner = []
+            seen = _items(value)
+            if protocol.base_of(value) is None:
+                pairs = protocol.encode(
+                    tuple(item for pair in vars(value).items() for item in pair), self._other, self._kept
+                )
+                content = ["made", type(value).__name__, *pairs[1:]]
+            else:
+                content = protocol.content(value, self._other, self._kept)
+            self._changes.append([number, self._kin(value) if entry is None else None, content])
+            self._told[number] = Entry(value, seen, self._inner)
+
+    def sent(self) -> None:
+        """The other side knows all of this now."""
+        for number in self._reached.keys() - self._told.keys():
+            if number in self._table._entries:
+                self._table._put(number, self._table._entries[number])
+        for number, entry in self._told.items():
+            self._table._put(number, entry)
+
+
+def sharable(name: str, kind: Any, module: str) -> bool:
+    """Whether objects of a class of the setup are no more than their attributes, so that both sides can hold them.
+
+    Args:
+        name: of the class, in the setup.
+        kind: the class.
+        module: where the setup was run.
+    """
+    return (
+        type(kind) in (type, abc.ABCMeta)
+        and kind.__name__ == name
+        and kind.__new__ is object.__new__
+        and all(base.__module__ == module and "__slots__" not in vars(base) for base in kind.__mro__[:-1])
+    )

@@ -1,0 +1,291 @@
+"""What stands in the tester for an object of the solution: it asks the solver, and is trusted with nothing.
+
+A `Remote` stands for an object that is no plain data. A value whose class extends a plain one, as `list` or a named
+tuple, is that plain data here, of a class of its own that asks the solver for what the solution has added.
+
+The danger is an object that answers to what numbers and texts answer to: `abs(f(2) - 4) < 1e-9` holds for one whose
+every difference is 0. So an object never equals plain data, and what an operator makes of an object and plain data is
+opaque: it must be an object again, which takes part in further operators and in == with other objects, and in nothing
+else (`OPAQUE_MAY`, which the way to the solver enforces).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from code_sandbox.inside import protocol
+
+
+class Asks(Protocol):
+    """What a proxy needs to know of the way to the solver."""
+
+    def ask(self, operation: str, *operands: Any) -> Any:
+        """The value of an operation in the solver."""
+
+
+BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"),
+    "divmod",
+)
+IN_PLACE = tuple(f"i{name}" for name in BINARY if name != "divmod")
+ORDER = ("lt", "le", "gt", "ge")
+UNARY = ("neg", "pos", "invert", "abs", "round", "int", "float", "trunc", "floor", "ceil")
+_OBJECTS = ("neg", "pos", "invert")  # of these the result may be an object again
+OPAQUE_MAY = frozenset({*BINARY, *IN_PLACE, *_OBJECTS, "eq", "ne", "returned"})
+"""The messages to the solver that may hold an opaque object; the last answers the solution's own call."""
+
+_READABLE = {"__name__", "__qualname__", "__wrapped__", "__module__"}
+
+
+class Remote:
+    """An object of the solution that is no plain data and stays in the solver.
+
+    Args:
+        link: the way to the solver.
+        number: which object.
+        kind: the name of its class.
+        code: its hash, `None` if it has none of its own.
+        by_identity: whether it equals itself only, whatever its class says.
+    """
+
+    __slots__ = ("__by_identity", "__code", "__kind", "__link", "__number", "__opaque", "__weakref__")
+
+    def __init__(self, link: Asks, number: int, kind: str, code: int | None = None, by_identity: bool = False) -> None:
+        values = {"link": link, "number": number, "kind": kind, "code": code, "by_identity": by_identity}
+        for name, value in (values | {"opaque": False}).items():
+            object.__setattr__(self, f"_Remote__{name}", value)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.__link.ask("call", self, arguments, tuple(keywords.items()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in _READABLE:
+            raise AttributeError(name)
+        return self.__link.ask("get", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__link.ask("set", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self.__link.ask("delete", self, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        walker = self.__link.ask("iter", self)
+        return walker if isinstance(walker, Remote) else iter(walker)
+
+    def __reversed__(self) -> Iterator[Any]:
+        walker = self.__link.ask("reversed", self)
+        return walker if isinstance(walker, Remote) else iter(walker)
+
+    def __next__(self) -> Any:
+        return self.__link.ask("next", self)
+
+    def __len__(self) -> int:
+        return int(self.__link.ask("len", self))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.__link.ask("getitem", self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.__link.ask("setitem", self, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.__link.ask("delitem", self, key)
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(self.__link.ask("contains", self, item))
+
+    def __bool__(self) -> bool:
+        return bool(self.__link.ask("bool", self))
+
+    def __str__(self) -> str:
+        return str(self.__link.ask("str", self))
+
+    def __repr__(self) -> str:
+        return str(self.__link.ask("repr", self))
+
+    def __eq__(self, other: object) -> bool:
+        return self.__compared("eq", other, True)
+
+    def __ne__(self, other: object) -> bool:
+        return self.__compared("ne", other, False)
+
+    def __hash__(self) -> int:
+        if self.__opaque:
+            raise _taken("hash")
+        return hash(self.__number) if self.__code is None else self.__code
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return is_proxy(value) and bool(self.__link.ask("instance", value, self))
+
+    def __subclasscheck__(self, value: Any) -> bool:
+        return is_proxy(value) and bool(self.__link.ask("subclass", value, self))
+
+    def __compared(self, operation: str, other: object, same: bool) -> bool:
+        if not isinstance(other, Remote):
+            if self.__opaque:
+                raise _taken(operation)
+            return not same
+        if other.__number == self.__number:
+            return same
+        if self.__by_identity or other.__by_identity:
+            return not same
+        return bool(self.__link.ask(operation, self, other))
+
+    def __operate(self, operation: str, *operands: Any) -> Any:
+        opaque = any(not is_proxy(one) or is_opaque(one) for one in operands)
+        result = self.__link.ask(operation, *operands)
+        if opaque:
+            if not isinstance(result, Remote):
+                raise TypeError(f"{operation} of the solution's object and plain data must give an object again")
+            object.__setattr__(result, "_Remote__opaque", True)
+        return result
+
+
+def is_opaque(value: Any) -> bool:
+    """Whether a value stands for what an operator made of an object of the solution and of plain data."""
+    return isinstance(value, Remote) and bool(object.__getattribute__(value, "_Remote__opaque"))
+
+
+def _taken(operation: str) -> TypeError:
+    return TypeError(f"{operation} of an object that an operator made of the solution's and of plain data")
+
+
+def require_allowed(operation: str, value: Any) -> None:
+    """Refuses an opaque object in a message to the solver.
+
+    Raises:
+        TypeError: the object is opaque, and the message is no operator.
+    """
+    if operation not in OPAQUE_MAY and is_opaque(value):
+        raise _taken(operation)
+
+
+def _binary(name: str, reflected: bool = False) -> Callable[..., Any]:
+    if reflected:
+        return lambda self, other: self._Remote__operate(name, other, self)
+    return lambda self, other: self._Remote__operate(name, self, other)
+
+
+def _ordered(name: str) -> Callable[..., Any]:
+    def compare(self: Any, other: Any) -> Any:
+        if not isinstance(other, Remote):
+            raise TypeError(f"{name} of the solution's object and plain data")
+        return bool(self._Remote__link.ask(name, self, other))
+
+    return compare
+
+
+def _single(name: str) -> Callable[..., Any]:
+    if name in _OBJECTS:
+        return lambda self: self._Remote__operate(name, self)
+    return lambda self, *operands: self._Remote__link.ask(name, self, *operands)
+
+
+for _name in BINARY:
+    setattr(Remote, f"__{_name}__", _binary(_name))
+    setattr(Remote, f"__r{_name}__", _binary(_name, True))
+for _name in IN_PLACE:
+    setattr(Remote, f"__{_name}__", _binary(_name))
+for _name in ORDER:
+    setattr(Remote, f"__{_name}__", _ordered(_name))
+for _name in UNARY:
+    setattr(Remote, f"__{_name}__", _single(_name))
+
+
+ADDED = frozenset({"__getitem__", "__setitem__", "__delitem__", "__call__", "__str__", "__repr__", "__missing__"})
+"""Of a class that extends a plain one, the special methods that are the solution's. Its equality, order, length, truth
+and items are those of the plain data."""
+_OPERATIONS = {f"__{name}__": name for name in ("getitem", "setitem", "delitem", "str", "repr")}
+_ADDED_OPERATORS = frozenset(f"__{name}__" for name in (*BINARY, *IN_PLACE))
+
+
+def names_added(kind: type, base: type) -> list[str]:
+    """What a class redefines of the plain one that it extends, as far as a proxy asks for it."""
+    own: set[str] = set()
+    for ancestor in kind.__mro__[: kind.__mro__.index(base)]:
+        own |= {name for name in vars(ancestor) if type(name) is str}
+    special = ADDED | _ADDED_OPERATORS
+    return sorted(name for name in own if name in special or (hasattr(base, name) and not name.startswith("__")))
+
+
+@functools.lru_cache(maxsize=256)
+def _kin(link: Any, base: type, name: str, names: tuple[str, ...]) -> type:
+    members: dict[str, Any] = {
+        "__hash__": base.__hash__,
+        "__getattr__": _got,
+        "__setattr__": functools.partialmethod(_asked, "set"),
+        "_code_sandbox_link": link,
+    }
+    for member in names:
+        if member in _ADDED_OPERATORS:
+            members[member] = _operator_of_kin(base, member)
+        elif member in _OPERATIONS:
+            members[member] = functools.partialmethod(_asked, _OPERATIONS[member])
+        elif member in ADDED:
+            members[member] = functools.partialmethod(_called, member)
+        else:
+            members[member] = property(functools.partial(_got, name=member))
+    return type(name, (base,), members)
+
+
+def _asked(self: Any, operation: str, *operands: Any) -> Any:
+    return self._code_sandbox_link.ask(operation, self, *operands)
+
+
+def _called(self: Any, name: str, *arguments: Any) -> Any:
+    return self._code_sandbox_link.ask("method", self, name, arguments)
+
+
+def _got(self: Any, name: str) -> Any:
+    if name.startswith("__") and name not in _READABLE:
+        raise AttributeError(name)
+    return self._code_sandbox_link.ask("get", self, name)
+
+
+def _operator_of_kin(base: type, member: str) -> Callable[..., Any]:
+    def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, Remote):
+            return other._Remote__operate(member.strip("_"), self, other)  # type: ignore[attr-defined]
+        if is_proxy(other):
+            return self._code_sandbox_link.ask(member.strip("_"), self, other)
+        own = getattr(base, member, None)
+        return NotImplemented if own is None else own(self, other)
+
+    return operate
+
+
+def kin(link: Asks, base: type, described: Any) -> type:
+    """The class that stands for one of the solution that extends a plain class.
+
+    Args:
+        link: the way to the solver.
+        base: the plain class.
+        described: the class's name and what it redefines, as the solver tells it.
+
+    Raises:
+        protocol.ProtocolError: it is no description, or nothing can extend the class.
+    """
+    if type(described) is not list or len(described) != 2 or type(described[0]) is not str:
+        raise protocol.ProtocolError("the answer is no plain data")
+    name, names = described
+    if type(names) is not list or not all(type(one) is str for one in names):
+        raise protocol.ProtocolError("the answer is no plain data")
+    allowed = [one for one in names if one in ADDED | _ADDED_OPERATORS or not one.startswith("_")]
+    try:
+        asks: Any = link
+        return _kin(asks, base, name[:100], tuple(allowed))
+    except (TypeError, ValueError) as error:
+        raise protocol.ProtocolError(f"the answer is no plain data ({type(error).__name__})") from None
+
+
+def is_kin(value: Any) -> bool:
+    """Whether a value is plain data of a class of the solution."""
+    return getattr(type(value), "_code_sandbox_link", None) is not None
+
+
+def is_proxy(value: Any) -> bool:
+    """Whether a value stands for an object of the solution."""
+    return isinstance(value, Remote) or is_kin(value)

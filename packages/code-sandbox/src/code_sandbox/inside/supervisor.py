@@ -1,0 +1,317 @@
+"""A process that starts the confined ones: it forks tester and solver for each run, times them, kills and reaps them.
+
+It is forked from rather than started anew because a fresh interpreter costs ten times as much. So it must stay clean:
+single-threaded, and it never reads code, tests or messages, which would be in the memory of the next solver. They
+are in files that only the process they are meant for reads; the supervisor learns one letter a test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from code_sandbox.inside import solver, tester
+from code_sandbox.inside.confinement import NAMESPACES, NONE, Bounds, Confinement
+
+TIMEOUT = "t"
+TESTER_CONFINED, SOLVER_CONFINED, BROKEN = "T", "S", "!"
+_OUTCOMES = {tester.PASSED, tester.FAILED, tester.ERROR, tester.MEMORY, tester.GONE}
+
+_WARM = [
+    "abc",
+    "array",
+    "ast",
+    "bisect",
+    "bz2",
+    "calendar",
+    "cmath",
+    "collections",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "itertools",
+    "json",
+    "lzma",
+    "math",
+    "numbers",
+    "operator",
+    "os",
+    "queue",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "sys",
+    "textwrap",
+    "time",
+    "types",
+    "typing",
+    "unicodedata",
+    "zlib",
+]
+"""Imported once: solutions use them, and what needs a library of the machine cannot be imported inside."""
+
+_START_SECONDS = 30.0
+_PARENT_CHECK_MS = 2000
+_WAITING = 3
+"""How many times as long as it may compute a test may take on the clock."""
+
+
+class Broken(Exception):
+    """A confined process could not be started as it must be."""
+
+
+class Channel:
+    """One line of JSON there, one back, with files handed over."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.parent = os.getppid()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
+        """The next request; the process ends if the program that asks has."""
+        waiting = select.poll()
+        waiting.register(self.socket, select.POLLIN)
+        while not waiting.poll(_PARENT_CHECK_MS):
+            if os.getppid() != self.parent:
+                os._exit(0)
+        data, files, _, _ = socket.recv_fds(self.socket, 65536, 8)
+        while data and not data.endswith(b"\n"):
+            data += (more := self.socket.recv(65536))
+            if not more:
+                break
+        if not data:
+            os._exit(0)
+        request: dict[str, Any] = json.loads(data)
+        return request, files
+
+
+class Attempt:
+    """One tester and one solver, from a test on until all are run or one of the two processes ends."""
+
+    def __init__(self, confinement: Confinement, request: dict[str, Any], files: list[int], first: int) -> None:
+        self._confinement, self._request, self._first = confinement, request, first
+        self._bounds = Bounds(request["memory_bytes"], request["cpu_seconds"], request["scratch_bytes"])
+        to_solver, to_tester, status = os.pipe(), os.pipe(), os.pipe()
+        self.status = status[0]
+        code, tests, report, *nulls = files
+        self._pids: list[int] = []
+        try:
+            self._start(True, status[1], nulls[0], (code, to_solver[0], to_tester[1]), SOLVER_CONFINED)
+            handed = (tests, to_tester[0], to_solver[1], status[1], report)
+            self._start(False, status[1], nulls[1], handed, TESTER_CONFINED)
+        except OSError:
+            self.end()
+            raise
+        finally:
+            for descriptor in (*to_solver, *to_tester, status[1]):
+                os.close(descriptor)
+
+    def _start(self, scratch: bool, status: int, null: int, keep: tuple[int, ...], confined: str) -> None:
+        pid = self._confinement.fork(scratch)
+        if pid:
+            self._pids.append(pid)
+            return
+        code = 1
+        try:
+            try:
+                for descriptor in (0, 1, 2):
+                    os.dup2(null, descriptor)  # flags that it sets are no one else's
+                self._confinement.enter(self._bounds, scratch)
+                _close_all_but(*keep, status)
+                os.write(status, confined.encode())
+            except BaseException as error:
+                os.write(status, f"{BROKEN}{type(error).__name__}: {error}".encode()[:300])
+                os._exit(1)
+            self._work(status, keep)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _work(self, status: int, keep: tuple[int, ...]) -> None:
+        request = self._request
+        task = json.loads(_read_file(keep[0]))
+        os.close(keep[0])
+        if len(keep) == 3:
+            os.close(status)
+            source = task["code"] if task["code"] is not None else bytes.fromhex(task["bytes"])
+            solver.main(source, task["setup"], request["seed"], keep[1], keep[2])
+        else:
+            desk = tester.Desk(keep[3], keep[4])
+            tester.main(task, self._first, request["seed"], keep[1], keep[2], desk)
+
+    def watch(self, channel: Channel, wall: float) -> tuple[str, bool, bool]:
+        """The letters of the tests that ended, whether the code was loaded, and whether time ran out.
+
+        Args:
+            channel: whose other side may end, and the run with it.
+            wall: when all time is over, on the monotonic clock.
+        """
+        count, seconds = self._request["tests"] - self._first, self._request["test_seconds"]
+        letters, loaded = "", False
+        confined: set[str] = set()
+        waiting = select.poll()
+        waiting.register(self.status, select.POLLIN)
+        waiting.register(channel.socket, select.POLLIN)
+        began, used = time.monotonic(), 0.0
+        deadline = began + _START_SECONDS
+        while True:
+            left = min(deadline, wall if len(confined) == 2 else deadline) - time.monotonic()
+            ready = dict(waiting.poll(min(max(left, 0) * 1000, _PARENT_CHECK_MS)))
+            if channel.socket.fileno() in ready or os.getppid() != channel.parent:
+                self.end()
+                os._exit(0)
+            if self.status in ready:
+                text = os.read(self.status, 512).decode("latin-1")
+                if not text:
+                    break
+                if BROKEN in text:
+                    raise Broken(text.partition(BROKEN)[2])
+                for letter in text:
+                    if letter in (TESTER_CONFINED, SOLVER_CONFINED):
+                        confined.add(letter)
+                    elif letter == tester.LOADED:
+                        loaded = True
+                    elif letter in _OUTCOMES and len(letters) < count:
+                        letters += letter
+                began, used = time.monotonic(), self._cpu_seconds()
+                deadline = began + seconds
+            elif len(confined) == 2 and deadline <= time.monotonic() < min(wall, began + _WAITING * seconds):
+                # On a busy machine a test has had less than the clock says.
+                missing = seconds - (self._cpu_seconds() - used)
+                if missing <= 0:
+                    return letters, loaded, True
+                deadline = min(time.monotonic() + max(missing, 0.05), began + _WAITING * seconds)
+            elif time.monotonic() >= min(deadline, wall):
+                if len(confined) < 2:
+                    raise Broken("a process did not start in time")
+                return letters, loaded, True
+        if len(confined) < 2:
+            raise Broken("a process ended before it was confined")
+        return letters, loaded, False
+
+    def _cpu_seconds(self) -> float:
+        """What both processes have computed so far, infinite where the system does not tell."""
+        try:
+            # The clock of another process, as clock_getcpuclockid(3) makes its number.
+            return sum(time.clock_gettime((~pid << 3) | 2) for pid in self._pids)
+        except OSError:
+            return float("inf")
+
+    def end(self) -> bool:
+        """Kills and reaps both; whether one of them had used up its seconds of the processor."""
+        spent = False
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            if self._confinement.level == NONE:
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+        for pid in self._pids:
+            usage = os.wait4(pid, 0)[2]
+            # Half, because the kernel enforces the limit by ticks and reports what was really used.
+            spent |= usage.ru_utime + usage.ru_stime >= 0.5 * self._bounds.cpu_seconds
+        self._pids = []
+        os.close(self.status)
+        return spent
+
+
+def run(confinement: Confinement, channel: Channel, request: dict[str, Any], files: list[int]) -> str:
+    """One letter a test."""
+    count, letters = request["tests"], ""
+    wall = time.monotonic() + request["wall_seconds"]
+    while len(letters) < count:
+        if time.monotonic() >= wall:
+            return letters.ljust(count, TIMEOUT)
+        attempt = Attempt(confinement, request, files, len(letters))
+        spent = False
+        try:
+            more, loaded, late = attempt.watch(channel, wall)
+        finally:
+            spent = attempt.end()
+        letters += more.replace(tester.GONE, TIMEOUT if spent else tester.ERROR)
+        if late and not loaded:
+            return letters.ljust(count, TIMEOUT)
+        if late and len(letters) < count:
+            letters += TIMEOUT
+        elif len(letters) < count:
+            # A process has ended. Whether it was the tester, without a word, or the solver, the rest is not run.
+            letters += (TIMEOUT if spent else tester.ERROR) if tester.GONE not in more else ""
+            return letters.ljust(count, tester.ERROR)
+    return letters
+
+
+def _read_file(descriptor: int) -> bytes:
+    parts, offset = [], 0
+    while part := os.pread(descriptor, 1 << 20, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _close_all_but(*descriptors: int) -> None:
+    after = 3
+    for descriptor in sorted({*descriptors, 65536}):
+        os.closerange(after, descriptor)
+        after = descriptor + 1
+
+
+def main(level: str) -> None:
+    """Serves runs until the other side of the socket, which is standard input, is closed."""
+    sock = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+    _close_all_but(sock.fileno())
+    channel = Channel(sock)
+    for name in _WARM:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    try:
+        confinement = Confinement(level)
+        confinement.detach()
+        named = False
+        if level == NAMESPACES:
+            channel.send({"stage": "detached"})
+            named = channel.receive()[0]["named"]
+        confinement.prepare(named)
+    except (OSError, LookupError, AttributeError, ValueError) as error:
+        channel.send({"failure": f"{type(error).__name__}: {error}"})
+        return
+    channel.send({"stage": "ready"})
+    gc.collect()
+    gc.freeze()
+    while True:
+        request, files = channel.receive()
+        try:
+            answer: dict[str, Any] = {"letters": run(confinement, channel, request, files)}
+        except (Broken, OSError) as error:
+            answer = {"failure": f"{type(error).__name__}: {error}"}
+        for descriptor in files:
+            os.close(descriptor)
+        channel.send(answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,405 @@
+"""The process that holds the tests and runs them. Functions of the solution are proxies that ask the solver.
+
+Values come back as plain data of exact built-in types, so `==` in a test is Python's own. What is no plain data is a
+`Remote`, which equals no plain data.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import importlib
+import json
+import os
+import random
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from code_sandbox.inside import object_table, protocol, proxies, solver
+from code_sandbox.inside.proxies import Remote
+
+NAME = "tests"
+PASSED, FAILED, ERROR, MEMORY, GONE = "p", "f", "e", "m", "x"
+LOADED = "l"
+MESSAGE = 200
+
+
+class SolverError(RuntimeError):
+    """What the solution raised is none of Python's ordinary exceptions."""
+
+
+class Link:
+    """Questions to the solver, and its answers."""
+
+    def __init__(self, read: int, write: int, desk: Desk) -> None:
+        self._read_end, self._write_end, self._desk = read, write, desk
+        self._passed: list[Any] = []  # functions of the tests
+        self._exceptions: dict[str, type[Exception]] = {}
+        self._by_identity: frozenset[str] = frozenset()
+        self._remotes: weakref.WeakValueDictionary[int, Remote] = weakref.WeakValueDictionary()
+        self._kin: dict[int, Any] = {}
+        self._table = object_table.ObjectTable(0)
+        self._dropped: list[int] = []
+        self._stale = self._reading = False
+
+    def first(self) -> tuple[dict[str, tuple[str | None, type[Exception] | None]], list[str]]:
+        """The solution's names, once it is loaded, each with its module's where it is a module, and with an exception
+        of the tester's own where it is one; and the classes of the setup that are still the setup's."""
+        kind, *rest = self._receive()
+        if kind == "raise":
+            self._raise(rest)
+        names, classes = rest if kind == "ready" and len(rest) == 2 else (None, None)
+        if not isinstance(names, list) or not all(isinstance(one, list) and len(one) == 3 for one in names):
+            raise protocol.ProtocolError("the answer is no list of names")
+        if not isinstance(classes, list):
+            raise protocol.ProtocolError("the answer is no list of names")
+        return {
+            str(name): (
+                None if module is None else str(module),
+                None if lineage is None else self._exception(lineage),
+            )
+            for name, module, lineage in names
+        }, [name for name in classes if type(name) is str]
+
+    def share(self, name: str, kind: type) -> None:
+        """Lets both sides hold the objects of a class of the setup."""
+        self._table.classes[name] = kind
+
+    def know(self, name: str, kind: type[Exception]) -> None:
+        """Lets an exception of the setup be the tester's own."""
+        self._exceptions[name] = kind
+
+    def compare_by_identity(self, names: Iterable[str]) -> None:
+        """Lets objects of these classes equal themselves only: the setup's, as the solution has redefined them."""
+        self._by_identity = frozenset(names)
+
+    def ask(self, operation: str, *operands: Any) -> Any:
+        """The value of an operation in the solver.
+
+        Raises:
+            Exception: the one that the operation raised there.
+            protocol.ProtocolError: an operand cannot be passed, or the answer is no plain data.
+        """
+        if self._reading:
+            raise protocol.ProtocolError("the answer asks a question")
+        self._send(operation, operands)
+        kind, *rest = self._receive()
+        while kind == "callback":
+            self._call_back(rest)
+            kind, *rest = self._receive()
+        if kind in ("raise", "unread"):
+            self._stale |= kind == "unread"
+            self._raise(rest, ends=operation == "next")
+        if kind != "value" or len(rest) != 2:
+            raise protocol.ProtocolError("the answer is no message")
+        (value,) = self._take(rest[1], rest[0], operands if operation == "call" else ())
+        return value
+
+    def _send(self, word: str, operands: Sequence[Any]) -> None:
+        self._dropped += self._table.sweep()
+        if self._stale:
+            self._table.clear()
+        number_of = functools.partial(self._number_of, word)
+        message = object_table.Message(self._table, number_of, lambda value: None, self._written)
+        try:
+            written = [message.value(operand) for operand in operands]
+            frame = protocol.pack([word, written, message.changes(), None if self._stale else self._dropped])
+        except BaseException:
+            self._stale = True  # else what cannot be sent is tried again with every later message, other tests' too
+            raise
+        try:
+            protocol.send(self._write_end, frame)
+        except OSError:
+            self._desk.solver_gone("the solution's process has ended")
+        message.sent()
+        self._dropped, self._stale = [], False
+
+    def _receive(self) -> list[Any]:
+        try:
+            message = protocol.unpack(protocol.receive(self._read_end))
+        except (EOFError, OSError):
+            self._desk.solver_gone("the solution's process has ended")
+        except protocol.ProtocolError as error:  # what follows cannot be read either
+            self._desk.solver_gone(str(error))
+        if not isinstance(message, list) or not message:
+            raise protocol.ProtocolError("the answer is no message")
+        return message
+
+    def _take(self, changes: Any, *data: Any) -> list[Any]:
+        """Values of the solver, after what has changed there is taken over; the last are the operands of a call."""
+        *written, operands = data
+        self._reading = True
+        try:
+            self._table.read(changes, self._decode, functools.partial(proxies.kin, self))
+            return [self._returned(one, operands) for one in written]
+        except BaseException:
+            self._stale = True  # the two sides no longer agree
+            raise
+        finally:
+            self._reading = False
+
+    def _returned(self, data: Any, operands: Sequence[Any]) -> Any:
+        if operands and type(data) is list and len(data) == 2 and data[0] == "argument":
+            passed = [*operands[1], *(value for _, value in operands[2])]
+            if type(data[1]) is int and 0 <= data[1] < len(passed):
+                return passed[data[1]]
+        return self._decode(data, self._table.at)
+
+    def _call_back(self, called: list[Any]) -> None:
+        """Calls a function of the test for the solution, which learns what it returns or raises."""
+        if len(called) != 4 or type(called[0]) is not int or not 0 <= called[0] < len(self._passed):
+            self._desk.solver_gone("the answer is no message")
+        try:
+            arguments, keywords = self._take(called[3], called[1], called[2], ())
+            result = self._passed[called[0]](*arguments, **dict(keywords))
+            self._send("returned", [result])
+        except BaseException as error:
+            self._send("raise", [*solver.lineage(type(error), NAME), solver.text_of(error)])
+
+    def _exception(self, lineage: Any) -> type[Exception] | None:
+        """What stands here for an exception of the solution, `None` for one that is none of Python's ordinary ones."""
+        if not isinstance(lineage, list) or not lineage or not all(type(name) is str for name in lineage):
+            raise protocol.ProtocolError("the answer is no message")
+        *own, standard = lineage
+        kind = getattr(builtins, standard, None)
+        # Those that mean something to the interpreter would end a test's loop early, or the test itself.
+        special = (StopIteration, StopAsyncIteration, Warning)
+        if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, special):
+            return None
+        for name in reversed(own):
+            kind = self._exceptions.setdefault(name, type(name, (kind,), {"__module__": NAME}))
+        return kind
+
+    def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
+        if len(described) != 3 or not isinstance(described[0], list) or not isinstance(described[1], str):
+            raise protocol.ProtocolError("the answer is no message")
+        lineage, text, changes = described
+        self._take(changes, ())
+        if ends and lineage[-1:] == ["StopIteration"]:
+            raise StopIteration
+        kind = self._exception(lineage)
+        if kind is None:
+            raise SolverError(f"{lineage[0]}: {text}")
+        try:
+            error = kind(text)
+        except Exception:  # a UnicodeError wants more than a text, and so may a class of the setup
+            if kind.__module__ == NAME:
+                error = kind.__new__(kind)
+                error.args = (text,)
+            else:
+                error = ValueError(text) if issubclass(kind, ValueError) else SolverError(f"{lineage[0]}: {text}")
+        error.by_solver = True  # type: ignore[attr-defined]
+        raise error
+
+    def _number_of(self, word: str, value: Any) -> list[Any]:
+        if isinstance(value, Remote):
+            proxies.require_allowed(word, value)
+            return ["object", object.__getattribute__(value, "_Remote__number")]
+        if not callable(value):
+            raise protocol.ProtocolError(
+                f"a test may pass plain data and functions to a solution, got {type(value).__name__}"
+            )
+        for number, known in enumerate(self._passed):
+            if known is value:
+                return ["passed", number]
+        self._passed.append(value)
+        return ["passed", len(self._passed) - 1]
+
+    def _written(self, value: Any, plain: Callable[[], Any]) -> Any:
+        number = vars(value).get("_code_sandbox_number") if proxies.is_kin(value) else None
+        return None if number is None else ["object", number]
+
+    def _decode(self, data: Any, at: Callable[[list[Any]], Any]) -> Any:
+        return protocol.decode(data, lambda tagged: self._other(tagged, at))
+
+    def _other(self, data: list[Any], at: Callable[[list[Any]], Any]) -> Any:
+        tag, number, *rest = data if len(data) > 1 else (None, None)
+        if tag == "at":
+            return at(data)
+        if type(number) is not int:
+            raise protocol.ProtocolError("the answer is no plain data")
+        if tag == "passed" and not rest and 0 <= number < len(self._passed):
+            return self._passed[number]
+        if tag == "kin" and len(rest) == 2:
+            return self._kin_of(number, rest[0], self._decode(rest[1], at))
+        if tag != "object" or len(rest) != 2 or type(rest[0]) is not str or type(rest[1]) not in (int, type(None)):
+            raise protocol.ProtocolError("the answer is no plain data")
+        found = self._remotes.get(number)
+        if found is None:
+            found = Remote(self, number, rest[0], rest[1], rest[0] in self._by_identity)
+            self._remotes[number] = found
+        return found
+
+    def _kin_of(self, number: int, described: Any, plain: Any) -> Any:
+        """Plain data that cannot change, of a class of the solution."""
+        if type(plain) in protocol.CHANGING or protocol.base_of(plain) is not type(plain):
+            raise protocol.ProtocolError("the answer is no plain data")
+        known = self._kin.get(number)
+        if known is not None and type(known).__mro__[1] is type(plain) and known == plain:
+            return known
+        kind = proxies.kin(self, type(plain), described)
+        try:
+            made = kind(plain)
+        except TypeError:  # a date, which is made of its parts
+            return plain
+        vars(made)["_code_sandbox_number"] = number
+        self._kin[number] = made
+        return made
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where outcomes are handed in: one letter for the supervisor, one line for the program that asked."""
+
+    status: int
+    report: int
+
+    def hand_in(self, index: int, outcome: str, message: str = "") -> None:
+        text = "".join(character if character.isprintable() else "?" for character in message[:MESSAGE])
+        os.write(self.report, json.dumps([index, text]).encode() + b"\n")
+        os.write(self.status, outcome.encode())
+
+    def loaded(self) -> None:
+        os.write(self.status, LOADED.encode())
+
+    def solver_gone(self, message: str) -> NoReturn:
+        """Nothing that a test catches comes after this."""
+        self.hand_in(CURRENT[0], GONE, message)
+        os._exit(0)
+
+
+CURRENT = [0]
+"""The test that is under way."""
+
+
+def mentioned(snippets: Sequence[str]) -> set[str]:
+    """The names that occur in some Python."""
+    found = set()
+    for snippet in snippets:
+        try:
+            tree = ast.parse(snippet)
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return found
+
+
+def bound(snippet: str) -> set[str]:
+    """The names that some Python gives a value, outside of functions and classes."""
+    found = set()
+    for statement in ast.parse(snippet).body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(statement.name)
+        elif not isinstance(statement, ast.Import | ast.ImportFrom):
+            nodes = ast.walk(statement)
+            found |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return found
+
+
+def namespace(link: Link, snippets: Sequence[str], setup: str, entry_point: str | None) -> dict[str, Any]:
+    """The names that the tests see.
+
+    The solution's are proxies. A name that Python has built in is the solution's only if it is the entry point, and
+    what the setup defines is the setup's own; else a solution could redefine the tools that a test judges it with.
+    Only classes that the setup defines are the solver's, because objects of them are passed to and fro.
+    """
+    defined, classes = link.first()
+    module = types.ModuleType(NAME)
+    sys.modules[NAME] = module
+    names: dict[str, Any] = vars(module)
+    names["__builtins__"] = builtins
+    wanted = defined.keys() & mentioned([*snippets, setup])
+    try:
+        statements = solver.statements(setup)
+        later = bound(setup)  # of the setup's own values, which the solver has too, the tester's are taken
+        for name in sorted(wanted - later):
+            _take(link, name, defined[name], names)
+        own = {statement.defines for statement in statements if statement.defines is not None}
+        link.compare_by_identity(own - {entry_point})
+        for statement in statements:
+            given = statement.defines
+            if given is None or given not in defined:
+                exec(statement.code, names)
+            elif not _run_class(link, statement, names, given in classes and given != entry_point):
+                names[given] = defined[given][1] or link.ask("global", given)
+        for name in sorted((wanted & later) - names.keys()):
+            _take(link, name, defined[name], names)
+    except Exception as error:
+        raise RuntimeError(f"the setup failed with {type(error).__name__}: {error}") from None
+    if entry_point in defined:
+        names[entry_point] = link.ask("global", entry_point)
+    return names
+
+
+def _take(link: Link, name: str, described: tuple[str | None, type[Exception] | None], names: dict[str, Any]) -> None:
+    """Lets the tests see a name of the solution."""
+    origin, exception = described
+    if origin is not None:
+        if origin.partition(".")[0] in sys.stdlib_module_names:
+            names[name] = importlib.import_module(origin)
+    elif not hasattr(builtins, name):
+        names[name] = exception or link.ask("global", name)
+
+
+def _run_class(link: Link, statement: solver.Statement, names: dict[str, Any], shared: bool) -> bool:
+    """Whether the tester has a class of the setup of its own: of exceptions, or with objects that both sides hold."""
+    name = str(statement.defines)
+    before = names.pop(name, None)
+    with contextlib.suppress(Exception):
+        exec(statement.code, names)
+    kind: Any = names.get(name)
+    if solver.is_exception(kind) and issubclass(kind, Exception):
+        link.know(name, kind)
+    elif shared and object_table.sharable(name, kind, NAME):
+        link.share(name, kind)
+    else:
+        names[name] = before
+        return False
+    return True
+
+
+def run_test(source: str, number: int, names: Mapping[str, Any]) -> tuple[str, str]:
+    """The outcome of one test, as a letter, and why."""
+    try:
+        exec(compile(source, f"<test {number}>", "exec", dont_inherit=True), dict(names))
+    except AssertionError as error:
+        return (ERROR if getattr(error, "by_solver", False) else FAILED), described(error)
+    except MemoryError as error:
+        return MEMORY, described(error)
+    except BaseException as error:
+        return ERROR, described(error)
+    return PASSED, ""
+
+
+def described(error: BaseException) -> str:
+    """One line about an exception, which may hold a hostile text."""
+    try:
+        return f"{type(error).__name__}: {str(error)[:MESSAGE]}".removesuffix(": ")
+    except BaseException:
+        return type(error).__name__
+
+
+def main(task: Mapping[str, Any], first: int, seed: int, read: int, write: int, desk: Desk) -> None:
+    """Hands in the outcome of each test from `first` on."""
+    tests: list[str] = task["tests"]
+    random.seed(seed)
+    sys.setrecursionlimit(3000)
+    CURRENT[0] = first
+    try:
+        names = namespace(Link(read, write, desk), tests, task["setup"], task["entry_point"])
+    except BaseException as error:
+        desk.loaded()
+        for index in range(first, len(tests)):
+            desk.hand_in(index, MEMORY if isinstance(error, MemoryError) else ERROR, described(error))
+        return
+    desk.loaded()
+    for index in range(first, len(tests)):
+        CURRENT[0] = index
+        outcome, message = run_test(tests[index], index, names)
+        desk.hand_in(index, outcome, message)

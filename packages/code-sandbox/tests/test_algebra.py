@@ -1,0 +1,268 @@
+"""Real processes, real attacks, and what is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from code_sandbox import algebra
+from code_sandbox.algebra import CONSENT, Broken, GivenUp, Worker
+
+ENDLESS = "{" * 400 + "1" + "}" * 400
+"""The parser of LaTeX takes twice as long for each brace."""
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    worker = Worker(cpu_seconds=1)
+    yield worker
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
+        (r"1 \pm \sqrt{19}", r"1+\sqrt{19}, 1-\sqrt{19}", True),
+        ("x^2+1", "1+x^2", True),
+        ("x^2+1", "x^2-1", False),
+        (r"(-\infty,2)\cup(3,\infty)", r"(3,\infty)\cup(-\infty,2)", True),
+        (r"(-\infty,2)\cup(3,\infty)", r"(-\infty,2]\cup(3,\infty)", False),
+        (r"\begin{pmatrix} 1/5 \\ -18/5 \end{pmatrix}", r"\begin{pmatrix} 0.2 \\ -3.6 \end{pmatrix}", True),
+        (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix} 2 & 1 \end{pmatrix}", False),
+        ("5x-7y+11z+4=0", "10x-14y+22z+8=0", True),
+        ("2^{4950}", "4^{2475}", True),
+        ("6-5i", "-5i+6", True),
+        (r"\frac{3}{13}-\frac{2}{13}i", r"\frac{1}{3+2i}", True),
+        ("(2+i)(2-i)", "5", True),
+        ("R-r", "0", False),
+        ("R-r", "-r+R", True),
+        (r"\pi", "3.141592653589793", False),
+        (r"2\pi/10^{20}", r"3\pi/10^{20}", False),
+        (r"[0,\pi]", "[0,3.141593]", False),
+        (r"\sqrt{2}\sqrt{3}-\sqrt{6}", "0", True),
+        ("xy=1", "y=1/x", True),
+        ("x^2+1=0", "x^2+2=0", False),
+        ("x<2", "-2x>-4", True),
+        ("x<2", "2x>4", False),
+        ("5", "5c", False),
+        ("3", r"\frac{1", False),
+        ("3", r"\int_0^\infty", False),
+        ("3", "答", False),
+    ],
+)
+def test_algebra_decides(worker: Worker, gold: str, answer: str, equal: bool) -> None:
+    assert worker.equal(gold, answer) is equal
+
+
+def test_an_answer_without_end_is_given_up_and_the_next_one_checked(worker: Worker) -> None:
+    with pytest.raises(GivenUp, match="no result within 1 seconds of processor time"):
+        worker.equal("2", ENDLESS)
+    assert worker.equal("x+1", "1+x") is True
+
+
+@pytest.mark.parametrize("attack", ["9^{9^{9^9}}", "10000000!", "10^{10^{10}}", "((10^9)!)!", "2^{6000000000}"])
+def test_numbers_beyond_all_bounds_are_not_computed(worker: Worker, attack: str) -> None:
+    for gold, answer in ((attack, "x"), ("x", attack)):
+        with pytest.raises(GivenUp, match="does not compute with"):
+            worker.equal(gold, answer)
+
+
+def test_what_was_given_up_is_remembered() -> None:
+    worker = Worker(cpu_seconds=1)
+    for _ in range(3):
+        with pytest.raises(GivenUp, match="processor time"):
+            worker.equal("3", ENDLESS)
+    assert worker.equal("x+1", "1+x") is worker.equal("x+1", "1+x") is True
+    assert worker.asked == 2
+    worker.close()
+
+
+def test_what_is_remembered_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "REMEMBERED", 2)
+    for number in range(5):
+        worker.equal("x", f"x+{number}")
+    assert list(worker._known) == [("x", "x+3"), ("x", "x+4")]
+
+
+def test_slow_questions_do_not_block_others() -> None:
+    worker = Worker(cpu_seconds=3, at_once=4)
+    worker.equal("x", "x")
+    with ThreadPoolExecutor(4) as pool:
+        slow = [pool.submit(worker.equal, f"{place}", ENDLESS) for place in range(3)]
+        assert pool.submit(worker.equal, "x+1", "1+x").result() is True
+        assert not any(one.done() for one in slow)  # each takes at least three seconds of the processor
+        assert all(isinstance(one.exception(), GivenUp) for one in slow)
+    worker.close()
+
+
+def test_text_in_no_known_notation_is_not_asked_about(worker: Worker) -> None:
+    before = worker.asked
+    assert not worker.equal(r"\sum_{k=1}^{3} k", "6")
+    assert not worker.equal("6", r"\text{six}")
+    assert worker.asked == before
+
+
+def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    own = Worker()
+    own.equal("x", "x")
+    assert own._process is not None
+    told = Path(f"/proc/{own._process.pid}/environ").read_text().rstrip("\0").split("\0")
+    names = {"PATH", "LANG", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    assert {line.partition("=")[0] for line in told} <= names
+    own.close()
+
+
+def test_a_killed_process_is_replaced(worker: Worker) -> None:
+    worker.equal("x", "x")
+    assert worker._process is not None
+    os.kill(worker._process.pid, signal.SIGKILL)
+    with contextlib.suppress(GivenUp):  # if it asks before the end is known
+        worker.equal("x", "x")
+    assert worker.equal("x+1", "1+x") is True
+
+
+def test_many_threads_share_one_process(worker: Worker) -> None:
+    worker.equal("x", "x")
+    before = worker.started
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: worker.equal(f"x+{n % 3}", f"{n % 2}+x"), range(48)))
+    assert found == [n % 3 == n % 2 for n in range(48)]
+    assert worker.started == before
+
+
+def test_a_question_that_is_interrupted_leaves_no_result_for_the_next() -> None:
+    worker = Worker(cpu_seconds=2)
+    worker.equal("x", "x")
+    previous = signal.signal(signal.SIGUSR1, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            worker.equal("2", ENDLESS)
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert worker.equal("x+1", "x-1") is False
+    assert worker.equal("x+1", "1+x") is True
+    worker.close()
+
+
+def program(text: str, tmp_path: Path) -> subprocess.Popen[str]:
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(text))
+    return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_fork_starts_its_own_process_and_leaves_its_parents_alone(tmp_path: Path) -> None:
+    run = program(
+        """
+        import os
+        from code_sandbox.algebra import Worker
+        WORKER = Worker()
+
+        WORKER.equal("x", "x")
+        first = WORKER._process.pid
+        child = os.fork()
+        if child == 0:
+            good = WORKER.equal("x+1", "1+x") and WORKER._process.pid != first
+            WORKER.close()
+            os._exit(0 if good else 1)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(ended, WORKER.equal("x+1", "1+x"), WORKER._process.pid == first)
+        """,
+        tmp_path,
+    )
+    assert run.communicate(timeout=120)[0].split() == ["0", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "busy"),
+    [
+        ("os.kill(os.getpid(), 9)", True),
+        ("os.kill(os.getpid(), 9)", False),
+        ("os._exit(0)", False),
+        ("sys.exit(0)", True),
+    ],
+)
+def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path, ending: str, busy: bool) -> None:
+    run = program(
+        f"""
+        import os, sys, threading, time
+        from code_sandbox.algebra import Worker
+        WORKER = Worker()
+
+        WORKER.equal("x", "x")
+        print(WORKER._process.pid, flush=True)
+        if {busy}:
+            threading.Thread(target=lambda: WORKER.equal("2", "{{" * 400 + "1" + "}}" * 400), daemon=True).start()
+            time.sleep(0.5)
+        {ending}
+        """,
+        tmp_path,
+    )
+    with run:
+        assert run.stdout is not None
+        worker = int(run.stdout.readline())
+        run.wait(120)
+    for _ in range(600):
+        if ended(worker):
+            break
+        time.sleep(0.1)
+    assert ended(worker)
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_process_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(Broken, match="the checker of algebra does not start"):
+        Worker().equal("x", "x")
+
+
+def test_a_missing_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algebra, "_BOOT", "import sys; sys.modules['math_verify'] = None; " + algebra._BOOT)
+    with pytest.raises(Broken, match=r"math_verify.*pip install"):
+        Worker().equal("x", "x")
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """A worker on a machine that confines nothing."""
+    lacking = "algebra_process.confine = lambda: (algebra_process.Confinement(algebra_process.NONE), 'no Landlock'); "
+    monkeypatch.setattr(
+        algebra, "_BOOT", algebra._BOOT.replace("algebra_process.main", lacking + "algebra_process.main")
+    )
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def test_a_machine_that_confines_nothing_refuses_algebra(bare: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONSENT, raising=False)
+    with pytest.raises(Broken, match=f"must run confined.*no Landlock.*{CONSENT}=1"):
+        bare.equal("x+1", "1+x")
+
+
+def test_who_consents_has_algebra_there_too(bare: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONSENT, "1")
+    assert bare.equal("x+1", "1+x") is True
+    with pytest.raises(GivenUp, match="processor time"):
+        bare.equal("2", ENDLESS)
