@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx2
 import pytest
 import torch
 from huggingface_hub import CommitOperationAdd, HfApi
@@ -25,6 +24,7 @@ from safetensors.torch import save_file
 
 from hf_credit import http_guard
 from hf_credit.checkpoints import write_manifest
+from hf_credit.http_guard import httpx
 from hf_credit.hub import publishing, retries
 from hf_credit.hub.checkpoints import publish_checkpoint
 from hf_credit.hub.environments import publish_environment
@@ -209,7 +209,7 @@ def test_a_commit_that_is_made_after_it_was_given_up_is_not_made_twice(
 
     monkeypatch.setattr(faults, "wrap", late)
     close_session()  # the next client has the short limit
-    monkeypatch.setattr(http_guard, "TIMEOUT", httpx2.Timeout(1.5))
+    monkeypatch.setattr(http_guard, "TIMEOUT", httpx.Timeout(1.5))
     try:
         done = publish(FILES, "me/late", repo_type="model", **where)
     finally:

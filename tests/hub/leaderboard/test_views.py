@@ -10,12 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import pytest
 from pyarrow import parquet
 from scipy import stats
 
+from hf_credit.http_guard import httpx
 from hf_credit.hub.leaderboard import drawings, views
 from hf_credit.hub.leaderboard.form import Form, check_files
 from hf_credit.hub.leaderboard.results import Results, compare_rows, read_episodes, read_results, write_rankings
@@ -268,7 +268,7 @@ def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
     try:
         url = page.launch(app, block=False)
         for size, status in ((1000, 200), (1001, 413)):
-            answer = httpx2.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
+            answer = httpx.post(f"{url}gradio_api/upload", files={"files": ("a", b"x" * size)})
             assert answer.status_code == status
     finally:
         app.close(verbose=False)

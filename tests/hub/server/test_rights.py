@@ -9,11 +9,11 @@ import socket
 import sqlite3
 from urllib.parse import urlsplit
 
-import httpx2
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
+from hf_credit.http_guard import httpx
 from hf_credit.hub.server import Served
 from hf_credit.hub.server.running import new_token
 
@@ -52,7 +52,7 @@ def test_a_private_repository_is_as_good_as_missing_to_those_without_the_right(h
 
 
 def test_a_token_of_another_server_is_refused(hub: Served) -> None:
-    answer = httpx2.get(f"{hub.url}/api/models/org/public", headers={"Authorization": "Bearer hf_" + "0" * 40})
+    answer = httpx.get(f"{hub.url}/api/models/org/public", headers={"Authorization": "Bearer hf_" + "0" * 40})
     assert answer.status_code == 401
     assert answer.headers["X-Error-Message"] == "Invalid credentials in Authorization header"
 
@@ -107,7 +107,7 @@ def test_rights_are_asked_before_a_body_is_sent(
 def test_who_has_no_token_sends_a_megabyte_at_most(hub: Served) -> None:
     for size, status in ((2**20, 200), (2**20 + 1, 413)):
         body = b"{}" + b" " * (size - 2)
-        answer = httpx2.post(
+        answer = httpx.post(
             f"{hub.url}/api/models/org/public/paths-info/main",
             content=body,
             headers={"Content-Type": "application/json"},
@@ -185,7 +185,7 @@ def upload(hub: Served, request: pytest.FixtureRequest) -> tuple[str, bytes]:
         "objects": [{"oid": hashlib.sha256(content).hexdigest(), "size": len(content)}],
     }
     token = hub.token()
-    answer = httpx2.post(
+    answer = httpx.post(
         f"{hub.url}/org/public.git/info/lfs/objects/batch", json=body, headers={"Authorization": f"Bearer {token}"}
     )
     return answer.json()["objects"][0]["actions"]["upload"]["href"], content
@@ -200,18 +200,18 @@ def test_a_changed_link_is_refused(upload: tuple[str, bytes]) -> None:
         href.replace(signature, flipped),
         href.replace("expires=1", "expires=2"),
     ):
-        assert httpx2.put(wrong, content=content).status_code == 403
+        assert httpx.put(wrong, content=content).status_code == 403
 
 
 def test_an_upload_of_other_bytes_is_refused(upload: tuple[str, bytes]) -> None:
     href, content = upload
-    assert httpx2.put(href, content=content[:-1] + b"!").status_code == 400
-    assert httpx2.put(href, content=content + b"!").status_code == 413
+    assert httpx.put(href, content=content[:-1] + b"!").status_code == 400
+    assert httpx.put(href, content=content + b"!").status_code == 413
 
 
 def test_nobody_commits_a_large_file_by_its_hash_alone(hub: Served, upload: tuple[str, bytes]) -> None:
     href, content = upload
-    assert httpx2.put(href, content=content).status_code == 200
+    assert httpx.put(href, content=content).status_code == 200
     sha256 = href.split("/")[5]
     lines = [
         {"key": "header", "value": {"summary": "Steal"}},
@@ -219,7 +219,7 @@ def test_nobody_commits_a_large_file_by_its_hash_alone(hub: Served, upload: tupl
     ]
     api = api_of(hub)
     api.create_repo("org/thief")
-    answer = httpx2.post(
+    answer = httpx.post(
         f"{hub.url}/api/models/org/thief/commit/main",
         content="\n".join(json.dumps(line) for line in lines),
         headers=api._build_hf_headers(),
