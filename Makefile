@@ -71,7 +71,7 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@touch $@
 
 soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of five (minutes)
-	OMP_NUM_THREADS=1 HF_CREDIT_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub
+	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub packages/local-hub
 
 mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py

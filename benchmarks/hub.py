@@ -25,8 +25,7 @@ from typing import Any
 
 from common import arguments, report, take_turns
 
-from hf_credit.hub.server import Served, serving
-from hf_credit.hub.server.running import client_environment
+from local_hub.running import Served, client_environment, serving
 
 REPO = "bench/files"
 UPLOAD = """

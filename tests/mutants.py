@@ -47,7 +47,7 @@ _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 _TEST_CCPO, _TEST_REMOVALS = "tests/methods/test_counterfactual_grpo.py::", "tests/collectors/test_removals.py::"
 _TEST_CVT = "tests/methods/test_constrained_counterfactual.py::"
 
-_SERVER, _TEST_SERVER = "src/hf_credit/hub/server/", "tests/hub/server/"
+_SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub/tests/"
 _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
 MUTANTS = [
@@ -374,8 +374,8 @@ MUTANTS = [
     Mutant(
         "the Hub takes files of another .git",
         f"{_SERVER}limits.py",
-        'part.rstrip(" .").casefold() == ".git"',
-        'part == ".git"',
+        'if seen.rstrip(" .").casefold() in (".git", "git~1"):',
+        'if seen in (".git", "git~1"):',
         [f"{_TEST_SERVER}test_names.py::test_a_path_that_could_be_read_otherwise_is_refused"],
     ),
     Mutant(

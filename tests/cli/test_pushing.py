@@ -15,8 +15,8 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from hf_credit.hub.loading import fetch
-from hf_credit.hub.server import serving
 from hf_credit.tasks.spec import TaskSpec
+from local_hub.running import serving
 
 
 def test_an_adapter_is_pushed_once_with_its_game_and_can_be_loaded(

@@ -1,57 +1,5 @@
 """A Hub of one's own on loopback, for tests of what is published to it and loaded from it."""
 
-from __future__ import annotations
+from hub_fixtures import hub, hub_env, impatient, online, pytest_generate_tests
 
-import os
-import time
-import types
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from hf_credit.hub.server import Served, serving
-from hf_credit.hub.server.running import client_environment
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `fault_seed` runs for five seeds, and for twenty in `make soak`."""
-    if "fault_seed" in metafunc.fixturenames:
-        metafunc.parametrize("fault_seed", range(int(os.environ.get("HF_CREDIT_FAULT_SEEDS", "5"))))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _online() -> Iterator[None]:
-    """The other tests run offline; here huggingface_hub may call loopback, by LFS."""
-    from huggingface_hub import constants
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        patch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-        yield
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A Hub with a fresh folder. In-process clients pass `endpoint=hub.url` and `token=hub.token()`."""
-    with serving(tmp_path_factory.mktemp("hub")) as served:
-        yield served
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """huggingface_hub tries again at once, where it would wait a second and more."""
-    from huggingface_hub import file_download
-    from huggingface_hub.utils import _http
-
-    without_waiting = types.SimpleNamespace(**{**vars(time), "sleep": lambda seconds: None})
-    for module in (_http, file_download):
-        monkeypatch.setattr(module, "time", without_waiting)
-
-
-@pytest.fixture
-def hub_env(hub: Served, tmp_path: Path) -> dict[str, str]:
-    """The environment of a client in a process of its own: this Hub, a token that writes, an own cache."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
-    return {**kept, **client_environment(tmp_path, hub.url, hub.token())}
+__all__ = ["hub", "hub_env", "impatient", "online", "pytest_generate_tests"]

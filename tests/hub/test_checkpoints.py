@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 from hf_credit.checkpoints import MANIFEST, flaw, refuse_another_run, write_manifest
 from hf_credit.evaluation.results import EpisodeRecord, EvalResults
 from hf_credit.hub.checkpoints import collect, fetch_resumable, load_checkpoint, publish_checkpoint
-from hf_credit.hub.server import Served
 from hf_credit.tasks import TaskSpec
+from local_hub.running import Served
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from hf_credit.cli import main
 from hf_credit.hub import fetch, load_checkpoint, load_episodes, load_metric, load_tasks
-from hf_credit.hub.server import Served
 from hf_credit.tasks import Sampling, TaskSpec
+from local_hub.running import Served
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 

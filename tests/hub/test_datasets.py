@@ -24,7 +24,6 @@ from hf_credit.hub.episode_sets import (
     publish_episodes,
     save_episodes,
 )
-from hf_credit.hub.server import Served
 from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features
 from hf_credit.hub.task_sets import load_tasks, publish_tasks, write_tasks
 from hf_credit.oracles.auditing import Audit
@@ -42,6 +41,7 @@ from hf_credit.rollouts import (
     replay_from,
 )
 from hf_credit.tasks import TaskSpec
+from local_hub.running import Served
 
 
 def played(interaction: Interaction[Any], chat: Chat, games: int = 2) -> EpisodeSet:

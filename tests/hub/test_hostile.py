@@ -20,9 +20,9 @@ from hf_credit.http_guard import _Guarded
 from hf_credit.hub import retries
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.retries import HubError
-from hf_credit.hub.server import Served
 from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.tasks import TaskSpec
+from local_hub.running import Served
 
 COMMIT = "0123456789" * 4
 BODY = b"{}"

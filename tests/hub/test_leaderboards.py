@@ -13,7 +13,7 @@ from hf_credit.hub.leaderboard.opening import open_season
 from hf_credit.hub.leaderboard.seasons import SeasonSecret, SeasonTask
 from hf_credit.hub.leaderboard.submission import Hub
 from hf_credit.hub.leaderboards import leaderboard_files
-from hf_credit.hub.server import Served
+from local_hub.running import Served
 
 FOLDER = Path(__file__).resolve().parents[2] / "hub_assets" / "leaderboard"
 

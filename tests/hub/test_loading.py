@@ -16,7 +16,7 @@ from hf_credit.hub import retries
 from hf_credit.hub.loading import TooLarge, fetch
 from hf_credit.hub.publishing import publish
 from hf_credit.hub.retries import HubError
-from hf_credit.hub.server import Served, serving
+from local_hub.running import Served, serving
 
 FILES = {"README.md": b"# Hi\n", "a/b.txt": b"text"}
 

@@ -45,14 +45,13 @@ from hf_credit.hub import (
     publish_metric,
     publish_tasks,
 )
-from hf_credit.hub.server import Served
-from hf_credit.hub.server.running import client_environment
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import EnvironmentInteraction, Start, by_episode
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
+from local_hub.running import Served, client_environment
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 

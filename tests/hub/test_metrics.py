@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_credit.hub.metrics import OWN_CODE, code_digest, load_metric, publish_metric
-from hf_credit.hub.server import Served
+from local_hub.running import Served
 
 METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 

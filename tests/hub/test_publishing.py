@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from hub_faults import Fault, Faults
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import close_session
 from safetensors.torch import save_file
@@ -33,12 +34,13 @@ from hf_credit.hub.loading import fetch
 from hf_credit.hub.metrics import publish_metric
 from hf_credit.hub.publishing import TRAILER, publish
 from hf_credit.hub.retries import Conflict, HubError
-from hf_credit.hub.server import Fault, Faults, Limits, Served, serving
 from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
 from hf_credit.rollouts import Chat, Start
 from hf_credit.tasks import TaskSpec
+from local_hub.limits import Limits
+from local_hub.running import Served, serving
 
 FILES = {"README.md": b"---\ntags: [x]\n---\n# Hi\n", "a/big.txt": b"0123456789" * 1000}
 ONLINE = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
@@ -63,7 +65,7 @@ def failing(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
         def start(*rules: Fault, seed: int = 0, limits: Limits | None = None) -> tuple[HfApi, dict[str, str], Faults]:
             faults = Faults(rules, seed)
-            served = stack.enter_context(serving(tmp_path / f"hub{seed}", faults=faults, limits=limits))
+            served = stack.enter_context(serving(tmp_path / f"hub{seed}", hooks=faults, limits=limits))
             where = {"endpoint": served.url, "token": served.token()}
             return HfApi(**where), where, faults
 

@@ -111,8 +111,8 @@ def run_leaderboard_demo(
     from hf_credit.hub.leaderboard.opening import credit_board, open_season
     from hf_credit.hub.leaderboard.seasons import SECRET_FILE, SeasonSecret, SeasonTask
     from hf_credit.hub.leaderboard.submission import Hub
-    from hf_credit.hub.server import serving
     from hf_credit.tasks import TaskSpec
+    from local_hub.running import serving
 
     folder.mkdir(parents=True, exist_ok=True)
     with serving(folder / "hub") as served:

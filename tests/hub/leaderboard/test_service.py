@@ -31,8 +31,8 @@ from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit.hub.leaderboard.service import Verdict, Verifier
 from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
-from hf_credit.hub.server import Served, serving
 from hf_credit.policies.scripted import walk
+from local_hub.running import Served, serving
 
 from .conftest import BENCHMARK, RESULTS, Board, commit_of
 

@@ -19,7 +19,7 @@ from hf_credit.hub.leaderboard.seasons import CreditTask
 from hf_credit.hub.leaderboard.service import Verdict
 from hf_credit.hub.leaderboard.submission import Submission, packed
 from hf_credit.hub.retries import HubError
-from hf_credit.hub.server import Served, serving
+from local_hub.running import Served, serving
 
 from .conftest import RESULTS, Board
 from .test_service import World, world_on

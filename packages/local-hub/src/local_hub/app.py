@@ -1,0 +1,192 @@
+"""The embedded Hub: which request goes where."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from local_hub import boards, cards, commits, discussions, files, lfs, repos, spaces
+from local_hub.calls import (
+    Admit,
+    Call,
+    Handler,
+    Hub,
+    admit_anyone,
+    admit_proposer,
+    admit_reader,
+    admit_writer,
+    endpoint,
+)
+from local_hub.errors import HubError
+from local_hub.hooks import Hooks
+from local_hub.limits import Limits
+from local_hub.upkeep import sweep
+
+logger = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 3600.0
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_REF_IN_FULL = re.compile(rb"/refs/(pr|convert)/([A-Za-z0-9._-]+)(?=/|$)")
+_NOT_HERE = (
+    (
+        re.compile(r"xet-(read|write)-token"),
+        "this Hub has no Xet storage; set HF_HUB_DISABLE_XET=1 before the client starts.",
+    ),
+    (
+        re.compile(r"\.git/(info/refs|git-(upload|receive)-pack|HEAD)"),
+        "this Hub does not speak git; use the hf command.",
+    ),
+    (
+        re.compile(r"^/api/(buckets|jobs|scheduled-jobs|webhooks|settings/webhooks)|^/oauth"),
+        "this Hub stores repositories alone; it has no such service.",
+    ),
+)
+
+
+class HubApp(Starlette):
+    """Starlette, with paths taken apart before they are decoded: `refs%2Fpr%2F1` is one part."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            # A proxy in between may take the other of the two, and what follows for another request.
+            refused = HubError(
+                400,
+                "a body must have one length, got Content-Length and Transfer-Encoding.",
+                headers={"Connection": "close"},
+            )
+            await refused.response()(scope, receive, send)
+            return
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        raw = _REF_IN_FULL.sub(rb"/refs%2F\1%2F\2", raw.partition(b"?")[0])
+        scope = {**scope, "path": raw.decode("ascii", "replace")}
+        await self.state.hub.hooks.wrap(super().__call__, scope, receive, send)
+
+
+def make_app(folder: Path, *, hooks: Hooks | None = None, limits: Limits | None = None) -> Starlette:
+    """The Hub of a folder, for any ASGI server; `serving` runs it.
+
+    Args:
+        folder: in which everything lies; made if it is not there. One process at a time may serve it.
+        hooks: called on the way of each request, those that do nothing if `None`.
+        limits: of what is taken, the usual ones if `None`.
+    """
+    hub = Hub(Path(folder), hooks or Hooks(), limits or Limits())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        with contextlib.closing(hub.database):
+            await run_in_threadpool(sweep, hub)
+            sweeping = asyncio.create_task(_sweep_now_and_then(hub))
+            yield
+            sweeping.cancel()
+
+    app = HubApp(routes=_routes(), lifespan=lifespan)
+    app.state.hub = hub
+    return app
+
+
+async def _sweep_now_and_then(hub: Hub) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        try:
+            await run_in_threadpool(sweep, hub)
+        except Exception:
+            logger.exception("sweeping failed; it is tried again in an hour")
+
+
+def _routes() -> list[Route]:
+    api = "/api/{kinds}"
+    repo = api + "/{namespace}/{name}"
+    found = [
+        _route("GET", "/", _welcome),
+        _route("GET", "/api/whoami-v2", repos.whoami),
+        _route("POST", "/api/validate-yaml", cards.validate, admit_anyone),
+        _route("POST", "/api/repos/create", repos.create, admit_proposer),
+        _route("DELETE", "/api/repos/delete", repos.delete, admit_proposer),
+        _route("POST", "/api/repos/move", repos.move, admit_proposer),
+        _route("GET", "/api/users/{name}/overview", repos.user),
+        _route("GET", api, repos.list_all),
+        _route("GET", api + "/{name}", repos.missing),
+        _route("GET", api + "/{name}/revision/{revision}", repos.missing),
+        _route("GET", repo, repos.info),
+        _route("GET", repo + "/revision/{revision}", repos.info),
+        _route("GET", repo + "/tree/{revision}", files.tree),
+        _route("GET", repo + "/tree/{revision}/{path:path}", files.tree),
+        _route("POST", repo + "/paths-info/{revision}", files.paths_info, admit_reader),
+        _route("GET", repo + "/commits/{revision}", files.commits),
+        _route("GET", repo + "/refs", repos.refs),
+        _route("POST", repo + "/branch/{ref}", repos.create_branch, admit_writer),
+        _route("DELETE", repo + "/branch/{ref}", repos.delete_branch),
+        _route("POST", repo + "/tag/{ref}", repos.create_tag, admit_writer),
+        _route("DELETE", repo + "/tag/{ref}", repos.delete_tag),
+        _route("PUT", repo + "/settings", repos.settings, admit_writer),
+        _route("GET", repo + "/auth-check", repos.auth_check),
+        _route("POST", repo + "/preupload/{revision}", commits.preupload, commits.admit_preupload),
+        _route("POST", repo + "/commit/{revision}", commits.commit, commits.admit, into_file=True),
+        _route("GET", repo + "/leaderboard", boards.leaderboard),
+        _route("GET", repo + "/discussions", discussions.list_all),
+        _route("POST", repo + "/discussions", discussions.create, admit_proposer),
+        _route("GET", repo + "/discussions/{num}", discussions.details),
+        _route("POST", repo + "/discussions/{num}/comment", discussions.comment, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/title", discussions.set_title, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/status", discussions.set_status, admit_proposer),
+        _route("POST", repo + "/discussions/{num}/merge", discussions.merge, admit_writer),
+        _route("GET", repo + "/runtime", spaces.runtime),
+    ]
+    for setting in ("variables", "secrets"):
+        found += [
+            _route("GET", f"{repo}/{setting}", spaces.get_settings),
+            _route("POST", f"{repo}/{setting}", spaces.set_setting, admit_writer),
+            _route("DELETE", f"{repo}/{setting}", spaces.delete_setting, admit_writer),
+        ]
+    link = "/lfs/{repo}/{sha256}/{size}"
+    found += [
+        _route("GET", link, lfs.get),
+        _route("PUT", link, lfs.put, lfs.admit_object, into_file=True),
+        _route("PUT", link + "/{part}", lfs.put_part, lfs.admit_part, into_file=True),
+        _route("POST", link + "/complete", lfs.complete, lfs.admit_complete),
+    ]
+    for prefix in ("/datasets", "/spaces", ""):
+        place = prefix + "/{namespace}/{name}"
+        found += [
+            _route("GET", place + "/resolve/{revision}/{path:path}", files.resolve),
+            _route("GET", place + "/raw/{revision}/{path:path}", files.raw),
+            _route("POST", place + ".git/info/lfs/objects/batch", lfs.batch, admit_reader),
+            _route("POST", place + ".git/info/lfs/objects/verify", lfs.verify, admit_proposer),
+        ]
+    return [*found, Route("/{path:path}", _unknown, methods=[*_METHODS])]
+
+
+def _route(method: str, path: str, handler: Handler, admit: Admit | None = None, into_file: bool = False) -> Route:
+    return Route(path, endpoint(handler, admit, into_file), methods=[method])
+
+
+def _welcome(call: Call) -> Response:
+    return PlainTextResponse(f"A Hub for HF_ENDPOINT={call.base}; set HF_HUB_DISABLE_XET=1 beside it.\n")
+
+
+async def _unknown(request: Request) -> Response:
+    """What this Hub does not do: 501 and why, or 404 for what is no request to a Hub at all."""
+    path = request.url.path
+    for pattern, message in _NOT_HERE:
+        if pattern.search(path):
+            return HubError(501, message).response()
+    if path.startswith("/api/"):
+        return HubError(
+            501, f"this Hub does not answer {request.method} {path[:300]}; use huggingface.co for it."
+        ).response()
+    return HubError(404, "there is no such page; this Hub has files and no pages.").response()

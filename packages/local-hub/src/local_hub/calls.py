@@ -1,0 +1,339 @@
+"""One request: who sent it, which repository it is about, what may be done with that, and what came with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.parse
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from local_hub.auth import Caller, Signer, caller_of
+from local_hub.database import Database
+from local_hub.errors import HubError, bad_request, no_repo
+from local_hub.hooks import Hooks
+from local_hub.limits import Limits, Quota
+from local_hub.objects import Objects, Received, is_disk_full
+from local_hub.plain import parse_json
+
+logger = logging.getLogger(__name__)
+
+KINDS = {"models": "model", "datasets": "dataset", "spaces": "space"}
+PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
+
+
+class Hub:
+    """What the requests to one server share.
+
+    Args:
+        folder: in which everything lies.
+        hooks: called on the way of each request.
+        limits: of what is taken.
+    """
+
+    def __init__(self, folder: Path, hooks: Hooks, limits: Limits) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self.hooks = hooks
+        self.limits = limits
+        self.objects = Objects(folder, hooks)
+        self.database = Database(folder / "hub.sqlite", hooks)
+        self.signer = Signer(self.database)
+        self.quota = Quota(limits.requests, limits.window) if limits.requests else None
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository as it stands in its table."""
+
+    key: int
+    kind: str
+    namespace: str
+    name: str
+    private: bool
+    sdk: str | None
+    created: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def url_path(self) -> str:
+        return PREFIXES[self.kind] + self.id
+
+
+@dataclass
+class Call:
+    """One request.
+
+    Args:
+        hub: which is asked.
+        request: as it came.
+        caller: who sent it.
+        body: of it, unless it was received into a file.
+        received: the file, for endpoints that take a large body.
+    """
+
+    hub: Hub
+    request: Request
+    caller: Caller
+    body: bytes = b""
+    received: Received | None = None
+
+    @property
+    def database(self) -> Database:
+        return self.hub.database
+
+    @property
+    def base(self) -> str:
+        """The address by which this server was called."""
+        return f"{self.request.url.scheme}://{self.request.url.netloc}"
+
+    @property
+    def kind(self) -> str:
+        """Of the repository of the path: `/api/datasets/…` and `/datasets/…` alike, models without a prefix."""
+        _, first, second, *_ = [*self.request.url.path.split("/"), ""]
+        if first == "api" and second not in KINDS:
+            raise HubError(501, f"this Hub has {', '.join(KINDS)}, got {second[:50]!r}; pick one.")
+        return KINDS.get(second if first == "api" else first, "model")
+
+    def param(self, name: str) -> str:
+        """A part of the path, decoded."""
+        return urllib.parse.unquote(self.request.path_params[name], errors="strict")
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default)
+
+    def flag(self, name: str) -> bool:
+        return self.query(name).lower() in ("1", "true")
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A number of the query from 0 to `most`."""
+        text = self.query(name) or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 12):
+            raise bad_request(f"{name} must be a number, got {text[:50]!r}; correct it.")
+        return min(int(text), most)
+
+    def json(self) -> dict[str, Any]:
+        """The body, a JSON object.
+
+        Raises:
+            HubError: 400.
+        """
+        try:
+            value = parse_json(self.body.decode() or "{}")
+        except ValueError as error:
+            raise bad_request(f"the body must be a JSON object: {error}") from None
+        if not isinstance(value, dict):
+            raise bad_request(f"the body must be a JSON object, got {type(value).__name__}; send an object.")
+        return value
+
+    def text(self, values: dict[str, Any], name: str, default: str | None = None, most: int = 65_536) -> str:
+        """A text of a JSON object.
+
+        Raises:
+            HubError: 400.
+        """
+        value = values.get(name, default)
+        if not isinstance(value, str) or len(value) > most:
+            raise bad_request(
+                f"{name} must be a text of at most {most} characters, got {str(value)[:50]!r}; send one."
+            )
+        return value
+
+    # Repositories
+
+    def repo(self, right: str = "read") -> Repo:
+        """The repository of the path, once the caller may do this with it.
+
+        Raises:
+            HubError: 401 or 404 `RepoNotFound`, there is none or the caller may not know of it; 401 or 403, it may be
+                read but not changed; 307, it has another name now.
+        """
+        kind, namespace, name = self.kind, self.param("namespace"), self.param("name")
+        known = "SELECT repos.* FROM repos JOIN moved ON moved.repo = repos.id WHERE moved.kind = ? AND "
+        row = self.database.one(known + "moved.namespace = ? AND moved.name = ?", kind, namespace, name)
+        if row is not None and self.may_read(row):
+            raise self._sent_on(as_repo(row))
+        return self.find_repo(kind, namespace, name, right)
+
+    def _sent_on(self, repo: Repo) -> HubError:
+        """The answer to a request by an old name: the same path with the new one."""
+        url, parts = self.request.url, self.request.path_params
+        path = url.path.replace(f"/{parts['namespace']}/{parts['name']}", f"/{repo.id}", 1)
+        place = f"{path}?{url.query}" if url.query else path
+        return HubError(307, f"the repository is {repo.id} now; ask for that.", headers={"Location": place})
+
+    def find_repo(self, kind: str, namespace: str, name: str, right: str = "read") -> Repo:
+        row = self.database.one(
+            "SELECT * FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, namespace, name
+        )
+        if row is None or not self.may_read(row):
+            raise no_repo(404 if self.caller.known else 401)
+        repo = as_repo(row)
+        if right != "read":
+            self.demand(right, repo.namespace, repo.name)
+        return repo
+
+    def may_read(self, row: Any) -> bool:
+        return not row["private"] or self.caller.may("read", row["namespace"], row["name"])
+
+    def demand(self, right: str, namespace: str, name: str) -> None:
+        """Refuses a caller without this right.
+
+        Raises:
+            HubError: 401 without a token, 403 with one.
+        """
+        if not self.caller.known:
+            raise HubError(401, "this needs a token, got none; pass one.")
+        if not self.caller.may(right, namespace, name):
+            raise HubError(
+                403, f"this needs a token with the right to {right} {namespace}/{name}, got one without; pass another."
+            )
+
+    def demand_proposer(self) -> None:
+        """Refuses a caller who may write nowhere: a pull request or a comment needs somebody behind it.
+
+        Raises:
+            HubError: 401 without a token, 403 with one.
+        """
+        if not self.caller.known:
+            raise HubError(401, "this needs a token, got none; pass one.")
+        if self.caller.role not in ("write", "admin"):
+            raise HubError(403, "this needs a token with the right to write, got one that reads alone; pass another.")
+
+
+def as_repo(row: Any) -> Repo:
+    return Repo(
+        row["id"], row["kind"], row["namespace"], row["name"], bool(row["private"]), row["sdk"], row["created"]
+    )
+
+
+Handler = Callable[[Call], Response]
+Admit = Callable[[Call], int]
+
+
+_ANONYMOUS_BYTES = 2**20
+
+
+def admit_anyone(call: Call) -> int:
+    """The most bytes of a body that is held in memory."""
+    most = call.hub.limits.body_bytes
+    return most if call.caller.known else min(most, _ANONYMOUS_BYTES)
+
+
+def admit_reader(call: Call) -> int:
+    """The same, of a caller who may read the repository."""
+    call.repo()
+    return admit_anyone(call)
+
+
+def admit_writer(call: Call) -> int:
+    """The same, of a caller who may change the repository."""
+    call.repo("write")
+    return admit_anyone(call)
+
+
+def admit_proposer(call: Call) -> int:
+    """The same, of a caller who may write somewhere, and read the repository where the path names one."""
+    if "namespace" in call.request.path_params:
+        call.repo()
+    call.demand_proposer()
+    return admit_anyone(call)
+
+
+def endpoint(
+    handler: Handler, admit: Admit | None = None, into_file: bool = False
+) -> Callable[[Request], Awaitable[Response]]:
+    """A handler as Starlette calls it: in a thread, with the body read and refusals made answers.
+
+    Args:
+        handler: which blocks.
+        admit: refuses a caller before the body is read, or gives the most bytes of it; no body is read if `None`.
+        into_file: whether the body is received into a file.
+    """
+
+    async def answer(request: Request) -> Response:
+        hub: Hub = request.app.state.hub
+        received = None
+        try:
+            caller = await run_in_threadpool(caller_of, hub.database, request)
+            if hub.quota is not None:
+                hub.quota.take(caller.name or (request.client.host if request.client else ""))
+            call = Call(hub, request, caller)
+            if admit is not None:
+                most = await _admitted(admit, call)
+                if into_file:
+                    call.received = received = await hub.objects.receive(request.stream(), most)
+                else:
+                    call.body = await _body(request, most)
+            return await run_in_threadpool(handler, call)
+        except HubError as error:
+            return error.response()
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except UnicodeDecodeError:
+            return bad_request("a path must be UTF-8, got other bytes; encode it so.").response()
+        except Exception as error:
+            if is_disk_full(error):
+                return HubError(507, "the disk of this Hub is full; free some room and try again.").response()
+            logger.exception("%s %s failed", request.method, request.url.path)
+            return HubError(500, f"this Hub failed with {type(error).__name__}; its log says where.").response()
+        finally:
+            if received is not None:
+                received.path.unlink(missing_ok=True)
+
+    return answer
+
+
+async def _body(request: Request, most: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise HubError(413, f"a body must have at most {most} bytes, got more; send less.")
+    return bytes(body)
+
+
+async def _admitted(admit: Admit, call: Call) -> int:
+    """What `admit` gives; a client that is sent on is heard out first, or it would not read where to."""
+    try:
+        return await run_in_threadpool(admit, call)
+    except HubError as error:
+        if error.status == 307:
+            left = call.hub.limits.commit_bytes
+            async for chunk in call.request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    break
+        raise
+
+
+def answer_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON, with dates and the like as text."""
+    content = json.dumps(value, default=str, separators=(",", ":")).encode()
+    return Response(content, status, {**(headers or {}), "Content-Type": "application/json"})
+
+
+def answer_page(call: Call, items: list[Any], size: int) -> Response:
+    """A page of a list, with the link to the next one.
+
+    Args:
+        call: whose query has `limit`, at most `size`, and `cursor`, the number of items before the page.
+        items: all of them.
+        size: the most on a page.
+    """
+    size = max(1, call.number("limit", size, size))
+    start = call.number("cursor", 0, 10**9)
+    headers = {}
+    if start + size < len(items):
+        following = call.request.url.include_query_params(cursor=start + size)
+        headers["Link"] = f'<{following}>; rel="next"'
+    return answer_json(items[start : start + size], headers=headers)

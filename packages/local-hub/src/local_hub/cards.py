@@ -1,0 +1,107 @@
+"""What a README.md says of itself in its head, and what is wrong with that."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.responses import Response
+
+from local_hub.calls import KINDS, Call, Hub, answer_json
+from local_hub.errors import HubError, bad_request
+from local_hub.history import Add, Blob, Snapshot
+from local_hub.plain import parse_yaml
+
+MOST_YAML_BYTES = 65_536
+_MOST_CARD_BYTES = 2**20
+_HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_COLORS = ("red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray")
+SDKS = ("gradio", "docker", "static", "streamlit")
+
+
+def card_data(hub: Hub, files: Snapshot) -> dict[str, Any] | None:
+    """The head of the README.md, `None` where there is none that can be read."""
+    text = small_text(hub, files.files.get("README.md"), _MOST_CARD_BYTES)
+    try:
+        return None if text is None else read_head(text)
+    except ValueError:
+        return None
+
+
+def small_text(hub: Hub, blob: Blob | None, most_bytes: int) -> str | None:
+    """A file as text, `None` where there is none, or it is longer or no UTF-8."""
+    if blob is None or blob.size > most_bytes:
+        return None
+    try:
+        return hub.objects.path(blob.sha256).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def read_head(text: str) -> dict[str, Any] | None:
+    """The mapping between the first two lines of three dashes.
+
+    Raises:
+        ValueError: it is no YAML, no mapping or too long, in one sentence.
+    """
+    match = _HEAD.match(text)
+    if match is None:
+        return None
+    head = match[1]
+    if len(head.encode()) > MOST_YAML_BYTES:
+        raise ValueError(f"the head of a card must have at most {MOST_YAML_BYTES} bytes, got more; shorten it.")
+    value = parse_yaml(head)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"the head of a card must be a mapping, got {type(value).__name__}; write name: value.")
+    return value
+
+
+def problems(text: str, kind: str) -> list[str]:
+    """What the Hub refuses in a card of a model, a dataset or a Space."""
+    try:
+        head = read_head(text) or {}
+    except ValueError as error:
+        return [str(error)]
+    found = []
+    license_ = head.get("license")
+    if license_ is not None and not isinstance(license_, str | list):
+        found.append(f"license must be a text, got {license_!r}; name one.")
+    tags = head.get("tags")
+    if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+        found.append(f"tags must be a list of texts, got {str(tags)[:100]!r}; write one.")
+    if kind == "space":
+        if "sdk" in head and head["sdk"] not in SDKS:
+            found.append(f"sdk must be one of {', '.join(SDKS)}, got {str(head['sdk'])[:50]!r}; pick one.")
+        for name in ("colorFrom", "colorTo"):
+            if name in head and head[name] not in _COLORS:
+                found.append(f"{name} must be one of {', '.join(_COLORS)}, got {str(head[name])[:50]!r}; pick one.")
+        if len(str(head.get("short_description", ""))) > 60:
+            found.append("short_description must have at most 60 characters, got more; shorten it.")
+    return found
+
+
+def check_card(hub: Hub, kind: str, operation: Add) -> None:
+    """Refuses a commit whose README.md has a head that cannot be read.
+
+    Raises:
+        HubError: 400.
+    """
+    if operation.path != "README.md":
+        return
+    text = small_text(hub, operation.blob, _MOST_CARD_BYTES)
+    if text is None:
+        raise bad_request(f"README.md must be UTF-8 of at most {_MOST_CARD_BYTES} bytes, got another file; mend it.")
+    found = problems(text, kind)
+    if found:
+        raise HubError(400, f"the head of README.md is refused: {' '.join(found)}")
+
+
+def validate(call: Call) -> Response:
+    """`POST /api/validate-yaml`."""
+    values = call.json()
+    kind = call.text(values, "repoType", "model")
+    if kind not in KINDS.values():
+        raise bad_request(f"repoType must be one of {', '.join(KINDS.values())}, got {kind[:50]!r}; pick one.")
+    found = problems(call.text(values, "content", most=_MOST_CARD_BYTES), kind)
+    body = {"errors": [{"message": one} for one in found], "warnings": []}
+    return answer_json(body, 400 if found else 200)

@@ -1,0 +1,246 @@
+"""Uploading: how each file is to be sent, and the commit that makes them all visible at once."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import Response
+
+from local_hub import discussions, patterns
+from local_hub.calls import Call, Repo, answer_json
+from local_hub.cards import check_card
+from local_hub.database import Database
+from local_hub.errors import HubError, bad_request, no_revision
+from local_hub.history import (
+    Add,
+    Blob,
+    Delete,
+    changed,
+    check_parent,
+    commit_at,
+    find_commit,
+    full_ref,
+    head_of,
+    lfs_blob,
+    move_ref,
+    snapshot,
+    write_commit,
+)
+from local_hub.objects import SHA256, git_id, is_lfs_pointer
+from local_hub.plain import parse_json
+
+_MOST_ATTRIBUTES = 65_536
+
+
+def preupload(call: Call) -> Response:
+    """Says of each file whether it goes into the commit or to LFS, and what lies there now."""
+    repo = call.repo()
+    _demand_commit(call, repo)
+    commit = find_commit(call.database, repo, call.param("revision"))
+    present = snapshot(call.database, commit).files
+    values = call.json()
+    attributes = _attributes(call, present.get(".gitattributes"))
+    ignored = _ignored(call, values, present.get(".gitignore"))
+    files = values.get("files")
+    if not isinstance(files, list):
+        raise bad_request("files must be a list, got none; send one.")
+    paths = [call.text(one, "path") if isinstance(one, dict) else "" for one in files]
+    patterns.refuse_too_much([*(pattern for pattern, _ in attributes), *ignored], paths)
+    return answer_json({"files": [_mode(call, one, present, attributes, ignored) for one in files]})
+
+
+def _mode(
+    call: Call, one: Any, present: Any, attributes: list[tuple[str, bool]], ignored: list[str]
+) -> dict[str, Any]:
+    if not isinstance(one, dict) or not isinstance(one.get("size"), int):
+        raise bad_request("each file must have path, size and sample, got one without; send all three.")
+    path = call.text(one, "path")
+    try:
+        sample = base64.b64decode(call.text(one, "sample", ""), validate=True)
+    except binascii.Error:
+        raise bad_request(f"a sample must be base64, got another text for {path[:200]!r}; encode it.") from None
+    named = next((lfs for pattern, lfs in reversed(attributes) if patterns.matches(pattern, path)), False)
+    large = named or one["size"] >= call.hub.limits.lfs_bytes or b"\0" in sample
+    there: Blob | None = present.get(path)
+    return {
+        "path": path,
+        "uploadMode": "lfs" if large and one["size"] > 0 else "regular",
+        "shouldIgnore": patterns.is_ignored(ignored, path),
+        # The client leaves out what it finds unchanged: by git's id, or by SHA-256 for LFS.
+        "oid": None if there is None else there.etag,
+    }
+
+
+def _attributes(call: Call, blob: Blob | None) -> list[tuple[str, bool]]:
+    """The patterns of .gitattributes and whether each asks for LFS; the last that matches counts."""
+    found = []
+    for line in _small_text(call, blob).splitlines():
+        pattern, *words = line.split()[:20] or ["#"]
+        if not pattern.startswith(("#", "!")) and ("filter=lfs" in words or {"-filter", "!filter"} & set(words)):
+            found.append((pattern, "filter=lfs" in words))
+    return found
+
+
+def _ignored(call: Call, values: dict[str, Any], blob: Blob | None) -> list[str]:
+    """The lines of the .gitignore that is sent, or else of the one that is here."""
+    text = call.text(values, "gitIgnore") if "gitIgnore" in values else _small_text(call, blob)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def _small_text(call: Call, blob: Blob | None) -> str:
+    if blob is None or blob.size > _MOST_ATTRIBUTES:
+        return ""
+    return call.hub.objects.path(blob.sha256).read_text(encoding="utf-8", errors="replace")
+
+
+def _demand_commit(call: Call, repo: Repo) -> None:
+    """Who may write commits; who may propose, opens a pull request or adds to their own."""
+    num = discussions.number_of(call.param("revision"))
+    if call.flag("create_pr") or (num is not None and discussions.is_author(call, repo, num)):
+        call.demand_proposer()
+    else:
+        call.demand("write", repo.namespace, repo.name)
+
+
+def admit_preupload(call: Call) -> int:
+    """The most bytes of what `preupload` is asked, of a caller who may make a commit."""
+    _demand_commit(call, call.repo())
+    return call.hub.limits.body_bytes
+
+
+def admit(call: Call) -> int:
+    """The most bytes of a commit, of a caller who may make one."""
+    _demand_commit(call, call.repo())
+    return call.hub.limits.commit_bytes
+
+
+def commit(call: Call) -> Response:
+    """All operations at once, or none: contents first, then one transaction that moves the ref."""
+    repo = call.repo()
+    assert call.received is not None
+    header, operations = _parse(call, repo, call.received.path)
+    title = call.text(header, "summary", most=1000).strip() or "Upload"
+    message = call.text(header, "description", "")
+    parent = header.get("parentCommit")
+    if parent is not None:
+        parent = call.text(header, "parentCommit")
+    for operation in operations:
+        if isinstance(operation, Add):
+            check_card(call.hub, repo.kind, operation)
+
+    revision, database = call.param("revision"), call.database
+    ref, opens_pull = full_ref(revision), call.flag("create_pr")
+    with database.write():
+        if opens_pull:
+            base = find_commit(database, repo, revision)
+        else:
+            _demand_writable(database, repo, revision, ref)
+            base = commit_at(database, repo, head_of(database, repo, ref) or "")
+        check_parent(base.oid, parent)
+        before = snapshot(database, base).files
+        after = changed(before, operations)
+        made = base
+        if dict(before) != after or opens_pull:
+            made = write_commit(call.hub, repo, after, base, call.caller.name, title, message)
+        answer = {
+            "success": True,
+            "commitOid": made.oid,
+            "commitUrl": f"{call.base}/{repo.url_path}/commit/{made.oid}",
+        }
+        if opens_pull:
+            num = discussions.open_pull(call, repo, title, message, "open", base.oid)
+            ref = discussions.ref_of(num)
+            answer["pullRequestUrl"] = f"{call.base}/{repo.url_path}/discussions/{num}"
+        if made is not base:
+            move_ref(call.hub, repo, ref, made.oid)
+            discussions.note_commit(call, repo, ref, made)
+    return answer_json(answer)
+
+
+def _demand_writable(database: Database, repo: Repo, revision: str, ref: str) -> None:
+    """Refuses what is no branch and no open pull request."""
+    if head_of(database, repo, ref) is None:
+        find_commit(database, repo, revision)  # says so where there is no such revision
+        raise bad_request(f"a commit goes upon a branch, got {revision[:100]!r}; name a branch.")
+    num = discussions.number_of(ref)
+    if num is not None:
+        discussions.demand_open(database, repo, num)
+    elif not ref.startswith(("refs/heads/", "refs/convert/")):
+        raise no_revision(revision)
+
+
+def _parse(call: Call, repo: Repo, body: Path) -> tuple[dict[str, Any], list[Add | Delete]]:
+    """The header and the operations of a commit, with its regular files stored."""
+    header: dict[str, Any] | None = None
+    operations: list[Add | Delete] = []
+    for key, value in _lines(body):
+        if key == "header":
+            header = value
+        elif key == "file":
+            operations.append(_regular(call, value))
+        elif key == "lfsFile":
+            operations.append(_large(call, repo, value))
+        elif key in ("deletedFile", "deletedFolder"):
+            operations.append(Delete(call.text(value, "path"), key == "deletedFolder"))
+        else:
+            raise bad_request(f"a line of a commit must be of a kind that is known, got {key[:50]!r}; leave it out.")
+        if len(operations) > call.hub.limits.commit_files:
+            raise bad_request(f"a commit must have at most {call.hub.limits.commit_files} files, got more; split it.")
+    if header is None:
+        raise bad_request("a commit must begin with its header, got none; send one.")
+    return header, operations
+
+
+def _lines(body: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with body.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                # The content of a file is one long text: nothing in it needs a second look.
+                one = parse_json(line.decode()) if len(line) < 65_536 else json.loads(line)
+            except (ValueError, RecursionError):
+                raise bad_request(
+                    "each line of a commit must be JSON, got another; send newline-delimited JSON."
+                ) from None
+            key, value = (one.get("key"), one.get("value")) if isinstance(one, dict) else (None, None)
+            if not isinstance(key, str) or not isinstance(value, dict):
+                raise bad_request("each line of a commit must have key and value, got one without; send both.")
+            yield key, value
+
+
+def _regular(call: Call, value: dict[str, Any]) -> Add:
+    path, content = call.text(value, "path"), value.get("content")
+    if not isinstance(content, str) or value.get("encoding", "base64") not in ("base64", "utf-8"):
+        raise bad_request(f"a file must have content in base64 or utf-8, got neither for {path[:200]!r}; send it so.")
+    try:
+        data = content.encode() if value.get("encoding") == "utf-8" else base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request(f"content must be base64, got another text for {path[:200]!r}; encode it.") from None
+    if len(data) >= call.hub.limits.lfs_bytes:
+        raise bad_request(
+            f"files of {call.hub.limits.lfs_bytes} bytes or more go to LFS, got {path[:200]!r}; upload it there."
+        )
+    if is_lfs_pointer(data):
+        raise bad_request(
+            f"a file must be sent itself, got a pointer of LFS for {path[:200]!r}; upload what it points to."
+        )
+    return Add(path, Blob(git_id("blob", data), call.hub.objects.put(data), len(data)))
+
+
+def _large(call: Call, repo: Repo, value: dict[str, Any]) -> Add:
+    path, sha256 = call.text(value, "path"), call.text(value, "oid")
+    row = call.database.one("SELECT size FROM lfs WHERE repo = ? AND sha256 = ?", repo.key, sha256)
+    # Knowing a hash is not having the file: only what was uploaded to this repository counts.
+    if not SHA256.fullmatch(sha256) or row is None or not call.hub.objects.has(sha256):
+        raise bad_request(f"a large file must be uploaded before its commit, got none for {path[:200]!r}; upload it.")
+    if value.get("size", row["size"]) != row["size"]:
+        raise HubError(
+            400, f"size must be that of the upload, {row['size']}, got {str(value['size'])[:30]}; correct it."
+        )
+    return Add(path, lfs_blob(sha256, row["size"]))

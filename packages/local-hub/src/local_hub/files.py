@@ -1,0 +1,170 @@
+"""Downloading: what files a revision has, what they are, and their bytes."""
+
+from __future__ import annotations
+
+import mimetypes
+import urllib.parse
+from typing import Any
+
+from starlette.responses import FileResponse, Response
+
+from local_hub.calls import Call, Repo, answer_json, answer_page
+from local_hub.errors import bad_request, no_entry
+from local_hub.history import (
+    Blob,
+    Commit,
+    Snapshot,
+    ancestry,
+    find_commit,
+    last_changes,
+    snapshot,
+)
+from local_hub.objects import lfs_pointer
+
+_PAGE = 1000
+_EXPANDED_PAGE = 50
+_MOST_PATHS = 10_000
+# A file of others may be a page with scripts: shown by a browser, it must not act in this server's name.
+_INERT = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Access-Control-Expose-Headers": "X-Repo-Commit, X-Linked-Size, X-Linked-ETag, ETag",
+}
+
+
+class ObjectResponse(FileResponse):
+    """A file in pieces that keep a fast connection busy."""
+
+    chunk_size = 2**20
+
+
+def resolve(call: Call) -> Response:
+    """`GET|HEAD /{repo}/resolve/{revision}/{path}`: whole, in ranges, or not at all where the client has it."""
+    repo = call.repo()
+    commit, path, blob = _entry(call, repo)
+    headers = _headers(commit, path, f'"{blob.etag}"')
+    if blob.pointer_size is not None:
+        headers |= {"X-Linked-Size": str(blob.size), "X-Linked-ETag": f'"{blob.sha256}"'}
+    if _has_already(call, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
+
+
+def raw(call: Call) -> Response:
+    """`GET /{repo}/raw/{revision}/{path}`: as git has it, so a pointer for what LFS stores."""
+    repo = call.repo()
+    commit, path, blob = _entry(call, repo)
+    headers = _headers(commit, path, f'"{blob.oid}"')
+    if blob.pointer_size is None:
+        return ObjectResponse(call.hub.objects.path(blob.sha256), headers=headers, media_type=_media_type(path))
+    return Response(lfs_pointer(blob.sha256, blob.size), headers=headers, media_type="text/plain")
+
+
+def _entry(call: Call, repo: Repo) -> tuple[Commit, str, Blob]:
+    commit, path = find_commit(call.database, repo, call.param("revision")), call.param("path")
+    blob = snapshot(call.database, commit).files.get(path)
+    if blob is None:
+        raise no_entry(path, commit.oid)
+    return commit, path, blob
+
+
+def _headers(commit: Commit, path: str, etag: str) -> dict[str, str]:
+    name = urllib.parse.quote(path.rpartition("/")[2])
+    disposition = f"inline; filename*=UTF-8''{name}; filename=\"{name}\";"
+    return {"X-Repo-Commit": commit.oid, "ETag": etag, "Content-Disposition": disposition, **_INERT}
+
+
+def _media_type(path: str) -> str:
+    kind = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    return "text/plain" if kind.startswith("text/") or kind.endswith(("xml", "javascript")) else kind
+
+
+def _has_already(call: Call, etag: str) -> bool:
+    named = [one.strip() for one in call.request.headers.get("if-none-match", "").split(",")]
+    return etag in named or "*" in named
+
+
+def tree(call: Call) -> Response:
+    """`GET …/tree/{revision}[/{path}]`, in pages of 1,000, or of 50 with the last commit of each."""
+    repo = call.repo()
+    commit = find_commit(call.database, repo, call.param("revision"))
+    files = snapshot(call.database, commit)
+    folder = call.param("path").strip("/") if "path" in call.request.path_params else ""
+    if folder not in files.folders:
+        raise no_entry(folder, commit.oid)
+    prefix = f"{folder}/" if folder else ""
+    within = [path for path in (*files.folders, *files.files) if path and path.startswith(prefix)]
+    if not call.flag("recursive"):
+        within = [path for path in within if "/" not in path[len(prefix) :]]
+    within.sort()
+    if not call.flag("expand"):
+        return answer_page(call, [describe(files, path) for path in within], _PAGE)
+    start = call.number("cursor", 0, 10**9)
+    changes = last_changes(call.database, repo, commit, within[start : start + _EXPANDED_PAGE])
+    return answer_page(call, [describe(files, path, changes.get(path)) for path in within], _EXPANDED_PAGE)
+
+
+def paths_info(call: Call) -> Response:
+    """`POST …/paths-info/{revision}`: those of the named paths that there are."""
+    repo = call.repo()
+    commit = find_commit(call.database, repo, call.param("revision"))
+    files = snapshot(call.database, commit)
+    if call.request.headers.get("content-type", "").startswith("application/json"):
+        values = call.json()
+        paths, expand = values.get("paths", []), values.get("expand", False)
+        paths = [paths] if isinstance(paths, str) else paths
+        if not isinstance(paths, list) or len(paths) > _MOST_PATHS or not all(isinstance(one, str) for one in paths):
+            raise bad_request(f"paths must be a list of at most {_MOST_PATHS} texts, got another value; send one.")
+    else:
+        text = call.body.decode()
+        try:
+            form = urllib.parse.parse_qs(text, max_num_fields=_MOST_PATHS)
+        except ValueError:
+            raise bad_request(f"at most {_MOST_PATHS} paths are described at once, got more; ask for fewer.") from None
+        paths, expand = form.get("paths", []), form.get("expand", ["false"])[0].lower() == "true"
+    kept = [path for path in (one.strip("/") for one in paths) if path in files.files or files.folders.get(path)]
+    changes = last_changes(call.database, repo, commit, kept) if expand else {}
+    return answer_json([describe(files, path, changes.get(path)) for path in kept])
+
+
+def describe(files: Snapshot, path: str, last: Commit | None = None) -> dict[str, Any]:
+    """A file or a folder as the Hub lists it."""
+    blob = files.files.get(path)
+    if blob is None:
+        found: dict[str, Any] = {"type": "directory", "oid": files.folders[path], "size": 0, "path": path}
+    else:
+        found = {"type": "file", "oid": blob.oid, "size": blob.size, "path": path}
+        if blob.pointer_size is not None:
+            found["lfs"] = {"oid": blob.sha256, "size": blob.size, "pointerSize": blob.pointer_size}
+    if last is not None:
+        found["lastCommit"] = {"id": last.oid, "title": last.title, "date": last.date}
+    return found
+
+
+def siblings(files: Snapshot, with_blobs: bool) -> list[dict[str, Any]]:
+    """All files as the description of a repository lists them."""
+    found: list[dict[str, Any]] = []
+    for path, blob in sorted(files.files.items()):
+        found.append({"rfilename": path})
+        if with_blobs:
+            found[-1] |= {"size": blob.size, "blobId": blob.oid}
+            if blob.pointer_size is not None:
+                found[-1]["lfs"] = {"size": blob.size, "sha256": blob.sha256, "pointerSize": blob.pointer_size}
+    return found
+
+
+def commits(call: Call) -> Response:
+    """`GET …/commits/{revision}`, the newest first."""
+    repo = call.repo()
+    commit = find_commit(call.database, repo, call.param("revision"))
+    found = [
+        {
+            "id": one.oid,
+            "title": one.title,
+            "message": one.message,
+            "authors": [{"user": one.author}],
+            "date": one.date,
+        }
+        for one in ancestry(call.database, repo, commit)
+    ]
+    return answer_page(call, found, _PAGE)

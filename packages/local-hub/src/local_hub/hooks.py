@@ -1,0 +1,27 @@
+"""Where a program comes between a request and the disk: tests let both fail there."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+POINTS = (
+    "object-write",
+    "object-rename",
+    "object-renamed",
+    "transaction-begin",
+    "transaction-commit",
+    "transaction-committed",
+)
+"""In the order of a request: before an object's bytes are on disk, with them on disk under another name, with the
+object in place; before a transaction, before it is final, and after it."""
+
+
+class Hooks:
+    """These do nothing."""
+
+    def reach(self, point: str) -> None:
+        """Called at each of `POINTS`, in the thread of the request. An OSError counts as one of the disk."""
+
+    async def wrap(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handles a request with `app`."""
+        await app(scope, receive, send)

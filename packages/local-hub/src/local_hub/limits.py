@@ -1,0 +1,186 @@
+"""How large, how many and how named: what the server takes, checked before anything is stored."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from local_hub.errors import HubError, bad_request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one server takes.
+
+    Args:
+        lfs_bytes: from this size on a file is stored by LFS.
+        part_bytes: of a part of a large upload.
+        commit_bytes: of the body of one commit, with its regular files in base64.
+        commit_files: operations of one commit.
+        body_bytes: of any other body.
+        file_bytes: of one file.
+        requests: of one token, or one address without a token, within `window`; `None` for any number.
+        window: seconds.
+        link_seconds: for which a signed link to upload holds.
+        garbage_seconds: after which an object that no commit refers to goes.
+    """
+
+    lfs_bytes: int = 10 * 2**20
+    part_bytes: int = 64 * 2**20
+    commit_bytes: int = 2**30
+    commit_files: int = 25_000
+    body_bytes: int = 10 * 2**20
+    file_bytes: int = 200 * 2**30
+    requests: int | None = None
+    window: int = 300
+    link_seconds: int = 6 * 3600
+    garbage_seconds: int = 24 * 3600
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}; raise it.")
+
+
+MOST_NAME_BYTES = 255
+MOST_PATH_BYTES = 4096
+MOST_REPO_NAME = 96
+
+_TAKEN = frozenset(
+    {"api", "buckets", "datasets", "lfs", "models", "oauth", "spaces"}
+)  # first parts of this server's paths
+_REPO_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?", re.ASCII)
+_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}", re.ASCII)
+# Those that change the order in which text is shown, so that a name reads as another one.
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check_repo_name(namespace: str, name: str) -> None:
+    """Refuses what is no `namespace/name`.
+
+    Raises:
+        HubError: 400.
+    """
+    for part in (namespace, name):
+        wrong = not _REPO_PART.fullmatch(part) or "--" in part or ".." in part or part.endswith(".git")
+        if wrong or len(part) > MOST_REPO_NAME:
+            raise bad_request(
+                "a repository is named namespace/name, each of at most 96 of A-Z a-z 0-9 . _ -, with a letter, digit "
+                f"or _ at its ends and no --, .. or .git, got {part[:100]!r}; rename it."
+            )
+    if namespace.lower() in _TAKEN:
+        raise bad_request(
+            f"no namespace may be called {namespace!r}, which is part of the server's paths; pick another."
+        )
+
+
+def check_ref_name(name: str) -> None:
+    """Refuses what is no name of a branch or a tag, as git would, and what looks like a commit.
+
+    Raises:
+        HubError: 400.
+    """
+    wrong = ".." in name or "//" in name or name.endswith((".", "/", ".lock")) or "/." in name
+    if not _REF.fullmatch(name) or wrong or name.startswith("refs/") or re.fullmatch(r"[0-9a-f]{40}", name):
+        raise bad_request(
+            f"a branch or tag must have a name that git takes and no refs/, got {name[:100]!r}; rename it."
+        )
+
+
+def check_path(path: str) -> None:
+    """Refuses the path of a file that some system could read as another place or another name.
+
+    Raises:
+        HubError: 400.
+    """
+    problem = path_problem(path)
+    if problem:
+        raise bad_request(f"the path of a file must {problem}, got {path[:200]!r}; rename the file.")
+
+
+def path_problem(path: str) -> str | None:
+    """Which rule a path breaks, `None` if none."""
+    if not path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
+        return "be relative to the repository"
+    if "\\" in path:
+        return "have / between folders, and no backslash"
+    if any(unicodedata.category(one) in ("Cc", "Cs") or one in _BIDI for one in path):
+        return "hold no NUL, control or bidirectional characters"
+    if len(path.encode()) > MOST_PATH_BYTES:
+        return f"have at most {MOST_PATH_BYTES} bytes"
+    for part in path.split("/"):
+        if part in ("", ".", ".."):
+            return "hold no empty part, . or .."
+        # As file systems of Macs and Windows read it: without invisible characters, without a stream's name.
+        seen = "".join(one for one in part if unicodedata.category(one) != "Cf").partition(":")[0]
+        if seen.rstrip(" .").casefold() in (".git", "git~1"):
+            return "not lie in .git"
+        if len(part.encode()) > MOST_NAME_BYTES:
+            return f"have parts of at most {MOST_NAME_BYTES} bytes"
+    return None
+
+
+def check_twins(paths: Iterable[str]) -> None:
+    """Refuses files that would be one file where case or the form of accents does not count.
+
+    Raises:
+        HubError: 400.
+    """
+    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for path in paths:
+        key = folded(path)
+        if key in seen:
+            raise bad_request(
+                f"no two paths may differ in case or accents' form alone, got {path!r} and {seen[key]!r}."
+            )
+        seen[key] = path
+        cut = key.rfind("/")
+        while cut > 0 and key[:cut] not in folders:
+            folders[key[:cut]] = path
+            cut = key.rfind("/", 0, cut)
+    for key in seen.keys() & folders.keys():
+        raise bad_request(f"a path is a file or a folder, got {seen[key]!r} and {folders[key]!r}; rename one.")
+
+
+def folded(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
+
+
+class Quota:
+    """Counts the requests of each caller within a window of fixed length."""
+
+    def __init__(self, requests: int, window: int) -> None:
+        self.requests = requests
+        self.window = window
+        self._lock = threading.Lock()
+        self._started = 0.0
+        self._counts: dict[str, int] = {}
+
+    def take(self, caller: str) -> None:
+        """Counts one request.
+
+        Raises:
+            HubError: 429, with the headers that tell a client how long to wait.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if now - self._started >= self.window:
+                self._started, self._counts = now, {}
+            self._counts[caller] = self._counts.get(caller, 0) + 1
+            if self._counts[caller] <= self.requests:
+                return
+            wait = max(1, round(self._started + self.window - now + 0.5))
+        raise HubError(
+            429,
+            f"at most {self.requests} requests in {self.window} seconds, got more; wait {wait} seconds.",
+            headers={
+                "RateLimit": f'"api";r=0;t={wait}',
+                "RateLimit-Policy": f'"fixed window";"api";q={self.requests};w={self.window}',
+                "Retry-After": str(wait),
+            },
+        )

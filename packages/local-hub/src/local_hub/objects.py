@@ -1,0 +1,274 @@
+"""Contents on disk under their SHA-256, and git's own ids of files, folders and commits."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+
+from local_hub.errors import HubError
+from local_hub.hooks import Hooks
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+_BUFFER = 2**20
+
+
+@dataclass(frozen=True)
+class Received:
+    """A body on disk that is no object yet."""
+
+    path: Path
+    sha256: str
+    size: int
+
+
+class Objects:
+    """The contents of one server, each once, named by its SHA-256 and written so that it is there whole or not at all.
+
+    Args:
+        folder: in which they lie.
+        hooks: called on the way to the disk.
+    """
+
+    def __init__(self, folder: Path, hooks: Hooks) -> None:
+        self._objects = folder / "objects"
+        self.temporary = folder / "tmp"
+        self._hooks = hooks
+        for one in (self._objects, self.temporary):
+            one.mkdir(parents=True, exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        if not SHA256.fullmatch(sha256):
+            raise ValueError(f"an object is named by 64 hexadecimal digits, got {sha256[:80]!r}; pass its SHA-256.")
+        return self._objects / sha256[:2] / sha256
+
+    def has(self, sha256: str) -> bool:
+        """Whether it is here. A present one counts as new again: what is about to refer to it keeps it."""
+        try:
+            os.utime(self.path(sha256))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def put(self, content: bytes) -> str:
+        """Stores bytes and gives their SHA-256 back."""
+        sha256 = hashlib.sha256(content).hexdigest()
+        if not self.has(sha256):
+            self._hooks.reach("object-write")
+            path = self.new_temporary()
+            try:
+                path.write_bytes(content)
+                self._move(path, sha256)
+            finally:
+                path.unlink(missing_ok=True)
+        return sha256
+
+    async def receive(self, chunks: AsyncIterator[bytes], most_bytes: int) -> Received:
+        """Writes a body to a temporary file, which the caller keeps by `keep` or removes.
+
+        Raises:
+            HubError: 413, it is longer than `most_bytes`.
+        """
+        path, digest, size = self.new_temporary(), hashlib.sha256(), 0
+        waiting = bytearray()
+        self._hooks.reach("object-write")
+        try:
+            with path.open("wb") as file:
+
+                def write(content: bytes) -> None:
+                    digest.update(content)
+                    file.write(content)
+
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > most_bytes:
+                        raise HubError(413, f"a body must have at most {most_bytes} bytes, got more; send less.")
+                    waiting += chunk
+                    if len(waiting) >= _BUFFER:
+                        await run_in_threadpool(write, bytes(waiting))
+                        waiting.clear()
+                await run_in_threadpool(write, bytes(waiting))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return Received(path, digest.hexdigest(), size)
+
+    def keep(self, received: Received) -> None:
+        """Makes a received body an object."""
+        if self.has(received.sha256):
+            received.path.unlink(missing_ok=True)
+        else:
+            self._move(received.path, received.sha256)
+
+    def join(self, parts: Iterable[Path]) -> Received:
+        """Writes parts one after another into a temporary file."""
+        path, digest, size = self.new_temporary(), hashlib.sha256(), 0
+        self._hooks.reach("object-write")
+        try:
+            with path.open("wb") as file:
+                for part in parts:
+                    for chunk in _chunks(part):
+                        digest.update(chunk)
+                        size += len(chunk)
+                        file.write(chunk)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return Received(path, digest.hexdigest(), size)
+
+    def all(self) -> Iterator[Path]:
+        """Every object's path."""
+        for folder in sorted(self._objects.iterdir()):
+            yield from sorted(folder.iterdir())
+
+    def sweep(self, used: set[str], garbage_seconds: float) -> int:
+        """Removes objects that are not `used` and were not asked for in `garbage_seconds`; gives their number."""
+        removed, oldest = 0, time.time() - garbage_seconds
+        for path in self.all():
+            if path.name not in used and path.stat().st_mtime < oldest:
+                path.unlink()
+                removed += 1
+        return removed
+
+    def new_temporary(self) -> Path:
+        return self.temporary / secrets.token_hex(16)
+
+    def _move(self, path: Path, sha256: str) -> None:
+        target = self.path(sha256)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        self._hooks.reach("object-rename")
+        if not target.parent.exists():
+            target.parent.mkdir(exist_ok=True)
+            _sync_folder(self._objects)
+        path.replace(target)
+        _sync_folder(target.parent)
+        self._hooks.reach("object-renamed")
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    for chunk in _chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether there was no room for what was to be written, by the system's word or SQLite's."""
+    return (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or (
+        "database or disk is full" in str(error)
+    )
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_BUFFER):
+            yield chunk
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Git
+
+
+def git_id(kind: str, content: bytes) -> str:
+    """The id that git gives an object: the SHA-1 of `"<kind> <size>\\0"` and its content.
+
+    Args:
+        kind: `"blob"`, `"tree"` or `"commit"`.
+        content: as git stores it.
+    """
+    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(content)) + content, usedforsecurity=False).hexdigest()
+
+
+def git_id_of_file(path: Path) -> str:
+    """The id that git gives a file, read in pieces."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    for chunk in _chunks(path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def lfs_pointer(sha256: str, size: int) -> bytes:
+    """What git holds in place of a large file (version 1 of git-lfs's pointers)."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+
+
+def is_lfs_pointer(content: bytes) -> bool:
+    return content.startswith(b"version https://git-lfs.github.com/spec/")
+
+
+def git_trees(files: Mapping[str, str]) -> tuple[str, dict[str, bytes]]:
+    """The folders of a commit as git stores them.
+
+    Args:
+        files: of path to blob id.
+
+    Returns:
+        The root's id, and the content of every folder by id.
+    """
+    root: dict[str, object] = {}
+    for path, oid in files.items():
+        *folders, name = path.split("/")
+        folder = root
+        for one in folders:
+            folder = folder.setdefault(one, {})  # type: ignore[assignment]
+        folder[name] = oid
+    trees: dict[str, bytes] = {}
+
+    def write(folder: dict[str, object]) -> str:
+        entries = []
+        for name, inner in folder.items():
+            if isinstance(inner, dict):
+                entries.append((f"{name}/".encode(), b"40000", name, write(inner)))
+            else:
+                entries.append((name.encode(), b"100644", name, str(inner)))
+        # Git sorts a folder's name as if it ended in a slash.
+        content = b"".join(
+            b"%s %s\0%s" % (mode, name.encode(), bytes.fromhex(oid)) for _, mode, name, oid in sorted(entries)
+        )
+        oid = git_id("tree", content)
+        trees[oid] = content
+        return oid
+
+    return write(root), trees
+
+
+def tree_entries(content: bytes) -> Iterator[tuple[str, str, bool]]:
+    """The name, id and whether it is a folder, of each entry of a folder as git stores it."""
+    at = 0
+    while at < len(content):
+        space, end = content.index(b" ", at), content.index(b"\0", at)
+        yield content[space + 1 : end].decode(), content[end + 1 : end + 21].hex(), content[at:space] == b"40000"
+        at = end + 21
+
+
+def git_commit(tree: str, parents: Iterable[str], author: str, seconds: int, message: str) -> bytes:
+    """A commit as git stores it.
+
+    Args:
+        tree: the root folder's id.
+        parents: commit ids.
+        author: who wrote and committed it.
+        seconds: since 1970, UTC.
+        message: a line, and after an empty one any more.
+    """
+    # No file on disk is called by it, but < > and line ends would make another header.
+    name = re.sub(r"[<>\n\0]", "", author).strip() or "unknown"
+    who = f"{name} <{name}@users.noreply.invalid> {seconds} +0000"
+    head = [f"tree {tree}", *(f"parent {one}" for one in parents), f"author {who}", f"committer {who}"]
+    return ("\n".join(head) + "\n\n" + message.replace("\0", "").rstrip("\n") + "\n").encode()

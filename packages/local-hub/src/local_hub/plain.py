@@ -1,0 +1,98 @@
+"""JSON and YAML of strangers, read within limits: plain values, nested a hundred deep at most."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+_MOST_DEPTH = 100
+_MOST_NUMBER = 10**300  # a float holds it
+_MOST_NODES = 100_000  # of YAML, each alias counted as what it stands for
+_MOST_YAML = 2**20  # characters: the parser is slow
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or beyond the limits.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise ValueError(f"a text must be JSON, got {error}; mend it.") from None
+    return _within_limits(value)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text of plain values.
+
+    Raises:
+        ValueError: it is not YAML, or beyond the limits.
+    """
+    if len(text) > _MOST_YAML:
+        raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
+    try:
+        value = yaml.load(text, Loader=_BoundedLoader)
+    except RecursionError:
+        raise _too_deep() from None
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"a text must be YAML of plain values, got {error}; mend it.") from None
+    return _within_limits(value)
+
+
+def _within_limits(value: Any) -> Any:
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        for one in level:
+            if isinstance(one, int) and not -_MOST_NUMBER < one < _MOST_NUMBER:
+                raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
+            if isinstance(one, str):
+                _refuse_surrogates(one)
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in ([*one, *one.values()] if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text must be Unicode, got half of a surrogate pair; remove it.") from None
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"values must be nested {_MOST_DEPTH} deep at most, got more; flatten them.")
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """YAML whose aliases stand for a bounded number of values, and never for what they are within."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._nodes = 0
+        self._sizes: dict[str, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if is_alias and event.anchor in self.anchors and event.anchor not in self._sizes:
+            raise ValueError(f"the alias *{event.anchor} within what it stands for")
+        before = self._nodes
+        self._nodes += self._sizes.get(event.anchor, 1) if is_alias else 1
+        if self._nodes > _MOST_NODES:
+            raise ValueError(f"more than {_MOST_NODES} values")
+        node = super().compose_node(parent, index)
+        if event.anchor is not None and not is_alias:
+            self._sizes[event.anchor] = self._nodes - before
+        return node

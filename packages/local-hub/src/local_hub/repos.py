@@ -1,0 +1,304 @@
+"""Repositories: making, finding, describing, renaming and removing them, and their branches and tags."""
+
+from __future__ import annotations
+
+from sqlite3 import Connection
+from typing import Any
+
+from starlette.responses import Response
+
+from local_hub import boards, spaces
+from local_hub.calls import KINDS, PREFIXES, Call, Repo, answer_json, answer_page, as_repo
+from local_hub.cards import SDKS, card_data
+from local_hub.database import now
+from local_hub.errors import HubError, bad_request, no_repo, no_revision
+from local_hub.files import siblings
+from local_hub.history import (
+    GITATTRIBUTES,
+    MAIN,
+    Blob,
+    ancestry,
+    find_commit,
+    head_of,
+    move_ref,
+    snapshot,
+    write_commit,
+)
+from local_hub.limits import check_ref_name, check_repo_name
+from local_hub.objects import git_id
+
+_PAGE = 1000
+
+
+def whoami(call: Call) -> Response:
+    """`GET /api/whoami-v2`."""
+    caller = call.caller
+    if not caller.known:
+        raise HubError(401, "this needs a token, got none; pass one.")
+    role = {"none": "read", "admin": "write"}.get(caller.role, caller.role)
+    token = {"displayName": caller.name, "role": role}
+    who = {"type": "user", "id": caller.name, "name": caller.name, "fullname": caller.name, "avatarUrl": ""}
+    return answer_json({**who, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
+
+
+def create(call: Call) -> Response:
+    """`POST /api/repos/create`: with its first commit, so that `main` is never without one."""
+    values = call.json()
+    kind = _kind(call, values)
+    namespace, name = _owner(call, values), call.text(values, "name", most=200)
+    check_repo_name(namespace, name)
+    call.demand("write", namespace, name)
+    sdk = values.get("sdk")
+    if kind == "space" and sdk not in SDKS:
+        raise bad_request(f"a Space needs an sdk of {', '.join(SDKS)}, got {str(sdk)[:50]!r}; pick one.")
+    if "template" in values:
+        raise HubError(501, "this Hub has no templates for Spaces; push the files yourself.")
+    content = GITATTRIBUTES.encode()
+    blob = Blob(git_id("blob", content), call.hub.objects.put(content), len(content))
+    url = f"{call.base}/{PREFIXES[kind]}{namespace}/{name}"
+    with call.database.write() as writing:
+        if call.database.one(
+            "SELECT 1 FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, namespace, name
+        ):
+            raise HubError(409, "You already created this repo", body={"url": url})
+        cursor = writing.execute(
+            "INSERT INTO repos (kind, namespace, name, private, sdk, created) VALUES (?, ?, ?, ?, ?, ?)",
+            (kind, namespace, name, _is_private(call, values), sdk if kind == "space" else None, now()),
+        )
+        _forget_moved(writing, kind, namespace, name)
+        row = call.database.one("SELECT * FROM repos WHERE id = ?", cursor.lastrowid)
+        repo = as_repo(row)
+        first = write_commit(call.hub, repo, {".gitattributes": blob}, None, call.caller.name, "initial commit", "")
+        move_ref(call.hub, repo, MAIN, first.oid)
+        for setting in ("secrets", "variables"):
+            for one in values.get(setting) or []:
+                spaces.store(call, repo, setting, one)
+    return answer_json({"url": url, "name": repo.id, "id": str(repo.key)})
+
+
+def _kind(call: Call, values: dict[str, Any]) -> str:
+    kind = call.text({"type": values.get("type") or "model"}, "type")
+    if kind not in KINDS.values():
+        raise HubError(501, f"this Hub has models, datasets and spaces, got {kind[:50]!r}; pick one.")
+    return kind
+
+
+def _owner(call: Call, values: dict[str, Any]) -> str:
+    """The namespace that is named, or else the caller's."""
+    if values.get("organization"):
+        return call.text(values, "organization", most=200)
+    if not call.caller.known:
+        raise HubError(401, "this needs a token, got none; pass one.")
+    return call.caller.name
+
+
+def _is_private(call: Call, values: dict[str, Any]) -> bool:
+    visibility = values.get("visibility")
+    if visibility not in (None, "public", "private"):
+        raise HubError(501, f"visibility is public or private here, got {str(visibility)[:30]!r}; pick one.")
+    return visibility == "private" or values.get("private") is True
+
+
+def delete(call: Call) -> Response:
+    """`DELETE /api/repos/delete`."""
+    values = call.json()
+    repo = call.find_repo(_kind(call, values), _owner(call, values), call.text(values, "name"), "admin")
+    with call.database.write() as writing:
+        writing.execute("DELETE FROM repos WHERE id = ?", (repo.key,))
+    return answer_json({})
+
+
+def move(call: Call) -> Response:
+    """`POST /api/repos/move`; requests for the old name are sent on to the new one until somebody takes it."""
+    values = call.json()
+    source, target = (call.text(values, name, most=400).split("/") for name in ("fromRepo", "toRepo"))
+    if len(source) != 2 or len(target) != 2:
+        raise bad_request("a repository is named namespace/name, got another form; name both.")
+    check_repo_name(*target)
+    kind = _kind(call, values)
+    repo = call.find_repo(kind, source[0], source[1], "admin")
+    call.demand("admin", *target)
+    with call.database.write() as writing:
+        taken = call.database.one("SELECT id FROM repos WHERE kind = ? AND namespace = ? AND name = ?", kind, *target)
+        if taken is not None and taken["id"] != repo.key:
+            raise HubError(409, f"the new name must be free, got {'/'.join(target)}, which exists; pick another.")
+        writing.execute("UPDATE repos SET namespace = ?, name = ? WHERE id = ?", (*target, repo.key))
+        writing.execute("INSERT OR REPLACE INTO moved VALUES (?, ?, ?, ?)", (kind, *source, repo.key))
+        _forget_moved(writing, kind, *target)
+    return answer_json({})
+
+
+def _forget_moved(writing: Connection, kind: str, namespace: str, name: str) -> None:
+    """The name is a repository's own again."""
+    writing.execute("DELETE FROM moved WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name))
+
+
+def settings(call: Call) -> Response:
+    """`PUT …/settings`: public or private."""
+    repo, values = call.repo("write"), call.json()
+    if values.get("gated"):
+        raise HubError(501, "this Hub does not gate repositories; make it private and give tokens.")
+    if "visibility" in values or "private" in values:
+        with call.database.write() as writing:
+            writing.execute("UPDATE repos SET private = ? WHERE id = ?", (_is_private(call, values), repo.key))
+    return answer_json({"private": _is_private(call, values)})
+
+
+# Descriptions
+
+
+def info(call: Call) -> Response:
+    """`GET /api/{kind}s/{id}[/revision/{revision}]`."""
+    repo = call.repo()
+    revision = call.param("revision") if "revision" in call.request.path_params else "main"
+    described = describe(call, repo, revision, call.flag("blobs"))
+    wanted = call.request.query_params.getlist("expand") + call.request.query_params.getlist("expand[]")
+    if "evalResults" in wanted:
+        described["evalResults"] = boards.results_of(call.hub, repo, find_commit(call.database, repo, revision))
+    if wanted:
+        described = {name: described.get(name) for name in {"id", "_id", *wanted} if name in described}
+    return answer_json(described)
+
+
+def describe(call: Call, repo: Repo, revision: str, with_blobs: bool = False) -> dict[str, Any]:
+    """All that is known of a repository at a revision."""
+    commit = find_commit(call.database, repo, revision)
+    files = snapshot(call.database, commit)
+    card = card_data(call.hub, files)
+    found: dict[str, Any] = {
+        "_id": f"{repo.key:024x}",
+        "id": repo.id,
+        "author": repo.namespace,
+        "sha": commit.oid,
+        "lastModified": commit.date,
+        "createdAt": repo.created,
+        "private": repo.private,
+        "gated": False,
+        "disabled": False,
+        "downloads": 0,
+        "likes": 0,
+        "tags": _tags(card or {}),
+        "usedStorage": sum(blob.size for blob in {blob.sha256: blob for blob in files.files.values()}.values()),
+        "siblings": siblings(files, with_blobs),
+    }
+    if card is not None:
+        found["cardData"] = card
+    if repo.kind == "model":
+        found["modelId"] = repo.id
+        for name in ("pipeline_tag", "library_name", "model-index"):
+            if card and name in card:
+                found[name] = card[name]
+    if repo.kind == "space":
+        found |= {"sdk": (card or {}).get("sdk", repo.sdk), "runtime": spaces.RUNTIME}
+    return found
+
+
+def _tags(card: dict[str, Any]) -> list[str]:
+    tags = (
+        [tag for tag in card.get("tags") or [] if isinstance(tag, str)] if isinstance(card.get("tags"), list) else []
+    )
+    for name, prefix in (("license", "license:"), ("datasets", "dataset:"), ("base_model", "base_model:")):
+        value = card.get(name) or []
+        tags += [f"{prefix}{one}" for one in (value if isinstance(value, list) else [value])]
+    return tags
+
+
+def list_all(call: Call) -> Response:
+    """`GET /api/{kind}s`: those that the caller may read, the newest first."""
+    rows = call.database.read("SELECT * FROM repos WHERE kind = ? ORDER BY id DESC", call.kind)
+    author, search = call.query("author").lower(), call.query("search").lower()
+    wanted = set(call.request.query_params.getlist("filter")) | set(call.request.query_params.getlist("tags"))
+    found = []
+    for row in rows:
+        repo = as_repo(row)
+        if not call.may_read(row) or author not in ("", repo.namespace.lower()) or search not in repo.id.lower():
+            continue
+        described = describe(call, repo, "main")
+        if wanted <= set(described["tags"]):
+            found.append(described if call.flag("full") else described | {"siblings": None})
+    if call.query("sort") in ("lastModified", "createdAt"):
+        found.sort(key=lambda one: str(one[call.query("sort")]), reverse=call.query("direction", "-1") == "-1")
+    return answer_page(call, found, _PAGE)
+
+
+def user(call: Call) -> Response:
+    """`GET /api/users/{name}/overview`: whoever has a token or a repository."""
+    name = call.param("name")
+    known = call.database.one("SELECT 1 FROM tokens WHERE name = ?", name)
+    if known is None and call.database.one("SELECT 1 FROM repos WHERE namespace = ?", name) is None:
+        raise HubError(404, f"there is no user {name[:100]!r} here; correct the name.")
+    return answer_json({"user": name, "fullname": name, "avatarUrl": "", "type": "user"})
+
+
+# Branches and tags
+
+
+def refs(call: Call) -> Response:
+    """`GET …/refs`."""
+    repo = call.repo()
+    found: dict[str, list[dict[str, str]]] = {"branches": [], "converts": [], "tags": [], "pullRequests": []}
+    places = {"heads": "branches", "convert": "converts", "tags": "tags", "pr": "pullRequests"}
+    for row in call.database.read("SELECT * FROM refs WHERE repo = ? ORDER BY name", repo.key):
+        _, place, name = row["name"].split("/", 2)
+        found[places[place]].append({"name": name, "ref": row["name"], "targetCommit": row["oid"]})
+    return answer_json(found)
+
+
+def create_branch(call: Call) -> Response:
+    """`POST …/branch/{name}`, from `startingPoint` or main."""
+    repo, name, values = call.repo("write"), call.param("ref"), call.json()
+    start = call.text(values, "startingPoint", "main")
+    return _create_ref(call, repo, name, f"refs/heads/{name}", start, empty=bool(values.get("emptyBranch")))
+
+
+def create_tag(call: Call) -> Response:
+    """`POST …/tag/{revision}`."""
+    repo, values = call.repo("write"), call.json()
+    name = call.text(values, "tag")
+    return _create_ref(call, repo, name, f"refs/tags/{name}", call.param("ref"))
+
+
+def _create_ref(call: Call, repo: Repo, name: str, ref: str, start: str, empty: bool = False) -> Response:
+    if name.startswith("refs/convert/"):
+        ref, name = name, name.removeprefix("refs/convert/")
+    check_ref_name(name)
+    with call.database.write():
+        if head_of(call.database, repo, ref) is not None:
+            raise HubError(409, f"Reference already exists: {ref}.")
+        commit = find_commit(call.database, repo, start)
+        if empty:
+            *_, commit = ancestry(call.database, repo, commit)
+        move_ref(call.hub, repo, ref, commit.oid)
+    return answer_json({"ref": ref, "targetCommit": commit.oid})
+
+
+def delete_branch(call: Call) -> Response:
+    """`DELETE …/branch/{name}`: any but main."""
+    name = call.param("ref")
+    if name == "main":
+        raise HubError(403, "main cannot be deleted; delete the repository instead.")
+    return _delete_ref(call, name if name.startswith("refs/convert/") else f"refs/heads/{name}")
+
+
+def delete_tag(call: Call) -> Response:
+    """`DELETE …/tag/{name}`."""
+    return _delete_ref(call, f"refs/tags/{call.param('ref')}")
+
+
+def _delete_ref(call: Call, ref: str) -> Response:
+    repo = call.repo("write")
+    with call.database.write() as writing:
+        if writing.execute("DELETE FROM refs WHERE repo = ? AND name = ?", (repo.key, ref)).rowcount == 0:
+            raise no_revision(ref)
+    return answer_json({})
+
+
+def auth_check(call: Call) -> Response:
+    """`GET …/auth-check`."""
+    call.repo("write" if call.flag("write") else "read")
+    return answer_json({})
+
+
+def missing(call: Call) -> Response:
+    """A repository without a namespace: there are none here."""
+    raise no_repo(404 if call.caller.known else 401)

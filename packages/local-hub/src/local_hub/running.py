@@ -1,0 +1,222 @@
+"""Running the Hub: in a thread, or as all that a process does."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shlex
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from local_hub.app import make_app
+from local_hub.auth import create_token, revoke_tokens, token_is_known
+from local_hub.calls import Hub
+from local_hub.database import Database
+from local_hub.hooks import Hooks
+from local_hub.limits import Limits
+from local_hub.upkeep import empty_temporary
+
+LOOPBACK = "127.0.0.1"
+_START_SECONDS = 60.0
+_ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A Hub that answers.
+
+    Args:
+        url: for `HF_ENDPOINT`, without a slash at its end.
+        folder: in which everything lies.
+    """
+
+    url: str
+    folder: Path
+
+    def token(self, name: str = _ADMIN, rights: str = "write", repos: Mapping[str, str] | None = None) -> str:
+        """A new token for this Hub, as `local-hub token` makes one (see `auth.create_token`)."""
+        return new_token(self.folder, name, rights, repos)
+
+
+def new_token(folder: Path, name: str, rights: str, repos: Mapping[str, str] | None = None) -> str:
+    """A new token for the Hub of a folder, served or not."""
+    with open_database(folder) as database:
+        return create_token(database, name, rights, repos)
+
+
+@contextlib.contextmanager
+def open_database(folder: Path) -> Iterator[Database]:
+    """The tables of a Hub's folder.
+
+    Raises:
+        ValueError: there is no Hub in the folder.
+    """
+    path = Path(folder) / "hub.sqlite"
+    if not path.is_file():
+        raise ValueError(
+            f"a Hub must have been served from {str(folder)!r} before, got no hub.sqlite there; serve it."
+        )
+    database = Database(path, Hooks())
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextlib.contextmanager
+def open_hub(folder: Path) -> Iterator[Hub]:
+    """What a Hub's folder holds, to look at without serving it.
+
+    Raises:
+        ValueError: there is no Hub in the folder.
+    """
+    with open_database(folder):
+        hub = Hub(Path(folder), Hooks(), Limits())
+    try:
+        yield hub
+    finally:
+        hub.database.close()
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, port: int = 0, *, hooks: Hooks | None = None, limits: Limits | None = None
+) -> Iterator[Served]:
+    """A Hub on loopback, in a thread, until the context ends.
+
+    Args:
+        folder: in which everything lies.
+        port: to listen at, any free one if 0.
+        hooks: called on the way of each request.
+        limits: of what is taken.
+    """
+    with _locked(folder), _listening(LOOPBACK, port) as listener:
+        app = make_app(folder, hooks=hooks, limits=limits)
+        with contextlib.closing(app.state.hub.database):
+            empty_temporary(app.state.hub)
+            server = uvicorn.Server(_config(app))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="hub", daemon=True)
+            thread.start()
+            try:
+                _wait_until_started(server, thread)
+                yield Served(_url(listener), Path(folder))
+            finally:
+                server.should_exit = True
+                thread.join()
+
+
+def serve(
+    folder: Path,
+    host: str = LOOPBACK,
+    port: int = 0,
+    *,
+    token_file: Path | None = None,
+    limits: Limits | None = None,
+) -> None:
+    """Serves a Hub until the process is told to stop, and says on stdout where.
+
+    `env.sh` in the folder sets what clients need, with a token that may do everything; only its owner can read it.
+
+    Args:
+        folder: in which everything lies.
+        host: the address to listen at.
+        port: the port, any free one if 0.
+        token_file: whose token is that of `env.sh`; a new one is written to it if there is no such file.
+        limits: of what is taken.
+
+    Raises:
+        ValueError: the folder is served already.
+    """
+    with _locked(folder), _listening(host, port) as listener:
+        app = make_app(folder, limits=limits)
+        hub: Hub = app.state.hub
+        empty_temporary(hub)
+        url = _url(listener)
+        _write_environment(hub, url, token_file)
+        print(f"serving {folder} at {url}", flush=True)
+        print(f"in another shell: . {shlex.quote(str(Path(folder).resolve() / 'env.sh'))}", flush=True)
+        uvicorn.Server(_config(app)).run(sockets=[listener])
+
+
+def client_environment(folder: Path, url: str, token: str) -> dict[str, str]:
+    """What clients must find in their environment before they start."""
+    return {
+        "HF_ENDPOINT": url,
+        "HF_TOKEN": token,
+        "HF_HUB_DISABLE_XET": "1",
+        # A cache does not tell one Hub from another.
+        "HF_HOME": str(Path(folder).resolve() / "hf-home"),
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+
+
+def _write_environment(hub: Hub, url: str, token_file: Path | None) -> None:
+    kept = token_file or hub.folder / "token"
+    token = kept.read_text().strip() if kept.is_file() else ""
+    if not token_is_known(hub.database, token):
+        revoke_tokens(hub.database, _ADMIN)
+        token = create_token(hub.database, _ADMIN, "admin")
+        _write_private(kept, token)
+    values = client_environment(hub.folder, url, token)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in values.items()]
+    _write_private(hub.folder / "env.sh", "".join(lines))
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps a second server out of a folder; a lock goes with its process, however that ends."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (Path(folder) / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"one server at a time may serve a folder, got {str(folder)!r}, which is served."
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)  # who comes before the server runs waits, and is not refused
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    # The log of uvicorn would repeat, with a traceback, what a cut connection is meant to look like.
+    return uvicorn.Config(app, log_level=logging.CRITICAL, access_log=False, http="h11", lifespan="on")
+
+
+def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:
+    waiting = threading.Event()
+    for _ in range(int(_START_SECONDS / 0.02)):
+        if server.started:
+            return
+        if not thread.is_alive():
+            break
+        waiting.wait(0.02)
+    raise OSError("the Hub must start, got none; its log says why.")

@@ -1,0 +1,100 @@
+"""Keeping a server's folder in order: what is left over goes, and what must be there is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+
+from local_hub.calls import Hub
+from local_hub.objects import git_id, git_id_of_file, lfs_pointer, sha256_of, tree_entries
+
+logger = logging.getLogger(__name__)
+
+
+def sweep(hub: Hub) -> int:
+    """Removes what was left half done and, after a day, what no commit refers to; gives the number of objects removed.
+
+    An upload under way is younger than that: it is not touched. Where a folder cannot be read, nothing goes: what lies
+    in it would look like garbage.
+    """
+    oldest = time.time() - hub.limits.garbage_seconds
+    for folder in (hub.objects.temporary, hub.folder / "parts"):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with hub.database.write() as writing:
+        trees, blobs, broken = _reachable(hub)
+        if broken:
+            logger.warning("nothing is swept: %d folders cannot be read; run local-hub check.", len(broken))
+            return 0
+        writing.execute("DELETE FROM lfs WHERE created < ? AND sha256 NOT IN (SELECT sha256 FROM blobs)", (oldest,))
+        for table, used in (("trees", trees), ("blobs", blobs)):
+            gone = [(row["oid"],) for row in hub.database.read(f"SELECT oid FROM {table}") if row["oid"] not in used]
+            writing.executemany(f"DELETE FROM {table} WHERE oid = ?", gone)
+        used_objects = {row["sha256"] for row in hub.database.read("SELECT sha256 FROM blobs")}
+        # Within the transaction: no commit can come to refer to an object while it goes.
+        return hub.objects.sweep(used_objects, hub.limits.garbage_seconds)
+
+
+def empty_temporary(hub: Hub) -> None:
+    """Removes every temporary file, before a server starts: no request is under way."""
+    for path in hub.objects.temporary.iterdir():
+        path.unlink()
+
+
+def _reachable(hub: Hub) -> tuple[set[str], set[str], set[str]]:
+    """The folders and the files that some commit has, and of the folders those that are missing or changed."""
+    trees: set[str] = set()
+    blobs: set[str] = set()
+    broken: set[str] = set()
+    waiting = {row["tree"] for row in hub.database.read("SELECT DISTINCT tree FROM commits")}
+    while waiting:
+        tree = waiting.pop()
+        trees.add(tree)
+        row = hub.database.one("SELECT content FROM trees WHERE oid = ?", tree)
+        if row is None or git_id("tree", row["content"]) != tree:
+            broken.add(tree)
+            continue
+        for _, oid, is_folder in tree_entries(row["content"]):
+            if not is_folder:
+                blobs.add(oid)
+            elif oid not in trees:
+                waiting.add(oid)
+    return trees, blobs, broken
+
+
+def check(hub: Hub) -> Iterator[str]:
+    """Reads everything again, and tells of each thing that is missing or other than it was, in one sentence."""
+    for row in hub.database.read("SELECT repo, oid, tree, parent, content FROM commits"):
+        if git_id("commit", row["content"]) != row["oid"]:
+            yield f"commit {row['oid']} has another content than its id says."
+        parent = hub.database.one("SELECT 1 FROM commits WHERE repo = ? AND oid = ?", row["repo"], row["parent"])
+        if row["parent"] is not None and parent is None:
+            yield f"commit {row['oid']} follows {row['parent']}, which is missing."
+    for row in hub.database.read("SELECT * FROM refs"):
+        if hub.database.one("SELECT 1 FROM commits WHERE repo = ? AND oid = ?", row["repo"], row["oid"]) is None:
+            yield f"{row['name']} of repository {row['repo']} is at {row['oid']}, which is missing."
+    _, blobs, broken = _reachable(hub)
+    for oid in sorted(broken):
+        yield f"folder {oid} is missing or has another content than its id says."
+    for path in hub.objects.all():
+        if sha256_of(path) != path.name:
+            yield f"object {path.name} has another content than its name says."
+    for oid in sorted(blobs):
+        blob = hub.database.one("SELECT * FROM blobs WHERE oid = ?", oid)
+        if blob is None:
+            yield f"file {oid} is missing from the table of files."
+            continue
+        path, sha256, size = hub.objects.path(blob["sha256"]), blob["sha256"], blob["size"]
+        if not path.is_file():
+            yield f"object {sha256} is missing."
+        elif path.stat().st_size != size:
+            yield f"object {sha256} has {path.stat().st_size} bytes, not {size}."
+        elif blob["pointer_size"] is None and git_id_of_file(path) != oid:
+            yield f"file {oid} is another one than its id says."
+        elif blob["pointer_size"] is not None and git_id("blob", lfs_pointer(sha256, size)) != oid:
+            yield f"the pointer {oid} is to another object than {sha256}."

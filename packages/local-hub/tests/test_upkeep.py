@@ -1,0 +1,241 @@
+"""A Hub's folder: what goes, what stays, what `check` finds, and what the commands say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi
+
+from local_hub.commands import main
+from local_hub.running import Served, open_database, open_hub, serving
+from local_hub.upkeep import check, sweep
+
+REPO = "org/kept"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Of a Hub with one small and one large file, on main and, another, in a repository that is gone."""
+    with serving(tmp_path) as hub:
+        api = HfApi(endpoint=hub.url, token=hub.token("root", "admin"))
+        for name in (REPO, "org/gone"):
+            api.create_repo(name)
+            files = [CommitOperationAdd("a.txt", name.encode()), CommitOperationAdd("in/b.bin", name.encode() * 50)]
+            api.create_commit(name, files, commit_message="Fill")
+        api.delete_repo("org/gone")
+    return tmp_path
+
+
+def objects(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("objects/*/*") if path.is_file()]
+
+
+def make_old(path: Path) -> None:
+    old = time.time() - 2 * 24 * 3600
+    os.utime(path, (old, old))
+
+
+def problems(folder: Path) -> list[str]:
+    with open_hub(folder) as hub:
+        return list(check(hub))
+
+
+def test_what_no_commit_has_goes_after_a_day(folder: Path) -> None:
+    with open_hub(folder) as hub:
+        assert len(objects(folder)) == 5
+        assert sweep(hub) == 0
+        for path in objects(folder):
+            make_old(path)
+        assert sweep(hub) == 2
+    assert len(objects(folder)) == 3
+    assert problems(folder) == []
+
+
+def test_a_server_starts_without_what_was_left_half_done(folder: Path) -> None:
+    (folder / "tmp" / "half").write_bytes(b"half")
+    parts = folder / "parts" / f"1-{'0' * 64}"
+    parts.mkdir(parents=True)
+    (parts / "1-x").write_bytes(b"part")
+    with serving(folder):
+        assert list((folder / "tmp").iterdir()) == []
+        assert parts.is_dir()  # may still be completed
+    make_old(parts)
+    with serving(folder):
+        assert not parts.exists()
+
+
+def test_check_finds_what_changed_and_what_is_missing(folder: Path) -> None:
+    assert problems(folder) == []
+    small = next(path for path in objects(folder) if path.read_bytes() == REPO.encode())
+    large = next(path for path in objects(folder) if path.read_bytes() == REPO.encode() * 50)
+    small.write_bytes(b"x" * len(REPO))
+    large.unlink()
+    found = problems(folder)
+    assert f"object {small.name} has another content than its name says." in found
+    assert f"object {large.name} is missing." in found
+    assert any(one.startswith("file ") and "another one than its id says" in one for one in found)
+
+
+def test_check_finds_a_head_and_a_folder_that_are_not_there(folder: Path) -> None:
+    for path in objects(folder):
+        make_old(path)
+    with open_database(folder) as database, database.write() as writing:
+        writing.execute("UPDATE refs SET oid = ?", ("0" * 40,))
+        writing.execute("UPDATE trees SET content = X'00' WHERE length(content) < 40")
+    with serving(folder):  # what can still be read is served, and nothing is swept
+        assert len(objects(folder)) == 5
+    found = " ".join(problems(folder))
+    assert "refs/heads/main of repository 1 is at 0000" in found
+    assert re.search("folder [0-9a-f]{40} is missing or has another content", found)
+
+
+def test_every_connection_to_the_tables_is_closed(folder: Path) -> None:
+    """Those in use when a server ends, and that of a file which is no database."""
+    opened: list[sqlite3.Connection] = []
+    with open_database(folder) as database, database.write() as writing:
+        opened.append(writing)
+        database.close()
+        assert database.one("SELECT 1 FROM repos") is not None
+    (folder / "hub.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(sqlite3.DatabaseError) as refused, open_database(folder):
+        pass
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(refused.value.__traceback__)]
+    opened += [one["connection"] for one in frames if isinstance(one.get("connection"), sqlite3.Connection)]
+    assert len(opened) > 1
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            connection.execute("SELECT 1")
+
+
+def test_two_servers_do_not_share_a_folder(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path),
+        pytest.raises(ValueError, match="one server at a time may serve a folder"),
+        serving(tmp_path),
+    ):
+        pass
+
+
+@contextlib.contextmanager
+def served_by_command(folder: Path) -> Iterator[str]:
+    """The address of a Hub that `serve` serves."""
+    command = [sys.executable, "-m", "local_hub.commands", "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().rpartition(" at ")[2].strip()
+        process.terminate()
+
+
+def test_the_command_serves_and_writes_what_clients_need(tmp_path: Path) -> None:
+    with served_by_command(tmp_path / "hub") as url:
+        shown = (tmp_path / "hub/env.sh").read_text()
+        values = dict(re.findall(r"export (\w+)=(.+)", shown))
+        assert values["HF_ENDPOINT"] == url
+        assert values["HF_HUB_DISABLE_XET"] == "1"
+        assert (tmp_path / "hub/env.sh").stat().st_mode & 0o077 == 0
+        HfApi(endpoint=url, token=values["HF_TOKEN"]).create_repo(REPO)
+    with served_by_command(tmp_path / "hub") as url:  # with the same token
+        assert HfApi(endpoint=url, token=values["HF_TOKEN"]).repo_exists(REPO)
+
+
+# Commands
+
+
+def test_hub_token_prints_a_token_with_its_rights_and_ends_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run("token", str(folder), "ada", "--rights", "none", "--repo", "ada/*=write")
+    token = capsys.readouterr().out.strip()
+    with serving(folder) as hub:
+        api = HfApi(endpoint=hub.url, token=token)
+        assert api.whoami()["name"] == "ada"
+        api.create_repo("ada/own")
+        _run("token", str(folder), "ada", "--revoke")
+        assert capsys.readouterr().out == "1 tokens of ada ended\n"
+        with pytest.raises(Exception, match=r"401|Invalid user token"):
+            api.whoami()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["token", "{folder}", "ada", "--rights", "all"], "rights must be one of none, read, write, admin"),
+        (["token", "{folder}", "ada", "--repo", "x"], "--repo must be owner/name=right"),
+        (["token", "{folder}/none", "ada"], "a Hub must have been served from"),
+        (["check", "{folder}/none"], "a Hub must have been served from"),
+        (["run-space", "{folder}", "org/none"], "the Space must be in this Hub"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert _run(*(one.format(folder=folder) for one in arguments)) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_hub_check_tells_and_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("check", str(folder)) == 0
+    assert capsys.readouterr().out == "1 repositories, 2 commits, 5 files: no problems\n"
+    objects(folder)[0].write_bytes(b"")
+    assert _run("check", str(folder)) == 1
+    assert "has another content than its name says" in capsys.readouterr().out
+
+
+def _run(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+# Spaces
+
+
+def add_space(hub: Served, sdk: str, **files: str) -> str:
+    api = HfApi(endpoint=hub.url, token=hub.token())
+    api.create_repo(f"org/{sdk}", repo_type="space", space_sdk=sdk, space_secrets=[{"key": "KEY", "value": "its own"}])
+    operations = [CommitOperationAdd(name.replace("_", "."), text.encode()) for name, text in files.items()]
+    oid = api.create_commit(f"org/{sdk}", operations, commit_message="Add it", repo_type="space").oid
+    return f"org/{sdk}@{oid}"
+
+
+APP = """
+import os, pathlib, sys
+pathlib.Path(os.environ["OUT"]).write_text(os.environ["KEY"] + os.environ.get("HF_TOKEN", ", no token"))
+sys.exit(3)
+"""
+
+
+def test_a_space_runs_by_consent_with_its_secrets_and_without_the_users_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    out = tmp_path / "out.txt"
+    with serving(tmp_path / "hub") as hub:
+        name = add_space(hub, "gradio", app_py=APP.replace('os.environ["OUT"]', repr(str(out))))
+    command = ["run-space", str(tmp_path / "hub"), "org/gradio", "--consent"]
+    assert _run(*command, "org/gradio@main") == 1
+    assert f"got none for {name}" in capsys.readouterr().err
+    assert not out.exists()
+    assert _run(*command, name) == 3
+    assert out.read_text() == "its own, no token"
+
+
+def test_a_space_that_needs_docker_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path) as hub:
+        name = add_space(hub, "docker", Dockerfile="FROM scratch\n")
+        hostile = add_space(hub, "static", openenv_yaml="app: 'os;system'\n")
+    for one, message in ((name, "run its Dockerfile"), (hostile, "app of openenv.yaml must be")):
+        assert _run("run-space", str(tmp_path), one.partition("@")[0], "--consent", one) == 1
+        assert message in capsys.readouterr().err
