@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hf_credit.hub.server import serving
 from huggingface_hub import constants
 
 from hf_credit.cli import leaderboard_demo, main
@@ -19,6 +18,7 @@ from hf_credit.cli.leaderboard_demo import BoardDemo, CreditBoardRecipe, run_lea
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import make_submission
 from hf_credit.hub.leaderboards import load_results
+from local_hub.running import serving
 
 TINY = BoardDemo(
     runs=DemoRecipe(
