@@ -13,11 +13,11 @@ from huggingface_hub import constants
 
 from hf_credit.cli import leaderboard_demo, main
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
-from hf_credit.cli.hub import serve
 from hf_credit.cli.leaderboard_demo import BoardDemo, CreditBoardRecipe, run_leaderboard_demo
 from hf_credit.hub.leaderboard.sources import Source
 from hf_credit.hub.leaderboard.submission import make_submission
 from hf_credit.hub.leaderboards import load_results
+from local_hub.commands import serve
 from local_hub.running import serving
 
 TINY = BoardDemo(
