@@ -169,7 +169,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
         *((trainer.vllm, call, "generation") for call in ("sync_weights", "generate") if trainer.vllm),
         *((trainer.requests, call, "generation") for call in ("refresh", "together") if hasattr(trainer, "requests")),
         *policy_passes(trainer),
-        *((trainer, passes, "forward") for passes in ("_scores", "_old_tops", "_logprobs")),
+        *((trainer, passes, "forward") for passes in ("_old_tops", "_logprobs")),
         (trainer.runner, "values", "critics"),
         *((critic, "fit", "critics") for critic in trainer.critics.values()),
     ]

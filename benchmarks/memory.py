@@ -17,7 +17,6 @@ from random import Random
 from statistics import median
 from typing import Any
 
-import torch
 from common import arguments, in_a_process, memory, one_thread, report, take_turns
 from datasets import Dataset
 from players import settings
@@ -116,13 +115,12 @@ def measure(trainer_name: str, options: argparse.Namespace) -> dict[str, Any]:
     build = own_trainer if trainer_name == "hf-credit" else trl_trainer
     trainer = build(episodes, model, tokenizer, common)
     seen = []
-    forward = trainer._get_per_token_logps_and_entropies
 
-    def watch(model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        seen.append((tuple(input_ids.shape), int(attention_mask.sum())))
-        return forward(model, input_ids, attention_mask, *args, **kwargs)
+    def watch(module: Any, args: Any, inputs: dict[str, Any]) -> None:
+        if "fused_lm_head" in inputs:  # a pass that trains
+            seen.append((tuple(inputs["input_ids"].shape), int(inputs["attention_mask"].sum())))
 
-    trainer._get_per_token_logps_and_entropies = watch
+    model.register_forward_pre_hook(watch, with_kwargs=True)
     before = memory("VmRSS")
     trainer.train()
     return {

@@ -31,10 +31,8 @@ def require(interaction: Any, args: Any, config: type) -> None:
 
     Raises:
         TypeError: what to pass instead.
-        ImportError: as `require_vllm`.
     """
     require_config(args, config)
-    require_vllm(args)
     if not isinstance(interaction, Interaction):
         raise TypeError(
             f"interaction must be an Interaction, got {_named(interaction)}; pass "

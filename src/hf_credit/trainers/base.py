@@ -130,6 +130,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
         arguments.require(interaction, args, CreditConfig)
+        arguments.require_vllm(args)
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
