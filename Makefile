@@ -96,12 +96,11 @@ playthroughs: $(STAMP) ## write the committed playthrough of every environment a
 		$(BIN)/python -m hf_credit.environments.playthrough $$name > tests/environments/playthroughs/$$name.txt || exit 1; \
 	done
 
-spaces: $(STAMP) ## write the Spaces of environments, metrics and leaderboard anew, as far as they follow from the code
+spaces: $(STAMP) ## write the Spaces of environments and leaderboard anew, as far as they follow from the code
 	@for name in $$($(BIN)/python -c 'from hf_credit.environments import ENVIRONMENTS; print(*ENVIRONMENTS)'); do \
 		$(BIN)/python -m hf_credit.hub.spaces $$name hub_assets/environments/$$name || exit 1; \
 	done
 	@$(BIN)/python -m hf_credit.hub.leaderboards hub_assets/leaderboard
-	@$(BIN)/python -m hf_credit.hub.standalone hub_assets/metrics
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt

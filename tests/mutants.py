@@ -540,16 +540,16 @@ MUTANTS = [
     Mutant(
         "what a metric of others computes with runs without consent",
         "src/hf_credit/hub/metrics.py",
-        'if code_digest(code, name) == OWN_CODE.get(name, ""):',
-        "if name in OWN_CODE:",
+        "if name in METRICS and code_digest(code, name) == own_digest(name):",
+        "if name in METRICS:",
         ["tests/hub/test_metrics.py::test_code_of_others_needs_consent"],
     ),
     Mutant(
         "definitions are gathered in the order in which they are found",
-        "src/hf_credit/hub/standalone.py",
+        "src/hf_credit/metrics/standalone.py",
         "for module in order.static_order()",
         "for module in self.sources",
-        ["tests/hub/test_standalone.py::test_what_others_need_comes_first_with_its_comment_and_nothing_else"],
+        ["tests/metrics/test_standalone.py::test_what_others_need_comes_first_with_its_comment_and_nothing_else"],
     ),
     Mutant(
         "what is saved of a critic of probabilities lacks how often the event occurs",

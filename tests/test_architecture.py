@@ -34,7 +34,8 @@ _DIRECTLY: dict[str, set[str]] = {
     "tasks": {"collaborations", "data", "methods", "verifiers"},
     "evaluation": {"policies", "tasks"},
     "diagnostics": {"evaluation"},
-    "hub": {"diagnostics"},
+    "metrics": {"diagnostics"},
+    "hub": {"metrics"},
     "trainers": {"hub", "recipes"},
     "cli": {"hub", "trainers"},
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hf_credit.metrics import FILES, METRICS
 from hf_credit.recipes import RECIPES, find, summary
 
 
@@ -51,7 +52,7 @@ def test_every_recipe_opens_with_a_sentence_of_its_own(name: str) -> None:
     assert sum(summary(other) == summary(name) for other in RECIPES) == 1
 
 
-def test_a_wheel_holds_every_recipe(root: Path, tmp_path: Path) -> None:
+def test_a_wheel_holds_every_recipe_and_metric(root: Path, tmp_path: Path) -> None:
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -62,3 +63,5 @@ def test_a_wheel_holds_every_recipe(root: Path, tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     held = zipfile.ZipFile(wheel).namelist()
     assert {f"hf_credit/recipes/{'/'.join(path.parts[-2:])}" for path in RECIPES.values()} <= set(held)
+    metrics = {f"{name}/{file}" for name in METRICS for file in (*FILES, f"{name}.py")}
+    assert {one.removeprefix("hf_credit/metrics/spaces/") for one in held if "/spaces/" in one} == {*metrics, "app.py"}

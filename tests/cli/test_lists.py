@@ -1,12 +1,14 @@
-"""What can be named, in lists: `hf-credit recipes`, `hf-credit methods`, and the fields of a recipe."""
+"""What can be named, in lists: `hf-credit recipes`, `methods`, `metrics`, and the fields of a recipe."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hf_credit.methods import METHODS
+from hf_credit.metrics import METRICS
 from hf_credit.recipes import RECIPES, summary
 from hf_credit.trainers.recipes import PRESETS
 
@@ -17,6 +19,15 @@ def test_recipes_are_listed_with_a_sentence_each_and_printed(command: Callable[.
     for name in RECIPES:
         assert f"  {name}\n      {summary(name)}\n" in out
     assert command("recipes", "sudoku_micro")[1] == RECIPES["sudoku_micro"].read_text(encoding="utf-8")
+
+
+def test_metrics_are_listed_with_a_sentence_each_and_built(command: Callable[..., Any], tmp_path: Path) -> None:
+    code, out, _ = command("metrics")
+    assert code == 0
+    assert dict(re.findall(r"^(\w+)\n      (.{20,}\.)$", out, re.MULTILINE)).keys() == METRICS.keys()
+    assert "\n# pass@k\n" in command("metrics", "pass_at_k")[1]
+    assert command("metrics", "pass_at_k", "--output", str(tmp_path))[0] == 0
+    assert (tmp_path / "pass_at_k" / "computation.py").is_file()
 
 
 def test_methods_are_listed_with_a_sentence_each(command: Callable[..., Any]) -> None:

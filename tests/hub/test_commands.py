@@ -15,8 +15,6 @@ from hf_credit.hub import fetch, load_checkpoint, load_episodes, load_metric, lo
 from hf_credit.tasks import Sampling, TaskSpec
 from local_hub.running import Served
 
-METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
-
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str], hub: Served, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
@@ -49,7 +47,7 @@ def test_everything_is_published_by_command_and_loaded_again(
     assert "(public)" in told("publish", "tasks", "sudoku", "me/sudoku-tasks", *options)
     told("publish", "episodes", str(tmp_path / "episodes"), "me/episodes", "--traces")
     told("publish", "checkpoint", str(policy), "me/policy")
-    told("publish", "metric", str(METRICS / "pass_at_k"), "me/pass_at_k", "--tag", "v1")
+    told("publish", "metric", "pass_at_k", "me/pass_at_k", "--tag", "v1")
     metric = load_metric("me/pass_at_k", revision="v1", cache_dir=str(tmp_path / "metrics"))
     assert metric.compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
     episodes = load_episodes("me/episodes", token=hub.token())

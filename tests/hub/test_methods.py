@@ -53,8 +53,6 @@ from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
 from local_hub.running import Served, client_environment
 
-METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
-
 SETTINGS: dict[str, Any] = {
     "instances_per_update": 2,
     "per_device_train_batch_size": 2,
@@ -331,7 +329,7 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
         spec = TaskSpec.of(run.trainer.interaction.evaluated)
         publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
         publish_episodes(run.episodes, f"me/{name}-episodes", traces=True, **where)
-        publish_metric(METRICS / METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
+        publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
         if spec.environment is not None:
             publish_environment(run.trainer.interaction.evaluated.spec(), f"me/{name}-environment", **where)
         expected[name] = {

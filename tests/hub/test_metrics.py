@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
-from hf_credit.hub.metrics import OWN_CODE, code_digest, load_metric, publish_metric
+from hf_credit.hub import load_metric, publish_metric
+from hf_credit.metrics import METRICS, build
 from local_hub.running import Served
 
-METRICS = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics"
 
+def test_a_name_is_the_librarys_own_metric_without_any_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pass_at_k").mkdir()  # hides nothing
+    (tmp_path / "pass_at_k" / "pass_at_k.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
 
-def test_the_digests_are_those_of_the_folders() -> None:
-    folders = [path for path in METRICS.iterdir() if path.is_dir()]
-    found = {path.name: code_digest({file.name: file for file in path.iterdir()}, path.name) for path in folders}
-    assert found == OWN_CODE
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    metric = load_metric("pass_at_k", cache_dir=str(tmp_path / "cache"))
+    assert metric.compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
+    with pytest.raises(ValueError, match="has no revision, got 'v1' of 'pass_at_k'; name owner/name"):
+        load_metric("pass_at_k", revision="v1")
+    with pytest.raises(ValueError, match=r"got 'pass_at_j'; did you mean 'pass_at_k'\?"):
+        load_metric("pass_at_j")
 
 
 def test_our_own_code_needs_no_consent(hub: Served, tmp_path: Path) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
-    for name in OWN_CODE:
-        publish_metric(METRICS / name, f"me/{name}", **where)
+    for name in METRICS:
+        publish_metric(name, f"me/{name}", **where)
     metric = load_metric("me/pass_at_k", endpoint=hub.url, cache_dir=str(tmp_path))
     assert metric.compute(predictions=[[1.0, 0.0], [0.0, 0.0]], k=[1, 2]) == {"pass@1": 0.25, "pass@2": 0.5}
 
@@ -30,9 +40,7 @@ def test_our_own_code_needs_no_consent(hub: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["pass_at_k.py", "computation.py"])
 def test_code_of_others_needs_consent(file: str, hub: Served, tmp_path: Path) -> None:
     where = {"endpoint": hub.url, "token": hub.token()}
-    folder = tmp_path / "pass_at_k"
-    shutil.copytree(METRICS / "pass_at_k", folder)
-    shutil.copy(METRICS / "app.py", folder)
+    folder = build("pass_at_k", tmp_path)
     (folder / file).write_text((folder / file).read_text() + "\nprint('theirs ran')\n")
     done = publish_metric(folder, "them/pass_at_k", **where)
     with pytest.raises(ValueError, match=f"needs consent to run, got them/pass_at_k@{done.commit}"):
@@ -43,8 +51,15 @@ def test_code_of_others_needs_consent(file: str, hub: Served, tmp_path: Path) ->
     }
 
 
-def test_a_metric_is_published_under_its_own_name(hub: Served) -> None:
+def test_a_metric_is_published_under_its_own_name(hub: Served, tmp_path: Path) -> None:
+    where = {"dry_run": True, "endpoint": hub.url}
     with pytest.raises(ValueError, match="must be called 'pass_at_k' like its file, got 'me/other'"):
-        publish_metric(METRICS / "pass_at_k", "me/other", dry_run=True, endpoint=hub.url)
-    with pytest.raises(ValueError, match=r"must have __init__.py|must have metrics.py"):
-        publish_metric(METRICS, "me/metrics", dry_run=True, endpoint=hub.url)
+        publish_metric("pass_at_k", "me/other", **where)
+    with pytest.raises(ValueError, match=r"got 'pass_at_j'; did you mean 'pass_at_k'\?"):
+        publish_metric("pass_at_j", "me/pass_at_j", **where)
+    mine = build("pass_at_k", tmp_path).rename(tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"a metric must have mine\.py, got .*mine' without; add it"):
+        publish_metric(mine, "me/mine", **where)
+    (mine / "pass_at_k.py").rename(mine / "mine.py")
+    (mine / "app.py").unlink()  # the common page takes its place
+    assert {"app.py", "computation.py", "mine.py"} <= set(publish_metric(mine, "me/mine", **where).files)

@@ -279,12 +279,11 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..
     save_file({"weight": torch.arange(500.0)}, checkpoint / "model.safetensors")
     torch.save({"state": torch.arange(500.0)}, checkpoint / "optimizer.pt")
     write_manifest(checkpoint, {})
-    metric = Path(__file__).resolve().parents[2] / "hub_assets" / "metrics" / "pass_at_k"
     return {
         "me/tasks": functools.partial(publish_tasks, spec, train=3, held_out=2),
         "me/episodes": functools.partial(publish_episode_folder, folder / "episodes", traces=True),
         "me/run": functools.partial(publish_checkpoint, folder / "run"),
-        "me/pass_at_k": functools.partial(publish_metric, metric),
+        "me/pass_at_k": functools.partial(publish_metric, "pass_at_k"),
         "me/evidence": functools.partial(publish_environment, "evidence"),
     }
 

@@ -28,6 +28,7 @@ from hf_credit.cli.hub import hub
 from hf_credit.cli.init_policy import init_policy
 from hf_credit.cli.leaderboard import leaderboard
 from hf_credit.cli.methods import methods
+from hf_credit.cli.metrics import metrics
 from hf_credit.cli.options import typed_code
 from hf_credit.cli.play import play
 from hf_credit.cli.publish import publish
@@ -67,6 +68,7 @@ def _options(
 
 app.command(short_help="List the environments, their options and their oracles.")(envs)
 app.command(short_help="List the methods that give credit.")(methods)
+app.command(short_help="List the metrics, print the card of one, or write it as a Space.")(metrics)
 app.command(short_help="List the recipes of trainings, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
 app.command("init-policy", short_help="Build a small policy from scripted play.")(init_policy)

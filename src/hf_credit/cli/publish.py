@@ -130,7 +130,9 @@ def checkpoint(
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")
 def metric(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="As in hub_assets/metrics.")],
+    source: Annotated[
+        str, typer.Argument(metavar="METRIC", help="One that `hf-credit metrics` lists, or a folder of your own.")
+    ],
     repo: _Repo,
     private: _Private = False,
     pr: _Pr = False,
@@ -141,7 +143,7 @@ def metric(
 
     \b
     Example:
-      hf-credit publish metric hub_assets/metrics/pass_at_k me/pass_at_k
+      hf-credit publish metric pass_at_k me/pass_at_k
     """
     from hf_credit.hub.metrics import publish_metric
 

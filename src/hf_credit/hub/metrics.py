@@ -6,6 +6,7 @@ library's with consent only.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
 import tempfile
@@ -16,31 +17,8 @@ from typing import Any
 from hf_credit.hub import safety
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.hub.standalone import COMPUTATION
-
-OWN_CODE: Mapping[str, str] = {
-    "answer_f1": "252707748c042a963ee423441c26ea43757295cacd32bbd167a92fd3df9a9079",
-    "belief_deviation": "f8c9b28980b06570a724b7b0d4aaff61d2770cef527a7e41deb5c201ba60c49c",
-    "belief_potential": "62b8df0a06a8a8bfc99ffbed398fb65ea9c85767de1edd36ae1bcf190f2af584",
-    "constraint_violation": "1e6d9e040330caa77a523321c737ef8b54cd079ecc955f03a6054c6fabba1889",
-    "context_variance": "7fdfdff05264b0a1d6157532c4790df3874263192ef08f4f2c47c73b19d4e46a",
-    "credit_fidelity": "7ac143d8ac59dd630da68a982ec77d710f94cad38a9bd0dc56e32b0375853833",
-    "cut_quality": "72b39f59a153251e06f65dbd01f5686d9a3c970f1d97060db50371d60c26fd6c",
-    "evidence_f1": "366ffaf49eebb46d1adfe6f1600aa76628f82738e741021a887f0f8a814b3afe",
-    "free_rider_index": "cc864da64f2b7cdd79eff03661e42412f13fc9129e285ec60bb808c74c697a35",
-    "hack_rate": "bbc7a1b97d46ccde389a25802a6daa7c84147ecd67df1a6332798f0c561e3db2",
-    "influence": "27be10165fbbf43636417927e6bc78237d54c63b70a01cc477ca9e15be72f393",
-    "intervention_validity": "171aec87a352236c731c97a76c5b3620f5bfb8a330ffa0bc18ad691983f0bfca",
-    "kl_compliance": "47a7631bd229c7753768ca7d5ff91976a6275dab79e2dce29e28c51bfde5070f",
-    "overlap": "1936e066b2cf0483928bcc039ed573131c317adaaf082d4c903dae91023ebfa8",
-    "pass_at_k": "abdc3030144022547c3f1d6977ddd0f08241a5b268a912a0e0d8df14ad46e3c7",
-    "pccc_fidelity": "e348dc49aeea79add2709539719a49ccf038f84f412b1e33b0c6eb4d71f6c9fd",
-    "vote_contribution": "f78883c40ad6a072a3664b9cb7181a8834cc98958f7e3fbab92aa440102ff734",
-}
-"""SHA-256 of the code of each metric in `hub_assets/metrics`, as `code_digest` gives it."""
-
-_NEEDED = ("README.md", "requirements.txt", "tests.py")
-_PAGE = "app.py"
+from hf_credit.metrics import FILES, METRICS, PAGE, build
+from hf_credit.metrics.standalone import COMPUTATION
 
 
 def code_digest(files: Mapping[str, Path], name: str) -> str | None:
@@ -51,23 +29,34 @@ def code_digest(files: Mapping[str, Path], name: str) -> str | None:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def publish_metric(folder: str | Path, repo: str, **where: Any) -> Published:
+@functools.cache
+def own_digest(name: str) -> str | None:
+    """The `code_digest` of one of this library's own metrics."""
+    with tempfile.TemporaryDirectory() as place:
+        return code_digest(safety.files_of(build(name, place)), name)
+
+
+def publish_metric(metric: str | Path, repo: str, **where: Any) -> Published:
     """Publishes a metric as a Space.
 
     Args:
-        folder: of the metric, with `<folder>.py`, as in `hub_assets/metrics`. Its page `app.py` is in it or beside it.
-        repo: owner/name, where the name is that of the folder: clients look for the file of that name.
+        metric: the name of one of `hf_credit.metrics.METRICS`, which no folder of that name hides, or a folder with
+            `<folder>.py` and the other files that `hf_credit.metrics.build` writes. The page may be left out: there is
+            one for all.
+        repo: owner/name, where the name is that of the metric: clients look for the file of that name.
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: a file is missing, or the name is another one; and as for `publish`.
+        ValueError: there is no such metric, a file is missing, or the name is another one; and as for `publish`.
     """
-    folder = Path(folder)
+    if metric in METRICS or not Path(metric).is_dir():
+        with tempfile.TemporaryDirectory() as place:
+            return publish_metric(build(str(metric), place), repo, **where)
+    folder = Path(metric)
     files = {name: path for name, path in safety.files_of(folder).items() if "__pycache__" not in name}
-    if _PAGE not in files and (folder.parent / _PAGE).is_file():
-        files[_PAGE] = folder.parent / _PAGE
+    files.setdefault(PAGE.name, PAGE)
     name = folder.resolve().name
-    missing = [one for one in (f"{name}.py", _PAGE, *_NEEDED) if one not in files]
+    missing = [one for one in (f"{name}.py", *FILES) if one not in files]
     if missing:
         raise ValueError(f"a metric must have {', '.join(missing)}, got {str(folder)!r} without; add it.")
     if repo.rpartition("/")[2] != name:
@@ -84,17 +73,25 @@ def load_metric(
     endpoint: str | None = None,
     **options: Any,
 ) -> Any:
-    """The metric of a Space, as `evaluate.load` gives one.
+    """The metric of a Space, or this library's own, as `evaluate.load` gives one.
 
     Args:
-        repo: owner/name.
+        repo: owner/name; or the name of one of `hf_credit.metrics.METRICS`, which is built here, without any Hub.
         trust_remote_code: whether code that is not this library's may run.
         revision, token, endpoint: as for `fetch`.
         **options: for `evaluate.load`, such as `keep_in_memory`.
 
     Raises:
-        ValueError: it holds no metric, or its code is not this library's and there is no consent; and as for `fetch`.
+        ValueError: it holds no metric, its code is not this library's and there is no consent, or a revision is named
+            of this library's own; and as for `fetch`.
     """
+    import evaluate
+
+    if "/" not in repo:
+        if revision is not None:
+            raise ValueError(f"a metric of hf-credit has no revision, got {revision!r} of {repo!r}; name owner/name.")
+        with tempfile.TemporaryDirectory() as place:
+            return evaluate.load(str(build(repo, place)), **options)
     name = repo.rpartition("/")[2]
     fetched = fetch(
         repo, repo_type="space", revision=revision, token=token, endpoint=endpoint, allow=["*.py", "README.md"]
@@ -102,15 +99,13 @@ def load_metric(
     if f"{name}.py" not in fetched.files:
         raise ValueError(f"{repo} must hold {name}.py to be a metric, got none; name another repository.")
     code = {path: file for path, file in fetched.files.items() if path.endswith(".py") and "/" not in path}
-    if code_digest(code, name) == OWN_CODE.get(name, ""):
+    if name in METRICS and code_digest(code, name) == own_digest(name):
         code = {path: code[path] for path in (f"{name}.py", COMPUTATION)}
     elif not trust_remote_code:
         raise ValueError(
             f"a metric whose code is not hf-credit's needs consent to run, got {repo}@{fetched.commit}; read it, then "
             f"load it with trust_remote_code=True and revision={fetched.commit!r}."
         )
-    import evaluate
-
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / name
         folder.mkdir()

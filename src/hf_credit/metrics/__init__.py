@@ -1,0 +1,61 @@
+"""Metrics: the diagnostics as modules of `evaluate`, found by name and built so that they run without this library."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hf_credit.metrics.standalone import COMPUTATION, metric_computation
+from hf_credit.registry import did_you_mean
+
+_SPACES = Path(__file__).parent / "spaces"
+FILES = ("README.md", "requirements.txt", "tests.py")
+"""Of every metric, beside its `<name>.py`."""
+
+PAGE = _SPACES / "app.py"
+"""The page to try a metric on, the same of all."""
+
+METRICS = {path.parent.name: path.parent for path in sorted(_SPACES.glob("*/README.md"))}
+"""The library's own, by name: the folders of their sources."""
+
+
+def find(name: str) -> Path:
+    """The folder of a metric's sources, which lack what `build` adds.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    if name not in METRICS:
+        remedy = did_you_mean(name, METRICS) or "name one that `hf-credit metrics` lists."
+        raise ValueError(f"a metric must be a folder, owner/name or one of hf-credit's own, got {name!r}; {remedy}")
+    return METRICS[name]
+
+
+def build(name: str, folder: str | Path) -> Path:
+    """Writes a metric as a Space: its own files, the page, and the definitions of this library that it computes with.
+
+    The bytes follow from this version of the library alone.
+
+    Args:
+        name: of one of `METRICS`.
+        folder: where the metric's own folder, called `name`, is made.
+
+    Returns:
+        The metric's folder, which `evaluate.load` takes.
+
+    Raises:
+        ValueError: there is no such metric, or its folder exists.
+    """
+    source, made = find(name), Path(folder) / name
+    if made.exists():
+        raise ValueError(f"a metric is built in a new folder, got {str(made)!r}; remove it or name another place.")
+    made.mkdir(parents=True)
+    for file in (source / f"{name}.py", *(source / one for one in FILES), PAGE):
+        (made / file.name).write_bytes(file.read_bytes())
+    (made / COMPUTATION).write_bytes(metric_computation(source).encode())
+    return made
+
+
+def summary(name: str) -> str:
+    """What a metric measures, from its card, in one sentence."""
+    return re.findall(r"^description: (.+)$", (find(name) / "README.md").read_text(encoding="utf-8"), re.MULTILINE)[0]
