@@ -126,13 +126,8 @@ def imports_of(file: Path) -> set[str]:
 
 def built(python: str, seed: str) -> str:
     """What a Python without any package builds, by file."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "PYTHONHASHSEED": seed,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [python, "-S", "-c", BUILD]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONHASHSEED": seed}
+    command = [python, "-S", "-B", "-c", BUILD]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == "set()\n"
     return done.stdout
