@@ -299,11 +299,13 @@ def same_claim(entry: Entry) -> str:
 def _check_ledger(ledger: Mapping[str, Any] | None) -> None:
     if ledger is None:
         return
-    for name, value in mapping(ledger, "the ledger of an entry", _LEDGER_FIELDS).items():
-        if name == "decisions":
-            for role, count in mapping(value, "the decisions of a ledger").items():
+    what = "the ledger of an entry"
+    known = {"role_tokens": {}, **mapping(ledger, what)}  # older entries do not have it
+    for name, value in mapping(known, what, _LEDGER_FIELDS).items():
+        if name in ("decisions", "role_tokens"):
+            for role, count in mapping(value, f"{name} of a ledger").items():
                 display_name(role, "a role")
-                whole(count, f"the decisions of {role}")
+                whole(count, f"{name} of {role}")
         else:
             whole(value, f"{name} of a ledger")
 
