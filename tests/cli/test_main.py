@@ -20,6 +20,7 @@ from hf_credit.environments import known
 COMMANDS = {
     "envs",
     "methods",
+    "metrics",
     "recipes",
     "play",
     "init-policy",

@@ -38,7 +38,7 @@ def test_a_training_that_fails_ends_all_and_shows_its_last_lines(training: Calla
         Progress() as progress,
     ):
         train_side_by_side([long, wrong], progress)
-    assert "it last printed:\nError: CONFIG must be a recipe's file" in str(error.value)
+    assert "it last printed:\nError: a recipe must be a YAML file" in str(error.value)
     assert set(psutil.Process().children(recursive=True)) <= before
 
 

@@ -78,7 +78,7 @@ def test_an_adapter_is_trained_and_evaluated(command: Callable[..., Any], recipe
 def test_a_flag_that_is_nearly_right_is_told(command: Callable[..., Any], recipe: Callable[..., Path]) -> None:
     code, _, err = command("train", recipe(), "--max_step", 3)
     assert code == 1
-    assert "got --max_step 3; did you mean 'max_steps'?" in err
+    assert "got --max_step; did you mean 'max_steps'?" in err
 
 
 def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(

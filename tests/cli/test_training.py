@@ -87,10 +87,10 @@ def test_a_game_can_be_trained_on_by_replay(recipe: Callable[..., Path]) -> None
 
 
 def test_what_a_collaboration_lacks_is_told_before_a_model_is_loaded(
-    together: Callable[..., Path], tmp_path: Path
+    together: Callable[..., Path], tmp_path: Path, micro_policy: Path
 ) -> None:
     def refuses(complaint: str, **changed: Any) -> None:
-        path = together(collaboration="reasoner_actor", model_name_or_path="no/such/model", **changed)
+        path = together(collaboration="reasoner_actor", model_name_or_path=str(micro_policy), **changed)
         with pytest.raises(ValueError, match=complaint):
             build_trainer(read_job(["--config", str(path)]))
 

@@ -130,7 +130,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
         arguments.require(interaction, args, CreditConfig)
-        arguments.require_vllm(args)
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
@@ -147,6 +146,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             chosen = cast(dict[str, Any], args.model_init_kwargs or {})
             require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         wait_for_server(args)
+        arguments.require_vllm(args)
         with arguments.reference_at_hand(model, args, peft_config is not None):
             super().__init__(
                 model=model,
