@@ -613,7 +613,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         logs |= {f"{prefix}{name}": value for name, value in self._loss_metrics[mode].taken(self.accelerator).items()}
         for name, values in self.metrics[mode].items():
             known = [value for value in values if not math.isnan(value)]
-            logs[f"{prefix}{name}"] = mean(known)
+            logs[f"{prefix}{name}"] = mean(known) if known else None  # type: ignore[assignment]  # as TRL: no NaN in JSON
         self.metrics[mode].clear()
         super().log(logs, start_time)
 
