@@ -29,7 +29,7 @@ from hf_credit.credit import StepSelector
 from hf_credit.environments.tasks import task_seed
 from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
 LABELS = ("generation", "passes", "learning", "selection", "estimator", "rest")
 
@@ -39,7 +39,7 @@ def trained(folder: Path, episodes: int, updates: int) -> Any:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     config = MicroConfig(quality=0.5, episodes=episodes)
     starts = [
-        Start[Any](task=row, seed=task_seed("train", place))
+        RolloutRequest[Any](task=row, seed=task_seed("train", place))
         for place, row in enumerate(interaction.tasks("train", config.episodes))
     ]
     init_scripted_policy(interaction, interaction.scripted_player(config.quality), starts, folder, config)
@@ -88,8 +88,8 @@ def measure(trainer: Any) -> list[dict[str, float]]:
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in shared]
     labelled = (
         (trainer.ranks, "generate", "generation"),
-        (trainer.runner, "values", "passes"),
-        (trainer.runner, "logprobs", "passes"),
+        (trainer.context, "values", "passes"),
+        (trainer.context, "logprobs", "passes"),
         (trainer, "_compute_loss", "learning"),
         (trainer.accelerator, "backward", "learning"),
         (trainer.accelerator, "clip_grad_norm_", "learning"),

@@ -25,7 +25,7 @@ from transformers import GenerationConfig
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, Ledger, RolloutRequest
 
 BUDGET = 8
 ROLES = ("planner", "reasoner", "actor")
@@ -49,7 +49,7 @@ def chain(roles: Sequence[str]) -> Collaboration:
 def play(engine: Engine[Any], tasks: Sequence[dict[str, str]], fanout: tuple[int, ...]) -> tuple[Ledger, float]:
     """What the episodes cost, and their seconds."""
     begun = cpu_seconds()
-    episodes = engine.run([Start(task=task, fanout=fanout) for task in tasks])
+    episodes = engine.run([RolloutRequest(task=task, fanout=fanout) for task in tasks])
     return Ledger.of(episodes), cpu_seconds() - begun
 
 

@@ -31,7 +31,7 @@ from hf_credit.diagnostics.buckets import Bucket
 from hf_credit.diagnostics.diagnosis import diagnose
 from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Episode, Ledger, Start
+from hf_credit.rollouts import Chat, Engine, Episode, Ledger, RolloutRequest
 
 ROLES = ("planner", "reasoner", "critic", "actor")
 
@@ -41,7 +41,7 @@ class Case:
     """How a collaboration is played, with either kind of engine, and its tasks."""
 
     engine: Callable[[type[Engine[Any]]], Engine[Any]]
-    starts: Sequence[Start[Any]]
+    starts: Sequence[RolloutRequest[Any]]
 
 
 def cases(options: argparse.Namespace) -> dict[str, Case]:
@@ -68,10 +68,12 @@ def cases(options: argparse.Namespace) -> dict[str, Case]:
     rows = [{"problem": f"{number} {problem}"} for number in range(options.tasks)]
     return {
         "relay, 2 roles": Case(
-            engine=engine(relay(10), 2, 1), starts=[Start(task=relay_task(*pair)) for pair in pairs[: options.tasks]]
+            engine=engine(relay(10), 2, 1),
+            starts=[RolloutRequest(task=relay_task(*pair)) for pair in pairs[: options.tasks]],
         ),
         f"chain, {len(ROLES)} roles": Case(
-            engine=engine(chain(ROLES), options.message, options.message), starts=[Start(task=row) for row in rows]
+            engine=engine(chain(ROLES), options.message, options.message),
+            starts=[RolloutRequest(task=row) for row in rows],
         ),
     }
 
@@ -88,7 +90,7 @@ def plan_of(options: argparse.Namespace) -> BucketPlan:
 class FromTheStart(Engine[Any]):
     """Meets a recorded decision again by playing its episode from the task, upstream messages and all."""
 
-    def run(self, starts: Iterable[Start[Any]]) -> list[Episode]:
+    def run(self, starts: Iterable[RolloutRequest[Any]]) -> list[Episode]:
         wanted = list(starts)
         for start in wanted:
             if start.state is None:
@@ -100,11 +102,11 @@ class FromTheStart(Engine[Any]):
                 assert met.context_ids == context, "the decision must be met at the same context"
         return episodes
 
-    def _anew(self, start: Start[Any]) -> Start[Any]:
+    def _anew(self, start: RolloutRequest[Any]) -> RolloutRequest[Any]:
         if start.state is None:
             return start
         # The random numbers of the first time; the upstream messages come out as they were.
-        return Start(task=start.state.row, forced=start.forced, stream=self.streams[start.state.task])
+        return RolloutRequest(task=start.state.row, forced=start.forced, stream=self.streams[start.state.task])
 
     @property
     def streams(self) -> dict[str, str | None]:

@@ -170,7 +170,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
         *((trainer.requests, call, "generation") for call in ("refresh", "together") if hasattr(trainer, "requests")),
         *policy_passes(trainer),
         *((trainer, passes, "forward") for passes in ("_old_tops", "_logprobs")),
-        (trainer.runner, "values", "critics"),
+        (trainer.context, "values", "critics"),
         *((critic, "fit", "critics") for critic in trainer.critics.values()),
     ]
     found = timed_updates(trainer, labelled, steps=steps, now=now)

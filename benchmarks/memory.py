@@ -23,7 +23,7 @@ from players import settings
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 
@@ -65,9 +65,9 @@ def own_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
     """This library's trainer, which collects the recorded episodes."""
 
     class Recorded(VerifiableProcessTrainer):
-        def collect(self, rows: list[dict[str, Any]]) -> Collected:
-            samples = (Sample(episode=episode, instance=place) for place, episode in enumerate(episodes))
-            return Collected(samples=tuple(samples), rows=len(episodes))
+        def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
+            rollouts = (Rollout(episode=episode, instance=place) for place, episode in enumerate(episodes))
+            return RolloutBatch(rollouts=tuple(rollouts), rows=len(episodes))
 
     args = VerifiableProcessConfig(**common, instances_per_update=len(episodes), num_generations=2)
     return Recorded(model, make("sudoku", size=4), args, processing_class=tokenizer)

@@ -22,7 +22,7 @@ from memory import recorded_episodes, trl_trainer
 from players import settings
 
 from hf_credit import CreditConfig, CreditTrainer, make
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import EnvironmentInteraction, Episode
 
@@ -34,9 +34,9 @@ def ppo_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
     """This library's PPO, which collects the recorded episodes."""
 
     class Recorded(CreditTrainer):
-        def collect(self, rows: list[dict[str, Any]]) -> Collected:
-            samples = (Sample(episode=episode, instance=place) for place, episode in enumerate(episodes))
-            return Collected(samples=tuple(samples), rows=len(episodes))
+        def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
+            rollouts = (Rollout(episode=episode, instance=place) for place, episode in enumerate(episodes))
+            return RolloutBatch(rollouts=tuple(rollouts), rows=len(episodes))
 
     args = CreditConfig(
         **{

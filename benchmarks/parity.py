@@ -176,12 +176,12 @@ def make_policies(folder: Path) -> None:
     """The policy that both sides start from, which plays Sudoku rightly now and then."""
     from hf_credit.oracles import default_oracle
     from hf_credit.policies.micro import MicroConfig, init_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     interaction = worlds()["append"]()
     oracle = default_oracle(interaction.environment)
     assert oracle is not None
-    starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
+    starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=10, batch_rows=16, learning_rate=8e-3)
     init_policy(interaction, oracle, starts, folder, config)
 

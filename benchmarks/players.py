@@ -22,7 +22,7 @@ from hf_credit.environments.tasks import tasks
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer, warm_up
 from hf_credit.policies.scripted import scripted_episode
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.chat import Thread
 
 MAX_REPLY = 16
@@ -73,7 +73,9 @@ def memorised_policy(
 def _scripted_rows(interaction: EnvironmentInteraction, chat: Chat, seed: int) -> list[Row]:
     oracle = default_oracle(interaction.environment)
     assert oracle is not None
-    decisions = list(scripted_episode(interaction, chat, oracle, 1.0, Start(task={"seed": seed}, seed=seed)).decisions)
+    decisions = list(
+        scripted_episode(interaction, chat, oracle, 1.0, RolloutRequest(task={"seed": seed}, seed=seed)).decisions
+    )
     if interaction.history == "append":
         last = decisions[-1]
         after = interaction.advance(last.state, [last.action_text])

@@ -32,7 +32,7 @@ from hf_credit.environments.openenv_world import OpenEnvEnvironment
 from hf_credit.hub.spaces import write_space
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 OPTIONS = {"size": 4, "blanks": 8}
 
@@ -85,7 +85,7 @@ def run(environment: Any, chat: Chat, replies: Scripted, episodes: int, side_by_
     interaction = EnvironmentInteraction(environment, instructions=False)
     engine = Engine(interaction, chat, replies)
     begun = time.perf_counter()
-    played = engine.run([Start(task={"seed": seed}, seed=seed) for seed in range(episodes)])
+    played = engine.run([RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(episodes)])
     seconds = time.perf_counter() - begun
     assert all(one.outcome == 1.0 for one in played)
     # The last first: what follows a state is then not the state that is gone on from next.

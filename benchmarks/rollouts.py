@@ -40,7 +40,7 @@ from players import (
 
 from hf_credit import make
 from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import Engine, Start
+from hf_credit.rollouts import Engine, RolloutRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def own_loop(engine: Engine[Any], rows: Sequence[dict[str, Any]]) -> Callable[[]
     def play() -> Played:
         clock.restart()
         begun = cpu_seconds()
-        episodes = engine.run([Start(task=row, seed=row["seed"]) for row in rows])
+        episodes = engine.run([RolloutRequest(task=row, seed=row["seed"]) for row in rows])
         seconds = cpu_seconds() - begun
         replies = [[token for d in episode.decisions for token in d.action_ids] for episode in episodes]
         return Played(seconds=seconds, generating=clock.seconds["generating"], replies=replies)

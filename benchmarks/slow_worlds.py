@@ -21,7 +21,7 @@ from common import arguments, cpu_seconds, report, take_turns
 from hf_credit.environments.actions import tag
 from hf_credit.environments.replayed import ReplayedEnvironment
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 WAIT = 0.05
 LONGEST = 16
@@ -66,7 +66,7 @@ def run(chat: Chat, episodes: int, side_by_side: bool) -> dict[str, Any]:
     def generate(contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
         return [reply] * len(contexts)
 
-    starts = [Start(task=environment.sample_task(seed), seed=seed) for seed in range(episodes)]
+    starts = [RolloutRequest(task=environment.sample_task(seed), seed=seed) for seed in range(episodes)]
     begun, worked = time.perf_counter(), cpu_seconds()
     played = Engine(EnvironmentInteraction(environment), chat, generate).run(starts)
     seconds, working = time.perf_counter() - begun, cpu_seconds() - worked

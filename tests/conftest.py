@@ -100,7 +100,7 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
     from hf_credit import make
     from hf_credit.oracles import default_oracle
     from hf_credit.policies.micro import MicroConfig, init_policy
-    from hf_credit.rollouts import EnvironmentInteraction, Start
+    from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
     environment = make("sudoku", size=4, blanks=4)
     oracle = default_oracle(environment)
@@ -108,7 +108,7 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
     folder = init_policy(
         EnvironmentInteraction(environment, history=history, instructions=False),
         oracle,
-        [Start(task={"seed": seed}, seed=seed) for seed in range(96)],
+        [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(96)],
         factory.mktemp(f"micro-{history}"),
         MicroConfig(
             hidden_size=32, layers=2, heads=2, episodes=96, epochs=20, batch_rows=batch_rows, learning_rate=8e-3

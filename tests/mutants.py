@@ -314,7 +314,7 @@ MUTANTS = [
     ),
     Mutant(
         "the same context drawn in every update",
-        "src/hf_credit/rollouts/runner.py",
+        "src/hf_credit/rollouts/method_context.py",
         "stream(self.seed, head, self.update, self.process, *rest)",
         "stream(self.seed, head, self.process, *rest)",
         ["tests/collectors/test_contexts.py::test_each_update_and_each_instance_draws_contexts_of_its_own"],
@@ -322,8 +322,8 @@ MUTANTS = [
     Mutant(
         "instances share random numbers",
         "src/hf_credit/collectors/base.py",
-        'runner.stream("instance", place)',
-        'runner.stream("instance")',
+        'context.stream("instance", place)',
+        'context.stream("instance")',
         ["tests/trainers/test_replay_loo.py::test_alternatives_can_be_continued_with_the_same_random_numbers"],
     ),
     Mutant(
@@ -353,8 +353,8 @@ MUTANTS = [
     Mutant(
         "samples for comparison counted as trained",
         "src/hf_credit/collectors/base.py",
-        "for sample in self.samples if sample.trained)",
-        "for sample in self.samples)",
+        "for sample in self.rollouts if sample.trained)",
+        "for sample in self.rollouts)",
         ["tests/collectors/test_base.py::test_only_trained_samples_are_credited"],
     ),
     Mutant(

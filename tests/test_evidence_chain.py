@@ -20,7 +20,7 @@ from hf_credit.collaborations.relay import relay, relay_chain_task, relay_events
 from hf_credit.diagnostics.training_credit import credited_decisions
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine
-from hf_credit.rollouts.runner import LocalRunner
+from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.samplers import Generation
 
 _SCRIPTS = ("chain", "chain_results", "drawing", "experiment", "figures", "report", "running", "table")
@@ -70,7 +70,7 @@ def test_noise_is_any_number_in_place_of_what_a_speaker_after_the_first_would_sa
     assert best == pytest.approx((0.4 + 0.2) ** 2 + 0.4 * 0.2)  # right and right again, or wrong and mended by chance
 
 
-def the_library(chain: Any, speakers: int, seed: int) -> tuple[LocalRunner, dict[Any, Any]]:
+def the_library(chain: Any, speakers: int, seed: int) -> tuple[LocalContext, dict[Any, Any]]:
     """An engine whose sampler says what the tables say, and the place of each context in them."""
     chances = [one.detach().numpy() for one in tables(chain, speakers).probabilities()]
     collaboration = relay(SIZE, speakers)
@@ -93,7 +93,7 @@ def the_library(chain: Any, speakers: int, seed: int) -> tuple[LocalRunner, dict
         ]
         return [Generation(ids=(*chat.encode(said[number]), tokenizer.eos_token_id)) for number in drawn]
 
-    return LocalRunner(Engine(collaboration, chat, generate), seed=seed), places
+    return LocalContext(Engine(collaboration, chat, generate), seed=seed), places
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_arrays_play_and_credit_as_the_methods_of_the_library_do(
     scripts: dict[str, Any], arm: str, speakers: int, name: str, options: dict[str, Any]
 ) -> None:
     chain = scripts["chain"]
-    runner, places = the_library(chain, speakers, seed=3)
+    context, places = the_library(chain, speakers, seed=3)
     numbers = np.random.default_rng(5).integers(SIZE, size=(40, speakers))
-    method = methods.make(name, **options).bound_to(runner.interaction)
+    method = methods.make(name, **options).bind(context.interaction)
     rows = [relay_chain_task(own.tolist(), SIZE) for own in numbers]
-    collected = method.collector(rows, runner, method.memory)
-    theirs = credited_decisions(collected, method.estimator(collected, runner, method.memory))
+    collected = method.collector(rows, context, method.memory)
+    theirs = credited_decisions(collected, method.estimator(collected, context, method.memory))
 
     # Their play, as arrays: every message once, with the mean score of the episodes that went through it.
     scores: dict[str, list[float]] = {}
@@ -132,7 +132,7 @@ def test_arrays_play_and_credit_as_the_methods_of_the_library_do(
         **{field: np.array(values) for field, values in columns.items()},
         returns=np.array([np.mean(own) for own in scores.values()]),
         counts=np.array([len(own) for own in scores.values()]),
-        spoken=np.array([runner.ledger.decisions[event] for event in relay_events(speakers)]),
+        spoken=np.array([context.ledger.decisions[event] for event in relay_events(speakers)]),
     )
     probabilities = tables(chain, speakers).probabilities()
     ours = dict(zip(met, chain.credit(arm, played, probabilities, numbers), strict=True))
@@ -142,11 +142,11 @@ def test_arrays_play_and_credit_as_the_methods_of_the_library_do(
 
     # Our play costs as much, and is as good on average.
     own = chain.play(arm, probabilities, numbers, np.random.default_rng(7))
-    assert own.counts[own.speaker == speakers - 1].sum() == runner.ledger.scoring_events == 8 * 40
+    assert own.counts[own.speaker == speakers - 1].sum() == context.ledger.scoring_events == 8 * 40
     assert len(own.said) == pytest.approx(len(met), rel=0.1)
     if arm != "C3":  # whose contexts are drawn
         assert own.spoken.tolist() == played.spoken.tolist()
-        assert own.spoken @ chain.token_prices(SIZE, speakers) == runner.ledger.tokens
+        assert own.spoken @ chain.token_prices(SIZE, speakers) == context.ledger.tokens
     last = own.speaker == speakers - 1
     mean, theirs_mean = own.returns[last].mean(), np.mean([e.outcome for e in collected.episodes])
     assert mean == pytest.approx(theirs_mean, abs=0.15)

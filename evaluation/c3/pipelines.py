@@ -125,8 +125,8 @@ def run(pipeline: Pipeline, data: Path, work: Path, updates: int = 2, instances:
     evaluated = trainer.evaluate()
     return {
         "domain": pipeline.domain,
-        "trained_on": train.facts(),
-        "evaluated_on": held_out.facts(),
+        "trained_on": train.description(),
+        "evaluated_on": held_out.description(),
         "overlap_dropped": sum(overlap.values()),
         "updates": updates,
         "instances": instances,

@@ -108,11 +108,11 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
     """The starting policy of a seed, shared by all arms."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_collaboration_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     config = dataclasses.replace(experiment.policy, seed=seed)
     rows = relay_tasks("train", rows=config.episodes, size=experiment.size)
-    starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+    starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
 
     def player(quality: float) -> Any:
         return relay_player(quality, experiment.size)
@@ -216,7 +216,7 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     from hf_credit.collaborations.exact_values import exact_values
     from hf_credit.evaluation.attempts import attempt
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Chat, Engine, Start
+    from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
     interaction = relay(experiment.size)
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -231,7 +231,7 @@ def measure(experiment: Experiment, seed: int, folder: Path, trainer: Any) -> di
     for split, tasks in rows.items():
         values = exact_values(interaction, chat, model, [interaction.start(row, 0) for row in tasks], **exactly)
         scores[f"exact/{split}"] = [round(value.value, 6) for value in values]
-    starts = [Start[Any](task=row, seed=index) for index, row in enumerate(rows["held_out"])]
+    starts = [RolloutRequest[Any](task=row, seed=index) for index, row in enumerate(rows["held_out"])]
     for name, attempts, temperature in (("greedy", 1, 0.0), ("drawn", experiment.attempts, SAMPLING["temperature"])):
         engine = Engine(interaction, chat, sampler(model, tokenizer, **{**SAMPLING, "temperature": temperature}))
         scores[name], _ = attempt(engine, starts, attempts, seed)
@@ -251,15 +251,15 @@ def diagnose(
     )
     from hf_credit.diagnostics.bucket_sampling import diagnostic_buckets
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Engine, Start
-    from hf_credit.rollouts.runner import LocalRunner
+    from hf_credit.rollouts import Engine, RolloutRequest
+    from hf_credit.rollouts.method_context import LocalContext
 
     interaction = relay(experiment.size)
     engine = Engine(interaction, chat, sampler(model, chat.tokenizer, **SAMPLING))
     plan = dataclasses.replace(experiment.buckets, seed=seed)
-    starts = [Start[Any](task=row, seed=index) for index, row in enumerate([*rows] * 4)]
+    starts = [RolloutRequest[Any](task=row, seed=index) for index, row in enumerate([*rows] * 4)]
     critics = {} if trainer is None else trainer.critics
-    runner = LocalRunner(critics={name: RememberedValues(critic) for name, critic in critics.items()})
+    context = LocalContext(critics={name: RememberedValues(critic) for name, critic in critics.items()})
     buckets, cost = diagnostic_buckets(engine, starts, plan)
     exactly = {"max_new_tokens": REPLY_TOKENS, "temperature": SAMPLING["temperature"], "floor": experiment.floor}
     buckets = with_exact_values(buckets, interaction, chat, model, **exactly)
@@ -273,13 +273,13 @@ def diagnose(
     for estimator, method in ESTIMATORS.items():
         if method == "mappo" and not critics:
             continue
-        assigned = assigned_credit(buckets, method, runner)
+        assigned = assigned_credit(buckets, method, context)
         credits = [[value for value in own if not math.isnan(value)] for own in assigned]
-        first = {"replays": 1, "runner": runner}
+        first = {"replays": 1, "runner": context}
         told["credit"][estimator] = {
-            "fidelity/estimated": _number(bucket_fidelity(buckets, method, "estimated", runner=runner).rho),
+            "fidelity/estimated": _number(bucket_fidelity(buckets, method, "estimated", context=context).rho),
             "fidelity/estimated, fresh replays": _number(bucket_fidelity(buckets, method, "estimated", **first).rho),
-            "fidelity/exact": _number(bucket_fidelity(buckets, method, "exact", runner=runner).rho),
+            "fidelity/exact": _number(bucket_fidelity(buckets, method, "exact", context=context).rho),
             "fidelity/exact, one replay": _number(bucket_fidelity(buckets, method, "exact", **first).rho),
             "variance/within": _number(context_variance(credits).within),
             "variance/between": _number(context_variance(credits).between),

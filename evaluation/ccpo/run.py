@@ -103,13 +103,13 @@ def build(experiment: Experiment, team: Team, seed: int, folder: Path) -> dict[s
     from hf_credit import collaborations
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
-    from hf_credit.rollouts import Chat, Start
+    from hf_credit.rollouts import Chat, RolloutRequest
 
     interaction = collaborations.make(team.collaboration, **team.options)
     config = dataclasses.replace(experiment.policy, seed=seed, quality=team.quality)
     if not (folder / "config.json").is_file():
         rows = interaction.tasks("train", config.episodes)
-        starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+        starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
         init_scripted_policy(interaction, interaction.scripted_player(config.quality), starts, folder, config)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     chat = Chat(AutoTokenizer.from_pretrained(folder, padding_side="left"))

@@ -28,7 +28,7 @@ from finished_cells import interval, mean
 from run import build, start_folder, trainer_of
 from running import prepare_process, run_cells, write_whole
 
-from hf_credit.collectors import Collected, counterfactual
+from hf_credit.collectors import RolloutBatch, counterfactual
 from hf_credit.credit import family_mean
 from hf_credit.diagnostics import intervention_validity, pccc_fidelity
 from hf_credit.evaluation.exact_actions import audited_play, model_policy
@@ -37,7 +37,7 @@ from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference, permutation_test
 from hf_credit.methods import Credit
 from hf_credit.methods.constrained_counterfactual import FAMILIES
-from hf_credit.methods.drawn_steps import is_sound, numbers
+from hf_credit.methods.drawn_steps import is_audited, numbers
 from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.trainers.credit import CreditCallback, CreditTrainer
 
@@ -67,17 +67,17 @@ class Measurement(CreditCallback):
         self.updates = updates
         self.rows: list[dict[str, Any]] = []
 
-    def on_credit(self, trainer: CreditTrainer, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: CreditTrainer, collected: RolloutBatch, credit: Credit) -> None:
         if trainer.updates_collected in self.updates:
             self.rows.append(measured(trainer, collected))
 
 
-def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
+def measured(trainer: CreditTrainer, collected: RolloutBatch) -> dict[str, Any]:
     """What each estimator makes of an update's samples, and how unlike the policy's replies the interventions are."""
-    runner, interaction = trainer.runner, trainer.interaction
+    context, interaction = trainer.context, trainer.interaction
     auditor = interaction.default_auditor()
     interventions = interaction.default_interventions()
-    episodes = [one for one in collected.episodes if is_sound(one)]
+    episodes = [one for one in collected.episodes if is_audited(one)]
     model = trainer.accelerator.unwrap_model(trainer.model)
     found: dict[str, dict[tuple[int, int], float]] = {}
     for estimator in ESTIMATORS:
@@ -91,9 +91,9 @@ def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
             own_policy=False,
         )
         steps = of_steps.steps(collected, episodes)
-        found[estimator], _ = of_steps(steps, episodes, runner)
+        found[estimator], _ = of_steps(steps, episodes, context)
     with trainer.frozen_policy():  # who plays on
-        play = audited_play(interaction.environment, model_policy(interaction, runner.chat, model), auditor)
+        play = audited_play(interaction.environment, model_policy(interaction, context.chat, model), auditor)
         exact: dict[tuple[int, int], float] = {}
         errors = []
         for step in steps:
@@ -101,7 +101,7 @@ def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
             world, action = interaction.action_of(decision.state, decision.action_text)
             effects = [
                 play.effect(world, action, interventions, family, "verified")
-                if any(is_sound(one.episode) for one in step.branches.get(family, ()))
+                if any(is_audited(one.episode) for one in step.branches.get(family, ()))
                 else None
                 for family in FAMILIES
             ]
@@ -123,9 +123,9 @@ def measured(trainer: CreditTrainer, collected: Collected) -> dict[str, Any]:
     }
 
 
-def _unlike(trainer: CreditTrainer, collected: Collected) -> dict[str, dict[str, float]]:
+def _unlike(trainer: CreditTrainer, collected: RolloutBatch) -> dict[str, dict[str, float]]:
     """The share of proposals, by family, that are less likely than 95 in 100 of the policy's replies of their kind."""
-    interaction, runner = trainer.interaction, trainer.runner
+    interaction, context = trainer.interaction, trainer.context
     auditor = interaction.default_auditor()
     decisions = {one.id: one for episode in collected.episodes for one in episode.decisions}
     families, proposed = [], []
@@ -137,7 +137,7 @@ def _unlike(trainer: CreditTrainer, collected: Collected) -> dict[str, dict[str,
                 families.append(family)
                 proposed.append(dataclasses.replace(origin, action_ids=sample.reply, action_text=text))
     own = list(decisions.values())
-    told = [sum(one) / len(one) for one in runner.logprobs([*proposed, *own], "frozen")]
+    told = [sum(one) / len(one) for one in context.logprobs([*proposed, *own], "frozen")]
     kinds = [auditor.audit(*interaction.action_of(one.state, one.action_text)).kind for one in [*proposed, *own]]
     count = len(proposed)
     validity = intervention_validity(

@@ -123,7 +123,7 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
     """The start of a seed, shared by all arms: a policy that imitates play that is right half of the time."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     if (folder / "config.json").is_file():
         return
@@ -131,7 +131,7 @@ def build(experiment: Experiment, seed: int, folder: Path) -> None:
     interaction = played(experiment)
     player = interaction.scripted_player(config.quality)
     rows = interaction.tasks("train", config.episodes)
-    starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+    starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     init_scripted_policy(interaction, player, starts, folder, config)
 
 

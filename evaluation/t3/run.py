@@ -114,12 +114,12 @@ def build(experiment: Experiment, game: Game, seed: int, folder: Path) -> dict[s
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.policies.scripted import walk
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     interaction = interaction_of(game, game.turns[0])
     config = dataclasses.replace(game.policy, seed=seed)
     rows = interaction.tasks("train", config.episodes)
-    starts = [Start[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+    starts = [RolloutRequest[Any](task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     init_scripted_policy(interaction, interaction.scripted_player(config.quality), starts, folder, config)
     players = {}
     for name, quality in (("imitated", config.quality), ("oracle", 1.0)):
@@ -197,14 +197,14 @@ def solved(experiment: Experiment, game: Game, model: Any, tokenizer: Any, episo
     """The share of held-out tasks, played uncut, that a policy solves in at most 1, 2, ... replies."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Chat, Engine, Start
+    from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
     interaction = interaction_of(game, experiment.most_turns)
     length = experiment.training["max_completion_length"]
     engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=length))
     rows = interaction.tasks("held_out", episodes)
     starts = [
-        Start[Any](task=row, seed=task_seed("held_out", index), stream=f"held out {index}")
+        RolloutRequest[Any](task=row, seed=task_seed("held_out", index), stream=f"held out {index}")
         for index, row in enumerate(rows)
     ]
     played = [(len(episode.decisions), episode.outcome) for episode in engine.run(starts)]

@@ -81,7 +81,7 @@ def play(game: Game, folder: Path) -> Played:
     from hf_credit.environments.tasks import task_seed
     from hf_credit.oracles import hypotheses
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Chat, Engine, Start, Step, make_rule
+    from hf_credit.rollouts import Chat, Engine, RolloutRequest, Step, make_rule
 
     interaction = interaction_of(game, game.turns[0])
     options = {name: value for name, value in game.rule.items() if name != "truncation"}
@@ -92,7 +92,7 @@ def play(game: Game, folder: Path) -> Played:
     engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=length))
     rows = interaction.tasks("held_out", EXPERIMENT.episodes)
     starts = [
-        Start[Any](task=row, seed=task_seed("held_out", index), stream=f"held out {index}")
+        RolloutRequest[Any](task=row, seed=task_seed("held_out", index), stream=f"held out {index}")
         for index, row in enumerate(rows)
     ]
     found = []

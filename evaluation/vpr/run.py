@@ -110,13 +110,13 @@ def build(game: Game, seed: int, folder: Path) -> dict[str, Any]:
     """The starting policy of a game and seed, shared by all arms."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     setup, config = game.setup(), dataclasses.replace(game.policy, seed=seed)
     interaction = setup.build()
     player = interaction.scripted_player(config.quality)
     assert player is not None
-    starts = [Start[Any](task={}, seed=task_seed("train", index)) for index in range(config.episodes)]
+    starts = [RolloutRequest[Any](task={}, seed=task_seed("train", index)) for index in range(config.episodes)]
     init_scripted_policy(interaction, player, starts, folder, config)
     setup.save(folder)
     return {}

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from hf_credit.untrusted import read_json
+from hf_credit.safe_io import read_json
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.critics.readings import context_readings, joint_histories
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.policies.generation import sampler
-from hf_credit.rollouts import Chat, Engine, Start
+from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def loaded(folder):
 def test_a_saved_critic_says_what_its_weights_say(mappo_run) -> None:
     policy, tokenizer = loaded(mappo_run)
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
-    episodes = engine.run([Start(task=row) for row in relay_tasks("held_out", 3, 4)])
+    episodes = engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 3, 4)])
     assert has_critic(mappo_run)
     values = said(SavedCritic(mappo_run, policy, tokenizer), episodes)
     assert [len(own) for own in values] == [2, 2, 2]
@@ -85,7 +85,7 @@ def test_a_critic_of_other_weights_is_refused_in_one_sentence(mappo_run, tmp_pat
     engine = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3))
     critic = SavedCritic(other, policy, tokenizer)
     with pytest.raises(ValueError, match=r"a critic must be loaded from one of the same backbone, got .*head.weight"):
-        said(critic, engine.run([Start(task=row) for row in relay_tasks("held_out", 1, 4)]))
+        said(critic, engine.run([RolloutRequest(task=row) for row in relay_tasks("held_out", 1, 4)]))
 
 
 def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy, tmp_path) -> None:
@@ -107,7 +107,7 @@ def test_an_adapter_s_critic_reads_beside_the_policy_s_own_adapter(relay_policy,
     tokenizer.save_pretrained(folder)
     critic.save(folder)
     episodes = Engine(relay(4), Chat(tokenizer), sampler(policy, tokenizer, max_new_tokens=3)).run(
-        [Start(task=row) for row in relay_tasks("held_out", 2, 4)]
+        [RolloutRequest(task=row) for row in relay_tasks("held_out", 2, 4)]
     )
     expected = [critic.context_values(joint_histories(episode)).tolist() for episode in episodes]
 

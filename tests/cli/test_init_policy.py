@@ -13,7 +13,7 @@ from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import MICRO_SAMPLING, MicroConfig, build_tokenizer
 from hf_credit.policies.micro import init_policy as init_in_python
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 from hf_credit.tasks.spec import TaskSpec
 
 SMALL = ("--episodes", 4, "--hidden-size", 16, "--layers", 1, "--heads", 2)
@@ -79,7 +79,7 @@ def test_a_policy_that_python_made_is_evaluated_as_it_knows_its_task(
     oracle = default_oracle(environment)
     assert oracle is not None
     interaction = EnvironmentInteraction(environment, history="current", instructions=False)
-    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(4)]
+    starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)]
     small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4)
     folder = init_in_python(interaction, oracle, starts, tmp_path / "policy", small)
     spec = TaskSpec.load(folder)

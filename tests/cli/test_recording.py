@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from hf_credit.checkpoints import flaw
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.evaluation.credited import EPISODES_FILE, read_episodes
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.rollouts import Decision, Ending, Episode
@@ -74,9 +74,9 @@ def played(recorder: EpisodeRecorder, args: TrainingArguments, first: int, last:
     recorder.on_train_begin(args, state, TrainerControl())
     made = Decision(role="a", state=None, context_ids=(10,), action_ids=(11,), logprobs=None, action_text="x" * 3_000)
     episode = Episode(decisions=(made,), outcome=0.5, ending=Ending.FINISHED)
-    samples = (Sample(episode=episode, instance=0), Sample(episode=episode, instance=1))
+    samples = (Rollout(episode=episode, instance=0), Rollout(episode=episode, instance=1))
     for update in range(first, last + 1):
-        recorder.record(update - 1, Collected(samples=samples, rows=2), [[float(update)], [None]])
+        recorder.record(update - 1, RolloutBatch(rollouts=samples, rows=2), [[float(update)], [None]])
     recorded = read_episodes(args.output_dir or "")
     assert all(one.decisions[0].credit in (one.update, None) for one in recorded)
     return [one.update for one in recorded]

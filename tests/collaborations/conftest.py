@@ -9,7 +9,7 @@ import pytest
 
 from hf_credit.collaborations import Collaboration
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Episode, Generation, Start
+from hf_credit.rollouts import Chat, Engine, Episode, Generation, RolloutRequest
 
 Speaker = Callable[[str, str], str]
 """The reply of the role with a system prompt to a user message."""
@@ -34,6 +34,6 @@ def play(chat: Chat) -> Callable[..., list[Episode]]:
         def generate(contexts: Sequence[Sequence[int]]) -> list[Generation]:
             return [reply(context) for context in contexts]
 
-        return Engine(collaboration, chat, generate).run([Start(task=task) for task in tasks])
+        return Engine(collaboration, chat, generate).run([RolloutRequest(task=task) for task in tasks])
 
     return run

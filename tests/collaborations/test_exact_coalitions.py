@@ -21,7 +21,7 @@ from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_tas
 from hf_credit.collaborations.sum_vote import sum_task, sum_vote
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Start
+from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
 SCORES = {"a": 1.0, "b": 0.0}
 HALVES = {role: {"a": 0.5, "b": 0.5} for role in "xyz"}
@@ -114,5 +114,5 @@ def test_a_vote_by_enumeration_agrees_with_votes_through_the_engine():
     exact = vote_values(answers, scores).value
     torch.manual_seed(0)
     engine = Engine(team, chat, sampler(model, chat.tokenizer, max_new_tokens=1))
-    played = fmean(episode.outcome for episode in engine.run([Start(state=start)] * 1500))
+    played = fmean(episode.outcome for episode in engine.run([RolloutRequest(state=start)] * 1500))
     assert played == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 1500) ** 0.5)

@@ -13,7 +13,7 @@ from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_player, relay_task, relay_tasks
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, init_collaboration_policy, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, Start
+from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
 SIZE = 3
 
@@ -23,7 +23,7 @@ def policy(tmp_path_factory):
     """A warmed-up policy of the relay of three numbers, its chat and an engine."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    starts = [Start(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 400, SIZE))]
+    starts = [RolloutRequest(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 400, SIZE))]
     config = MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.6, episodes=400, epochs=2, learning_rate=1e-2)
     folder = init_collaboration_policy(
         relay(SIZE), lambda quality: relay_player(quality, SIZE), starts, tmp_path_factory.mktemp("relay"), config
@@ -39,7 +39,7 @@ def start(secret, shift):
 
 def estimate(engine, state, episodes=800):
     torch.manual_seed(0)
-    return engine.run([Start(state=state)] * episodes)
+    return engine.run([RolloutRequest(state=state)] * episodes)
 
 
 def assert_agrees(played, exact, error):

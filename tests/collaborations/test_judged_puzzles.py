@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hf_credit.collaborations import make
-from hf_credit.rollouts import Engine, Start
+from hf_credit.rollouts import Engine, RolloutRequest
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.samplers import Generation
@@ -83,7 +83,7 @@ class Says:
 
 def test_an_engine_asks_the_judge_of_all_episodes_at_once_and_counts_it_by_role(chat):
     player, judge = Says(chat, ASK, TELL), Says(chat, "Yes")
-    episodes = Engine(GAME, chat, {"agent": player, "judge": judge}).run([Start(task=ROW, seed=0)] * 4)
+    episodes = Engine(GAME, chat, {"agent": player, "judge": judge}).run([RolloutRequest(task=ROW, seed=0)] * 4)
     assert judge.calls == [4]
     assert [episode.outcome for episode in episodes] == [1.0] * 4
     assert Ledger.of(episodes).decisions == {"agent": 8, "judge": 4}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hf_credit.collectors import VisitedContexts
-from hf_credit.rollouts import Engine, Generation, Interaction, LocalRunner, Request
+from hf_credit.rollouts import Engine, Generation, Interaction, LocalContext, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +53,16 @@ class Letters:
 
 
 @pytest.fixture
-def runner(chat: Any) -> LocalRunner:
-    return LocalRunner(Engine(Chatter(), chat, Letters(chat)))
+def context(chat: Any) -> LocalContext:
+    return LocalContext(Engine(Chatter(), chat, Letters(chat)))
 
 
 def collector(**changed: Any) -> VisitedContexts:
     return VisitedContexts(**{"references": 2, "contexts": 3, "alternatives": 2, "replays": 2, **changed})
 
 
-def test_reference_rollouts_are_unscored_and_never_trained_on(runner: LocalRunner) -> None:
-    collected = collector()([{}, {}], runner)
+def test_reference_rollouts_are_unscored_and_never_trained_on(context: LocalContext) -> None:
+    collected = collector()([{}, {}], context)
     references = collected.of_kind("reference")
     assert [(sample.instance, sample.trained, sample.episode.scored) for sample in references] == [
         (0, False, False),
@@ -70,34 +70,34 @@ def test_reference_rollouts_are_unscored_and_never_trained_on(runner: LocalRunne
         (1, False, False),
         (1, False, False),
     ]
-    assert runner.metrics["tokens/reference_rollouts"] == [4 * 3 * 2]
-    scored = [sample for sample in collected.samples if sample.episode.scored]
-    assert runner.ledger.scoring_events == len(scored) == len(collected.trained)
+    assert context.metrics["tokens/reference_rollouts"] == [4 * 3 * 2]
+    scored = [sample for sample in collected.rollouts if sample.episode.scored]
+    assert context.ledger.scoring_events == len(scored) == len(collected.trained)
 
 
-def test_each_context_is_drawn_once_however_many_there_are_of_its_event(runner: LocalRunner) -> None:
-    collected = collector(contexts=4)([{}], runner)
+def test_each_context_is_drawn_once_however_many_there_are_of_its_event(context: LocalContext) -> None:
+    collected = collector(contexts=4)([{}], context)
     contexts = {sample.episode.decisions[0].context_ids for sample in collected.trained}
     # The first context is the same in both references, so five are visited; four are drawn.
     assert len(contexts) == 4
-    assert len(collector(contexts=9)([{}], runner).trained) == 4 + 4 + 4 + 2 + 2  # the last turn has no replay
+    assert len(collector(contexts=9)([{}], context).trained) == 4 + 4 + 4 + 2 + 2  # the last turn has no replay
 
 
-def test_each_update_and_each_instance_draws_contexts_of_its_own(runner: LocalRunner) -> None:
+def test_each_update_and_each_instance_draws_contexts_of_its_own(context: LocalContext) -> None:
     one = collector(references=1, contexts=1, alternatives=2, replays=1)
 
     def turns() -> list[int]:
         """At which turn the context of each of twelve instances was."""
-        played = one([{}] * 12, runner).trained
+        played = one([{}] * 12, context).trained
         return [len(played[place].episode.decisions) for place in range(0, 24, 2)]
 
     first = turns()
     assert len(set(first)) > 1
     assert turns() == first
-    runner.update = 2
+    context.update = 2
     assert turns() != first
 
 
-def test_an_instance_over_its_budget_is_rejected(runner: LocalRunner) -> None:
+def test_an_instance_over_its_budget_is_rejected(context: LocalContext) -> None:
     with pytest.raises(RuntimeError, match="at most 3 terminal scores"):
-        collector(budget=3)([{}], runner)
+        collector(budget=3)([{}], context)

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from hf_credit.collectors import Collected, Continuations, Sample, continuation_values
-from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Ledger, LocalRunner, Request, Start
+from hf_credit.collectors import Continuations, Rollout, RolloutBatch, continuation_values
+from hf_credit.rollouts import Ending, Engine, Generation, Interaction, Ledger, LocalContext, Request, RolloutRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +58,17 @@ class Given:
     def __init__(self, episodes):
         self.episodes = episodes
 
-    def __call__(self, rows, runner, memory=None):
-        samples = tuple(Sample(episode=one, instance=place) for place, one in enumerate(self.episodes))
-        return Collected(samples=samples, rows=len(self.episodes))
+    def __call__(self, rows, context, memory=None):
+        samples = tuple(Rollout(episode=one, instance=place) for place, one in enumerate(self.episodes))
+        return RolloutBatch(rollouts=samples, rows=len(self.episodes))
 
 
 def rollout_values(episodes, engine, rollouts, keep_contexts=True):
     """The values, and what the rollouts cost."""
-    runner = LocalRunner(engine)
+    context = LocalContext(engine)
     template = None if keep_contexts else {"enable_thinking": False}
     collector = Continuations(rollouts=rollouts, inner=Given(episodes), template_kwargs=template)
-    return continuation_values(collector([], runner)), runner.ledger
+    return continuation_values(collector([], context)), context.ledger
 
 
 def expected(fell):
@@ -79,7 +79,7 @@ def expected(fell):
 
 def test_values_are_the_means_over_all_futures(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
-    episodes = engine.run([Start(seed=seed) for seed in range(8)])
+    episodes = engine.run([RolloutRequest(seed=seed) for seed in range(8)])
     assert {episode.outcome for episode in episodes} == {0, 1 / 3, 2 / 3, 1}
     values, cost = rollout_values(episodes, engine, rollouts=8)
     for episode, own in zip(episodes, values, strict=True):
@@ -92,7 +92,7 @@ def test_values_are_the_means_over_all_futures(chat):
 
 def test_each_rollout_has_a_future_of_its_own(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
-    episodes = engine.run([Start(seed=0)])
+    episodes = engine.run([RolloutRequest(seed=0)])
     # the first future is three tails, the second heads and two tails
     assert rollout_values(episodes, engine, rollouts=1)[0] == [[0, 0, 0]]
     assert rollout_values(episodes, engine, rollouts=2)[0] == [pytest.approx([1 / 6, 0, 0])]
@@ -100,20 +100,20 @@ def test_each_rollout_has_a_future_of_its_own(chat):
 
 def test_the_episodes_are_not_changed_and_may_be_empty(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
-    (episode,) = engine.run([Start(seed=5)])
+    (episode,) = engine.run([RolloutRequest(seed=5)])
     none = replace(episode, decisions=())
     values, _ = rollout_values([none, episode, none], engine, rollouts=2)
     assert [len(own) for own in values] == [0, 3, 0]
     assert rollout_values([none], engine, rollouts=2) == ([[]], Ledger())
     assert rollout_values([], engine, rollouts=2) == ([], Ledger())
-    assert episode == engine.run([Start(seed=5)])[0]
+    assert episode == engine.run([RolloutRequest(seed=5)])[0]
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_first_reply_of_a_rollout_is_to_the_recorded_tokens_or_to_a_fresh_rendering(chat, keep):
     sample = Sampler(chat)
     engine = Engine(Coin(), chat, sample)
-    (episode,) = engine.run([Start(seed=0)])
+    (episode,) = engine.run([RolloutRequest(seed=0)])
     recorded = chat.tokenizer("<|user|>seen otherwise<|assistant|>", add_special_tokens=False)["input_ids"]
     episode = replace(episode, decisions=(replace(episode.decisions[1], context_ids=tuple(recorded)),))
     sample.calls.clear()
@@ -133,7 +133,7 @@ class Fragile(Coin):
 
 def test_rollouts_that_fail_are_left_out_and_where_all_fail_the_value_is_zero(chat):
     engine = Engine(Fragile(), chat, Sampler(chat))
-    recorded = Engine(Coin(), chat, Sampler(chat)).run([Start(seed=1), Start(seed=0)])
+    recorded = Engine(Coin(), chat, Sampler(chat)).run([RolloutRequest(seed=1), RolloutRequest(seed=0)])
     values, _ = rollout_values(recorded, engine, rollouts=4)
     heads, tails = recorded
     assert [decision.state.fell for decision in heads.decisions] == ["", "H", "HT"]
@@ -146,28 +146,28 @@ def test_rollouts_that_fail_are_left_out_and_where_all_fail_the_value_is_zero(ch
 
 def test_a_rollout_counts_however_it_ended(chat):
     engine = Engine(Coin(), chat, Sampler(chat), max_context_tokens=4)
-    (episode,) = Engine(Coin(), chat, Sampler(chat)).run([Start(seed=7)])
+    (episode,) = Engine(Coin(), chat, Sampler(chat)).run([RolloutRequest(seed=7)])
     # `<|user|> H ? <|end|> <|assistant|>` is too long: from the first state a rollout stops after one toss.
     values, _ = rollout_values([replace(episode, decisions=episode.decisions[:1])], engine, rollouts=2)
     assert values == [[pytest.approx(1 / 6)]]
-    (cut,) = engine.run([Start(seed=7)])
+    (cut,) = engine.run([RolloutRequest(seed=7)])
     assert cut.ending == Ending.TRUNCATED
 
 
 def test_nothing_is_rolled_out_from_an_episode_that_failed(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
-    (episode,) = engine.run([Start(seed=5)])
+    (episode,) = engine.run([RolloutRequest(seed=5)])
     failed = replace(episode, ending=Ending.ERROR)
     assert rollout_values([failed], engine, rollouts=2) == ([None], Ledger())
 
 
 def test_rollouts_are_there_for_comparison_only(chat):
     engine = Engine(Coin(), chat, Sampler(chat))
-    runner = LocalRunner(engine)
-    collected = Continuations(rollouts=2)([{"seed": 0}, {"seed": 1}], runner)
+    context = LocalContext(engine)
+    collected = Continuations(rollouts=2)([{"seed": 0}, {"seed": 1}], context)
     assert len(collected.trained) == 2
     others = collected.of_kind("continuation")
     assert len(others) == 2 * 3 * 2
     assert not any(sample.trained for sample in others)
     assert [sample.instance for sample in others] == [0] * 6 + [1] * 6
-    assert runner.ledger.scoring_events == 2 + 12
+    assert context.ledger.scoring_events == 2 + 12

@@ -14,7 +14,7 @@ from hf_credit.collectors import AuditedSteps, Group, counterfactual, step_featu
 from hf_credit.environments.evidence import legal_actions
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalRunner
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalContext
 
 WORLD = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
 
@@ -40,21 +40,21 @@ def chat() -> Chat:
     return Chat(build_tokenizer(make("evidence")))
 
 
-def runner(chat: Chat, seed: int = 0) -> LocalRunner:
+def context(chat: Chat, seed: int = 0) -> LocalContext:
     engines = [Engine(WORLD, chat, Reader(chat, seed + place)) for place in range(2)]
-    return LocalRunner(engines[0], seed=seed, frozen=engines[1])
+    return LocalContext(engines[0], seed=seed, frozen=engines[1])
 
 
-def collect(chat: Chat, rows: int = 6, seed: int = 0, **changed: Any) -> tuple[Any, LocalRunner]:
-    own = runner(chat, seed)
-    collector = AuditedSteps(**{"inner": Group(size=2), "steps": 1, "branches": 2, **changed}).bound_to(WORLD)
+def collect(chat: Chat, rows: int = 6, seed: int = 0, **changed: Any) -> tuple[Any, LocalContext]:
+    own = context(chat, seed)
+    collector = AuditedSteps(**{"inner": Group(size=2), "steps": 1, "branches": 2, **changed}).bind(WORLD)
     return collector([{"seed": place} for place in range(rows)], own, None), own
 
 
 def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(chat: Chat) -> None:
     collected, own = collect(chat)
     decisions = {one.id: one for episode in collected.episodes for one in episode.decisions}
-    replaced = [one for one in collected.samples if not one.trained]
+    replaced = [one for one in collected.rollouts if not one.trained]
     assert replaced
     assert {one.source for one in replaced} <= decisions.keys()
     assert all(one.audit is not None for episode in collected.episodes for one in episode.decisions)
@@ -76,7 +76,7 @@ def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
     expected: Counter[int] = Counter()
     for seed in range(60):
         collected, _ = collect(chat, rows=3, seed=seed, families=("deletion",), gate=False, branches=1)
-        sources = {one.source: one.probability for one in collected.samples if not one.trained}
+        sources = {one.source: one.probability for one in collected.rollouts if not one.trained}
         for episode in collected.episodes:
             legal = [one for one in episode.decisions if one.audit.kind]
             for one in legal:
@@ -90,8 +90,8 @@ def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
 
 def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -> None:
     for policy, of_current in (("frozen", False), ("current", True)):
-        own = runner(chat)
-        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=1, policy=policy).bound_to(WORLD)  # type: ignore[arg-type]
+        own = context(chat)
+        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=1, policy=policy).bind(WORLD)  # type: ignore[arg-type]
         collector([{"seed": place} for place in range(8)], own, None)
         engine = own.frozen
         assert engine is not None
@@ -100,12 +100,12 @@ def test_the_frozen_policy_plays_on_unless_the_policy_itself_is_to(chat: Chat) -
 
 def test_drift_is_logged_in_the_update_before_the_copy_is_made_anew(chat: Chat) -> None:
     for update, probed in ((1, False), (2, True)):
-        own = runner(chat)
+        own = context(chat)
         own.update = update
-        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=2, probe_every=2).bound_to(WORLD)
+        collector = AuditedSteps(inner=Group(size=2), steps=1, branches=2, probe_every=2).bind(WORLD)
         collected = collector([{"seed": place} for place in range(4)], own, None)
         assert ("contribution/drift" in own.metrics) == probed
-        kept = [one.episode for one in collected.samples]
+        kept = [one.episode for one in collected.rollouts]
         assert (own.ledger.tokens > Ledger.of(kept).tokens) == probed  # what was played again is in the ledger
     (drift,) = own.metrics["contribution/drift"]
     assert 0 <= drift <= 1
@@ -116,17 +116,19 @@ def test_random_counterfactuals_stand_beside_another_step(chat: Chat) -> None:
     other, _ = collect(chat, rows=4, counterfactuals="random")
     place = {one.id: at for at, one in enumerate(one for e in own.episodes for one in e.decisions)}
     elsewhere = {one.id: at for at, one in enumerate(one for e in other.episodes for one in e.decisions)}
-    before = [place[one.source] for one in own.samples if not one.trained]
-    after = [elsewhere[one.source] for one in other.samples if not one.trained]
+    before = [place[one.source] for one in own.rollouts if not one.trained]
+    after = [elsewhere[one.source] for one in other.rollouts if not one.trained]
     assert sorted(set(before)) == sorted(set(after))
     assert all(one != two for one, two in zip(before, after, strict=True))
 
 
 def test_extra_episodes_go_on_from_the_drawn_steps_and_are_trained_on_and_not_counted(chat: Chat) -> None:
     collected, own = collect(chat, counterfactuals="extra")
-    extra = [one for one in collected.samples if one.kind == "fork"]
+    extra = [one for one in collected.rollouts if one.kind == "fork"]
     assert extra
-    assert all(one.trained and not one.counted and one.episode.inherited < len(one.episode.decisions) for one in extra)
+    assert all(
+        one.trained and not one.counted and one.episode.prefix_length < len(one.episode.decisions) for one in extra
+    )
     assert own.ledger.counterfactual_tokens == 0
     assert all(one.audit is not None for sample in extra for one in sample.episode.decisions)
 
@@ -141,7 +143,7 @@ def test_an_auditor_that_raises_ends_its_episode_and_nothing_is_replaced_there(c
     collected, _ = collect(chat, auditor=Broken())
     failed = [one for one in collected.trained if one.episode.ending == Ending.ERROR]
     assert failed
-    sources = {one.source for one in collected.samples if not one.trained}
+    sources = {one.source for one in collected.rollouts if not one.trained}
     assert not sources & {one.id for sample in failed for one in sample.episode.decisions}
 
 
@@ -157,12 +159,12 @@ def test_steps_are_drawn_by_what_a_selector_is_told_of_them_and_that_is_kept_wit
     class Memory:
         selector = Surprised()
 
-    own = runner(chat)
+    own = context(chat)
     own.critics["critic"] = lambda readings: [(0.0,)] * len(readings)
     own._logprobs = lambda decisions: [(-1.0 if "final" in one.action_text else 0.0,) for one in decisions]
-    collector = AuditedSteps(inner=Group(size=2), steps=1, families=("deletion",), gate=False).bound_to(WORLD)
+    collector = AuditedSteps(inner=Group(size=2), steps=1, families=("deletion",), gate=False).bind(WORLD)
     collected = collector([{"seed": place} for place in range(20)], own, Memory())
-    drawn = {one.source: one for one in collected.samples if not one.trained}
+    drawn = {one.source: one for one in collected.rollouts if not one.trained}
     after_others = [one.decisions for one in collected.episodes if len(one.decisions) in (2, 3, 4)]
     told = [drawn[one[-1].id] for one in after_others if "final" in one[-1].action_text and one[-1].id in drawn]
     assert {one.features[0] for one in told} == {1.0}

@@ -9,7 +9,7 @@ import pytest
 
 from hf_credit.collectors import RandomForks, UncertainForks, tree_numbers
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Ending, Engine, Generation, Interaction, Ledger, LocalRunner, Request
+from hf_credit.rollouts import Chat, Ending, Engine, Generation, Interaction, Ledger, LocalContext, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def chat():
 
 
 def local(chat, letters="abbacab", surprise=(1.0, 1.0, 1.0)):
-    return LocalRunner(Engine(Spelling(), chat, Scripted(chat, letters, surprise)))
+    return LocalContext(Engine(Spelling(), chat, Scripted(chat, letters, surprise)))
 
 
 def told(sample):
@@ -75,22 +75,22 @@ def told(sample):
 
 
 def forked_at(collected):
-    return [sample.episode.inherited for sample in collected.samples if sample.source]
+    return [sample.episode.prefix_length for sample in collected.rollouts if sample.source]
 
 
 def test_a_fork_shares_what_came_before_and_goes_its_own_way(chat):
-    runner = local(chat)
-    collected = RandomForks(trees=2, expansions=2, rounds=2)([{}, {}], runner)
-    by_id = {one.id: one for sample in collected.samples for one in sample.episode.decisions}
-    assert len(collected.samples) == 2 * 2 * (1 + 2 * 2)
+    context = local(chat)
+    collected = RandomForks(trees=2, expansions=2, rounds=2)([{}, {}], context)
+    by_id = {one.id: one for sample in collected.rollouts for one in sample.episode.decisions}
+    assert len(collected.rollouts) == 2 * 2 * (1 + 2 * 2)
     assert collected.rows == 2
-    for sample in collected.samples:
+    for sample in collected.rollouts:
         decisions = sample.episode.decisions
         assert sample.trained
         assert sample.episode.outcome == told(sample).count("a")
         assert [one.state.text for one in decisions] == ["", told(sample)[:1], told(sample)[:2]]
         if sample.source:
-            own = decisions[sample.episode.inherited]
+            own = decisions[sample.episode.prefix_length]
             beside = by_id[sample.source]
             assert own.id != beside.id
             assert (own.state.text, own.context_ids) == (beside.state.text, beside.context_ids)
@@ -98,12 +98,12 @@ def test_a_fork_shares_what_came_before_and_goes_its_own_way(chat):
 
 
 def test_what_was_played_is_in_the_ledger_once(chat):
-    runner = local(chat)
-    collected = RandomForks(trees=1, expansions=3, rounds=1)([{}], runner)
-    assert runner.ledger == Ledger.of(sample.episode for sample in collected.samples)
-    decisions = {one.id for sample in collected.samples for one in sample.episode.decisions}
-    assert runner.ledger.decisions == {"agent": len(decisions)}
-    assert runner.ledger.scoring_events == 4
+    context = local(chat)
+    collected = RandomForks(trees=1, expansions=3, rounds=1)([{}], context)
+    assert context.ledger == Ledger.of(sample.episode for sample in collected.rollouts)
+    decisions = {one.id for sample in collected.rollouts for one in sample.episode.decisions}
+    assert context.ledger.decisions == {"agent": len(decisions)}
+    assert context.ledger.scoring_events == 4
 
 
 def test_forks_are_of_the_tree_that_they_come_from(chat):
@@ -111,7 +111,7 @@ def test_forks_are_of_the_tree_that_they_come_from(chat):
     numbers = tree_numbers(collected)
     assert sorted(numbers) == sorted([*range(6)] * 4)
     of_decision: dict[str, int] = {}
-    for number, sample in zip(numbers, collected.samples, strict=True):
+    for number, sample in zip(numbers, collected.rollouts, strict=True):
         assert not sample.source or of_decision[sample.source] == number
         for decision in sample.episode.decisions:
             assert of_decision.setdefault(decision.id, number) == number
@@ -119,11 +119,11 @@ def test_forks_are_of_the_tree_that_they_come_from(chat):
 
 def test_the_next_fork_is_where_the_policy_is_least_sure(chat):
     # Two episodes from the start: H/n is 3/2 there, 1 after one letter and 2 after two. A fork halves it to 2/2.
-    runner = local(chat, letters="abc", surprise=(3.0, 1.0, 2.0))
-    collected = UncertainForks(initial=2, forks=4)([{}], runner)
+    context = local(chat, letters="abc", surprise=(3.0, 1.0, 2.0))
+    collected = UncertainForks(initial=2, forks=4)([{}], context)
     # After two letters of one and of the other, at the start (3/2), and 1 for all: the first of them.
     assert forked_at(collected)[:3] == [2, 2, 0]
-    assert len(collected.samples) == 6
+    assert len(collected.rollouts) == 6
 
 
 def test_how_sure_the_policy_is_is_told_per_token(chat):
@@ -133,20 +133,20 @@ def test_how_sure_the_policy_is_is_told_per_token(chat):
 
     # Of four tokens with the end, two and two: H/n is 1.5/2 at the start and 1 after one letter; in sums 6/2 and 2.
     scripted = Scripted(chat, ["a b c", "a b c", "a", "b", "a", "b"], (1.5, 1.0, 0.1))
-    collected = UncertainForks(initial=2, forks=1)([{}], LocalRunner(Engine(Wordy(), chat, scripted)))
+    collected = UncertainForks(initial=2, forks=1)([{}], LocalContext(Engine(Wordy(), chat, scripted)))
     assert forked_at(collected) == [1]
 
 
 @pytest.mark.parametrize("forks_per_round", [1, 2, 5])
 def test_every_task_forks_as_often_however_many_a_round(chat, forks_per_round):
     collected = UncertainForks(initial=2, forks=5, forks_per_round=forks_per_round)([{}, {}], local(chat))
-    assert sorted(sample.instance for sample in collected.samples) == [0] * 7 + [1] * 7
+    assert sorted(sample.instance for sample in collected.rollouts) == [0] * 7 + [1] * 7
 
 
 def test_states_of_one_tree_are_chosen_apart_from_those_of_others(chat):
     collected = UncertainForks(initial=2, forks=3)([{}, {}], local(chat, letters="abcab"))
     held = [
-        {one.id for s in collected.samples if s.instance == task for one in s.episode.decisions} for task in (0, 1)
+        {one.id for s in collected.rollouts if s.instance == task for one in s.episode.decisions} for task in (0, 1)
     ]
     assert not held[0] & held[1]
 
@@ -154,19 +154,19 @@ def test_states_of_one_tree_are_chosen_apart_from_those_of_others(chat):
 def test_nothing_forks_from_an_episode_that_failed(chat):
     for collector in RandomForks(trees=2, expansions=2), UncertainForks(initial=2, forks=2):
         collected = collector([{}, {}], local(chat, letters="xx" + "abacab" * 9))
-        failed = [sample for sample in collected.samples if sample.episode.ending == Ending.ERROR]
+        failed = [sample for sample in collected.rollouts if sample.episode.ending == Ending.ERROR]
         assert [(sample.instance, sample.source) for sample in failed] == [(0, ""), (0, "")]
-        assert {sample.instance for sample in collected.samples if sample.source} == {1}
+        assert {sample.instance for sample in collected.rollouts if sample.source} == {1}
 
 
 def test_a_fork_that_fails_is_kept_and_not_forked_from(chat):
     collected = UncertainForks(initial=2, forks=3)([{}], local(chat, letters="aaaaaax"))
-    failed = [sample for sample in collected.samples if sample.episode.ending == Ending.ERROR]
+    failed = [sample for sample in collected.rollouts if sample.episode.ending == Ending.ERROR]
     broken = {sample.episode.decisions[-1].id for sample in failed}
     assert failed
-    assert not broken & {sample.source for sample in collected.samples}
+    assert not broken & {sample.source for sample in collected.rollouts}
 
 
 def test_no_tasks_are_played_as_often(chat):
     for collector in RandomForks(), UncertainForks(forks=2):
-        assert collector([], local(chat)).samples == ()
+        assert collector([], local(chat)).rollouts == ()

@@ -10,7 +10,7 @@ from typing import Any
 from hf_credit.collaborations.think_solve import ThinkSolve
 from hf_credit.collectors import Removals
 from hf_credit.collectors.removals import without
-from hf_credit.rollouts import Engine, Generation, LocalRunner
+from hf_credit.rollouts import Engine, Generation, LocalContext
 
 
 class Weather(ThinkSolve):
@@ -29,8 +29,8 @@ def test_an_episode_meets_the_world_that_its_comparison_meets_and_no_other(chat:
 
     roles = ("planner", "checker", "solver")
     team = Weather(dict.fromkeys(roles, "."), lambda task, text: 1.0, dict.fromkeys(roles, "problem"))
-    runner = LocalRunner(Engine(team, chat, says))
-    collected = Removals(size=3).bound_to(team)([{"problem": "1+1", "seed": 7}], runner)
+    context = LocalContext(Engine(team, chat, says))
+    collected = Removals(size=3).bind(team)([{"problem": "1+1", "seed": 7}], context)
     weather = {
         kind: [one.episode.final_state.row["weather"] for one in collected.of_kind(kind)]
         for kind in ("policy", without(["planner"]), without(["checker"]), without(["planner", "checker"]))

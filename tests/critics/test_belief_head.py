@@ -12,11 +12,11 @@ from accelerate.state import AcceleratorState
 from hf_credit import make
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import CriticConfig
-from hf_credit.critics.kinds import CriticKind
+from hf_credit.critics.specs import CriticSpec
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.rollouts.runner import Reading
+from hf_credit.rollouts.method_context import CriticInput
 
-READINGS = [Reading(ids=ids, at=(len(ids),)) for ids in ((5, 6, 7), (8,), (9, 10))]
+READINGS = [CriticInput(ids=ids, at=(len(ids),)) for ids in ((5, 6, 7), (8,), (9, 10))]
 TARGETS = [(1.0, 0.0, 0.2, 0.3, 0.5), (0.0, 1.0, 1.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0, 1.0)]
 
 
@@ -77,8 +77,8 @@ def test_nothing_to_learn_leaves_it_as_it_was(head, tmp_path):
 
 
 def test_slots_go_with_beliefs_alone():
-    for wrong in ({"says": "beliefs"}, {"slots": (2,)}, {"says": "beliefs", "slots": (1,)}):
+    for wrong in ({"output": "beliefs"}, {"slots": (2,)}, {"output": "beliefs", "slots": (1,)}):
         with pytest.raises(ValueError, match="slots are of beliefs, each of 2 values or more"):
-            CriticKind(**wrong)
+            CriticSpec(**wrong)
     with pytest.raises(ValueError, match="a critic must say one of value"):
-        CriticKind(says="truth")
+        CriticSpec(output="truth")

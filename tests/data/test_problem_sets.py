@@ -73,7 +73,7 @@ def test_real_files_are_read_whole_and_have_the_same_fingerprint_everywhere(
     found = real(name)
     assert (len(found.rows), found.dropped, found.fingerprint[:8]) == (rows, dropped, fingerprint)
     assert tuple(found.rows.column_names) == COLUMNS
-    assert found.facts()["origin"] == FILES[name]
+    assert found.description()["origin"] == FILES[name]
     code = name.startswith(("mbpp", "humaneval"))
     for row in found.rows:
         assert row["domain"] == ("code" if code else "math")

@@ -11,7 +11,7 @@ import pytest
 from hf_credit import make
 from hf_credit.diagnostics import belief_potential, cut_quality
 from hf_credit.diagnostics.cuts import played_on
-from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, Start, Truncated, make_rule
+from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, Truncated, make_rule
 
 
 def test_the_potential_of_answers_beside_that_of_what_is_possible() -> None:
@@ -56,7 +56,7 @@ def test_episodes_that_were_cut_go_on_from_there_uncut(tokenizer: Any, chat: Any
     task = {"digits": 3, "symbols": 4, "secret": "124", "first_guess": "123", "seed": 0}
     game = Truncated(EnvironmentInteraction(make("guess_numbers", digits=3)), make_rule("outside"))
     words = ("<interact>143</interact>", "<interact>123</interact>", "<answer>124</answer>")
-    episodes = Engine(game, chat, Says(*words)).run([Start(task=task)])
+    episodes = Engine(game, chat, Says(*words)).run([RolloutRequest(task=task)])
     assert [one.ending for one in episodes] == [Ending.CUT]
     (start,) = played_on(game, chat, episodes)
     (whole,) = Engine(game.inner, chat, Says(words[2])).run([start])

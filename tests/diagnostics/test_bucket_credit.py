@@ -26,10 +26,10 @@ from hf_credit.diagnostics.bucket_credit import (
 )
 from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets, save_buckets
 from hf_credit.methods import Credit, Method, make
-from hf_credit.methods.base import average
+from hf_credit.methods.base import mean_over_shared
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Verdict
-from hf_credit.rollouts.runner import LocalRunner, Reading
+from hf_credit.rollouts.method_context import CriticInput, LocalContext
 
 BY_RETURNS = ("replay_loo", "magrpo", "outcome_reward")
 
@@ -114,18 +114,18 @@ def test_magrpo_s_credit_counts_a_candidate_in_its_own_baseline() -> None:
 
 
 def test_mappo_s_credit_is_against_what_the_critic_says_of_everything_said_so_far() -> None:
-    runner = LocalRunner(critics={"critic": critic})
+    context = LocalContext(critics={"critic": critic})
     first, second = whole([1, 1], [0, 1]), whole([0.5], [0], before=[decision([8], [5, 5])])
     # 1 token is read before the first, 4 before the second.
-    found = assigned_credit([first, second], "mappo", runner)
+    found = assigned_credit([first, second], "mappo", context)
     assert found == [pytest.approx([0.9, 0.4]), pytest.approx([0.1, -0.4])]
 
 
 def test_what_follows_a_candidate_counts_where_the_method_says_so() -> None:
-    runner = LocalRunner(critics={"critic": critic})
+    context = LocalContext(critics={"critic": critic})
     long = whole([1.0], [0.0], later=(1.0, 0.0))
     # Paid two decisions later: 0.25 of it, and the critic's values on the way cancel with lam = 1.
-    assert assigned_credit([long], make("mappo", gamma=0.5), runner) == [pytest.approx([0.25 - 0.1, -0.1])]
+    assert assigned_credit([long], make("mappo", gamma=0.5), context) == [pytest.approx([0.25 - 0.1, -0.1])]
     # The verdicts 1 and 0 that follow: 1 + 0.5 and 0 + 0.5 at the turn, whose mean is 1 and deviation 0.5.
     judged = whole([0], [0], verdicts=[1, 0], later=(1.0, 0.0))
     found = assigned_credit([judged], make("verifiable_process", gamma=0.5, min_active=2))
@@ -200,7 +200,7 @@ def test_an_update_is_made_up_as_training_would_have_played_it() -> None:
     assert (found.rows, found.instances) == (2, [0] * 3 + [1] * 6)
     assert [one.path for one in found.episodes[:3]] == [(0, 0), (0, 1), (1, 0)]
     assert [len(one.decisions) for one in found.episodes[:3]] == [4, 4, 4]
-    assert [one.inherited for one in found.episodes[:3]] == [0, 3, 2]
+    assert [one.prefix_length for one in found.episodes[:3]] == [0, 3, 2]
     first, again, other = ([decision.id for decision in one.decisions] for one in found.episodes[:3])
     assert first[:3] == again[:3]
     assert first[3] != again[3]
@@ -229,7 +229,7 @@ def test_credit_is_what_the_formulas_of_appendix_i_say(drawn) -> None:
     counts = torch.tensor([len(action.returns) for _, action in every])
 
     def flat(method):
-        credits = assigned_credit(buckets, method, LocalRunner(critics={"critic": critic}))
+        credits = assigned_credit(buckets, method, LocalContext(critics={"critic": critic}))
         return torch.tensor([value for own in credits for value in own], dtype=torch.float64)
 
     torch.testing.assert_close(flat("replay_loo"), leave_one_out(means, groups, counts))
@@ -260,7 +260,7 @@ def same_order(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("replays", [None, 1])
 def test_credit_of_a_file_is_that_of_the_buckets_it_holds(tmp_path, replays) -> None:
-    runner = LocalRunner(critics={"critic": critic})
+    context = LocalContext(critics={"critic": critic})
     before = [decision([8], [5])]
     buckets = [
         whole([1, 1], [0, 1], before=before, verdicts=[1, 0], later=(1.0,)),
@@ -268,29 +268,29 @@ def test_credit_of_a_file_is_that_of_the_buckets_it_holds(tmp_path, replays) -> 
     ]
     read = load_buckets(save_buckets(buckets, tmp_path / "buckets.jsonl"))
     for method in ("replay_loo", "magrpo", make("mappo", gamma=0.5), make("verifiable_process", gamma=0.5)):
-        assert assigned_credit(read, method, runner, replays) == assigned_credit(buckets, method, runner, replays)
+        assert assigned_credit(read, method, context, replays) == assigned_credit(buckets, method, context, replays)
 
 
 def test_a_method_that_needs_its_own_collector_says_so() -> None:
     with pytest.raises(OnlyInTrainingError, match="of kind 'continuation', which only its own collector plays"):
         assigned_credit([ONE], "mc_process_reward")
     with pytest.raises(OnlyInTrainingError, match="with a critic must have replays to read, got buckets without"):
-        assigned_credit([ONE], "mappo", LocalRunner(critics={"critic": critic}))
+        assigned_credit([ONE], "mappo", LocalContext(critics={"critic": critic}))
     with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
         assigned_credit([whole([1], [0])], "mappo")
 
 
 def test_a_critic_is_asked_about_a_text_once() -> None:
-    asked: list[Reading] = []
+    asked: list[CriticInput] = []
 
     def counting(readings):
         asked.extend(readings)
         return critic(readings)
 
     one = whole([1, 1, 0], [0, 1, 1], before=[decision([8], [5])], later=(None,))
-    runner = LocalRunner(critics={"critic": RememberedValues(counting, batch=2)})
-    assert assigned_credit([one], "mappo", runner) == assigned_credit(
-        [one], "mappo", LocalRunner(critics={"critic": critic})
+    context = LocalContext(critics={"critic": RememberedValues(counting, batch=2)})
+    assert assigned_credit([one], "mappo", context) == assigned_credit(
+        [one], "mappo", LocalContext(critics={"critic": critic})
     )
     assert len(asked) == len(set(asked)) == 4  # before, the candidates' context, and after each of the two
 
@@ -349,8 +349,10 @@ def test_exact_values_of_buckets_from_a_file_are_refused() -> None:
 
 
 def test_a_method_of_one_s_own_is_measured_like_the_others() -> None:
-    def outcome_of_each_token(collected, runner, memory):
-        given = average(collected, [[(2 * one.outcome, 0.0)] * len(one.decisions) for one in collected.episodes])
+    def outcome_of_each_token(collected, context, memory):
+        given = mean_over_shared(
+            collected, [[(2 * one.outcome, 0.0)] * len(one.decisions) for one in collected.episodes]
+        )
         return Credit(decisions=given)
 
     own = Method(name="own", collector=Single(), estimator=outcome_of_each_token)

@@ -24,7 +24,7 @@ from hf_credit.rollouts import (
     EnvironmentInteraction,
     EveryEpisodeFailedError,
     Generation,
-    Start,
+    RolloutRequest,
     context_key,
 )
 from hf_credit.tasks.rows import held_out_starts
@@ -36,7 +36,7 @@ PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A half-trained policy of the relay of four numbers."""
-    starts = [Start(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 200, SIZE))]
+    starts = [RolloutRequest(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 200, SIZE))]
     config = MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.4, episodes=200, epochs=2, learning_rate=1e-2)
     folder = init_collaboration_policy(
         relay(SIZE), lambda quality: relay_player(quality, SIZE), starts, tmp_path_factory.mktemp("relay"), config
@@ -50,8 +50,8 @@ def sampled(policy):
     return diagnostic_buckets(policy, starts(12), PLAN)
 
 
-def starts(rows: int) -> list[Start]:
-    return [Start(task=row, seed=place) for place, row in enumerate(relay_tasks("held_out", rows, SIZE))]
+def starts(rows: int) -> list[RolloutRequest]:
+    return [RolloutRequest(task=row, seed=place) for place, row in enumerate(relay_tasks("held_out", rows, SIZE))]
 
 
 class Speaker:
@@ -162,7 +162,7 @@ def test_candidates_are_drawn_until_there_are_enough_different_ones() -> None:
     speaker = Speaker({"plan": ["a", "a", "b", "b", "a", "c", "d"], "act": ["x"]})
     engine = Engine(pair(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=1, value_actions=0, events=("plan",))
-    (bucket,), _ = diagnostic_buckets(engine, [Start(task={"problem": "p"})], plan)
+    (bucket,), _ = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 3), ("b", 2), ("c", 1)]
     assert bucket.value is None
 
@@ -171,7 +171,7 @@ def test_a_policy_that_says_only_one_thing_has_a_bucket_of_one() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["x"]})
     engine = Engine(pair(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=4, replays=2, value_actions=3, events=("plan",), draws=10)
-    (bucket,), cost = diagnostic_buckets(engine, [Start(task={"problem": "p"})], plan)
+    (bucket,), cost = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 11)]
     assert [one.text for one in bucket.value_only] == ["a", "a", "a"]
     assert cost.decisions["plan"] == 1 + 10 + 3
@@ -182,7 +182,7 @@ def test_the_cost_is_what_was_asked_of_policy_and_scorer() -> None:
     speaker = Speaker({"plan": list("abcdefg"), "act": list("xyz")})
     engine = Engine(pair(lambda task, text: scored.append(text) or 0.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2)
-    tasks = [Start(task={"problem": name}) for name in "pq"]
+    tasks = [RolloutRequest(task={"problem": name}) for name in "pq"]
     buckets, cost = diagnostic_buckets(engine, tasks, plan)
     assert len(buckets) == 4
     assert dict(speaker.asked) == dict(cost.decisions)
@@ -194,14 +194,14 @@ def test_what_comes_before_a_decision_is_not_said_again() -> None:
     speaker = Speaker({"plan": ["a"], "act": list("xyz")})
     engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=5, value_actions=2, events=("act",))
-    diagnostic_buckets(engine, [Start(task={"problem": "p"})], plan)
+    diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert speaker.asked["plan"] == 1
 
 
 def test_decisions_are_drawn_uniformly_from_all_contexts() -> None:
     speaker = Speaker({"plan": list("abcdefgh"), "act": ["x"]})
     engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
-    tasks = [Start(task={"problem": name}) for name in "pqrs"]
+    tasks = [RolloutRequest(task={"problem": name}) for name in "pqrs"]
     drawn: Counter[tuple[str, int]] = Counter()
     for seed in range(200):
         plan = BucketPlan(buckets=1, candidates=1, replays=1, value_actions=0, seed=seed)
@@ -214,7 +214,9 @@ def test_decisions_are_drawn_uniformly_from_all_contexts() -> None:
 def test_equal_contexts_are_one_bucket() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["x"]})
     engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
-    buckets, _ = diagnostic_buckets(engine, [Start(task={"problem": "p"})] * 5, BucketPlan(candidates=1, replays=1))
+    buckets, _ = diagnostic_buckets(
+        engine, [RolloutRequest(task={"problem": "p"})] * 5, BucketPlan(candidates=1, replays=1)
+    )
     assert sorted(bucket.event for bucket in buckets) == ["act", "plan"]
 
 
@@ -227,7 +229,7 @@ def test_a_scorer_that_fails_costs_the_replay_and_nothing_else() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["good", "bad", "poor"]})
     engine = Engine(pair(scorer), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=2, value_actions=3, events=("act",))
-    (bucket,), _ = diagnostic_buckets(engine, [Start(task={"problem": "p"})], plan)
+    (bucket,), _ = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     found = {one.text: (one.returns, one.failed) for one in (*bucket.candidates, *bucket.value_only)}
     assert found == {"good": ((1.0, 1.0), 0), "bad": ((), 2), "poor": ((0.0, 0.0), 0)}
     assert len(bucket.replayed) == 2
@@ -242,7 +244,7 @@ def test_a_role_that_speaks_at_the_same_time_is_no_teammate_downstream() -> None
     for event, own in (("left", "l"), ("right", "r")):
         plan = BucketPlan(buckets=1, candidates=2, replays=1, value_actions=0, events=(event,), draws=4)
         before = Counter(speaker.asked)
-        (bucket,), cost = diagnostic_buckets(engine, [Start(task={"problem": "p"})], plan)
+        (bucket,), cost = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
         assert (bucket.event, bucket.role) == (event, own)
         assert [one.responses for one in bucket.candidates] == [("d",)] * len(bucket.candidates)
         assert dict(speaker.asked - before) == dict(cost.decisions)
@@ -308,8 +310,8 @@ def test_a_bucket_keeps_whole_replays_and_what_came_before(policy, sampled) -> N
 
 def test_decisions_that_were_made_are_worth_what_replays_of_them_return(policy) -> None:
     """Two actors' answers at one context and state share a bucket, the reasoner's message has its own."""
-    episodes = policy.run([Start(task=row, fanout=(1, 6)) for row in relay_tasks("held_out", 3, SIZE)])
-    decisions = [(episode, turn) for episode in episodes for turn in (0, 1) if turn or not episode.inherited]
+    episodes = policy.run([RolloutRequest(task=row, fanout=(1, 6)) for row in relay_tasks("held_out", 3, SIZE)])
+    decisions = [(episode, turn) for episode in episodes for turn in (0, 1) if turn or not episode.prefix_length]
     buckets, places, cost = decision_buckets(policy, decisions, PLAN)
     assert len(places) == len(decisions) == 3 + 3 * 6
     assert max(len(bucket.candidates) for bucket in buckets) > 1
@@ -342,7 +344,7 @@ def test_an_event_that_never_comes_up_is_refused(policy) -> None:
 
 def test_a_start_with_alternatives_is_refused(policy) -> None:
     with pytest.raises(ValueError, match="must have no fanout"):
-        diagnostic_buckets(policy, [Start(task={}, fanout=(2,))], PLAN)
+        diagnostic_buckets(policy, [RolloutRequest(task={}, fanout=(2,))], PLAN)
 
 
 def test_no_tasks_give_no_buckets(policy) -> None:
@@ -351,7 +353,7 @@ def test_no_tasks_give_no_buckets(policy) -> None:
 
 def test_a_diagnosis_of_which_nothing_came_is_no_empty_table(policy):
     with pytest.raises(EveryEpisodeFailedError, match="some episode of a diagnosis must come to an end, got 2 of 2"):
-        diagnostic_buckets(policy, [Start(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
+        diagnostic_buckets(policy, [RolloutRequest(task={"question": "?"}, seed=seed) for seed in range(2)], PLAN)
 
 
 def test_a_diagnosis_without_room_for_a_reply_is_no_empty_table(policy):

@@ -13,7 +13,7 @@ from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
 from hf_credit.methods import make
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 STRANGER = '''
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def share(weight: float = 1.0) -> Method:
 '''
 
 PLAN = BucketPlan(buckets=6, candidates=2, replays=2, value_actions=2)
-STARTS = [Start(task={"problem": name}) for name in "pq"]
+STARTS = [RolloutRequest(task={"problem": name}) for name in "pq"]
 
 
 class Alphabet:
@@ -150,7 +150,10 @@ def test_a_game_s_task_seeds_reach_the_collector() -> None:
 
     engine = Watching(EnvironmentInteraction(environment, "current", False), chat, anything)
     (found,) = diagnose_training(
-        Subject(name="p", engine=engine), [Start(seed=7), Start(seed=8)], PLAN, {"VPR": make("verifiable_process")}
+        Subject(name="p", engine=engine),
+        [RolloutRequest(seed=7), RolloutRequest(seed=8)],
+        PLAN,
+        {"VPR": make("verifiable_process")},
     )
     assert played == [7, 8]
     assert found.events[0].credited == found.decisions

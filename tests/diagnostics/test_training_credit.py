@@ -10,7 +10,7 @@ import pytest
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_task
-from hf_credit.collectors import Collected, Sample, VisitedContexts
+from hf_credit.collectors import Rollout, RolloutBatch, VisitedContexts
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import ALL
 from hf_credit.diagnostics.training_credit import (
@@ -25,7 +25,7 @@ from hf_credit.methods import Credit, Method, make
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Decision, Ending, Engine, Episode, Generation
-from hf_credit.rollouts.runner import LocalRunner
+from hf_credit.rollouts.method_context import LocalContext
 
 
 def credited(credit, instance=0, context=(1,), event="plan") -> TrainedDecision:
@@ -67,9 +67,9 @@ def place_in_alphabet(task, text) -> float:
 
 
 @pytest.fixture
-def runner() -> LocalRunner:
+def context() -> LocalContext:
     speaker = Counting()
-    return LocalRunner(Engine(pair(place_in_alphabet), speaker.chat, speaker))
+    return LocalContext(Engine(pair(place_in_alphabet), speaker.chat, speaker))
 
 
 ROWS = [{"problem": "p"}, {"problem": "q"}]
@@ -79,11 +79,11 @@ PLAN = BucketPlan(buckets=6, replays=2, value_actions=2)
 def test_decisions_with_credit_are_taken_once_each() -> None:
     one, two = (credited(0.0).decision for _ in "ab")
     episodes = [Episode(decisions=own, outcome=0.0, ending=Ending.FINISHED) for own in ((one,), (one, two))]
-    collected = Collected(
-        samples=(
-            Sample(episode=episodes[0], instance=0, trained=False),
-            Sample(episode=episodes[0], instance=0),
-            Sample(episode=episodes[1], instance=1),
+    collected = RolloutBatch(
+        rollouts=(
+            Rollout(episode=episodes[0], instance=0, trained=False),
+            Rollout(episode=episodes[0], instance=0),
+            Rollout(episode=episodes[1], instance=1),
         ),
         rows=2,
     )
@@ -115,9 +115,9 @@ def test_events_are_told_apart_and_all_together_come_first() -> None:
     assert [one.event for one in by_event(decisions[:1], [0])] == ["plan"]
 
 
-def test_credit_of_an_update_is_held_against_replays_of_its_decisions(runner) -> None:
+def test_credit_of_an_update_is_held_against_replays_of_its_decisions(context) -> None:
     """What the actor says is its score, so replays of its messages return that again."""
-    found = training_credit(make("replay_loo"), runner, ROWS, replace(PLAN, buckets=100, events=("act",)))
+    found = training_credit(make("replay_loo"), context, ROWS, replace(PLAN, buckets=100, events=("act",)))
     assert [one.event for one in found.events] == ["act"]
     (act,) = found.events
     # Two instances of 2 plans with 4 answers each, which are all different.
@@ -129,8 +129,8 @@ def test_credit_of_an_update_is_held_against_replays_of_its_decisions(runner) ->
     assert -1 <= act.fidelity.low <= act.fidelity.mean <= act.fidelity.high <= 1
 
 
-def test_only_as_many_decisions_as_asked_for_are_measured(runner) -> None:
-    found = training_credit(make("magrpo", group_size=3), runner, ROWS, PLAN)
+def test_only_as_many_decisions_as_asked_for_are_measured(context) -> None:
+    found = training_credit(make("magrpo", group_size=3), context, ROWS, PLAN)
     assert [(one.event, one.credited) for one in found.events] == [(ALL, 12), ("plan", 6), ("act", 6)]
     assert found.events[0].measured == 6
     assert found.method == "magrpo"
@@ -150,7 +150,7 @@ def test_credit_of_an_update_is_held_against_exact_advantages() -> None:
         assert model.training  # as in an update of training
         return found
 
-    found = training_credit(make("replay_loo"), LocalRunner(engine), rows, exact=exact)
+    found = training_credit(make("replay_loo"), LocalContext(engine), rows, exact=exact)
     assert found.events[0].measured == found.events[0].credited == len(seen)
     errors = []
     for one in seen:
@@ -162,28 +162,28 @@ def test_credit_of_an_update_is_held_against_exact_advantages() -> None:
     assert exact_advantages(relay(2), chat, model, [], max_new_tokens=1) == []
 
 
-def test_decisions_of_episodes_that_began_midway_are_measured(runner) -> None:
+def test_decisions_of_episodes_that_began_midway_are_measured(context) -> None:
     method = make("replay_loo", reference_rollouts=2, alternatives=[2], contexts=2, num_replays=2)
     assert isinstance(method.collector, VisitedContexts)
-    found = training_credit(method, runner, ROWS, replace(PLAN, buckets=100))
+    found = training_credit(method, context, ROWS, replace(PLAN, buckets=100))
     assert found.events[0].measured == found.events[0].credited > 0
 
 
-def test_what_cannot_be_measured_is_refused(runner) -> None:
+def test_what_cannot_be_measured_is_refused(context) -> None:
     with pytest.raises(ValueError, match="an event of a diagnosis must get credit, got critic where plan, act did"):
-        training_credit(make("magrpo"), runner, ROWS, replace(PLAN, events=("critic",)))
+        training_credit(make("magrpo"), context, ROWS, replace(PLAN, events=("critic",)))
     with pytest.raises(ValueError, match="need value_actions of at least 1 as their baseline, got 0"):
-        training_credit(make("magrpo"), runner, ROWS, replace(PLAN, value_actions=0))
+        training_credit(make("magrpo"), context, ROWS, replace(PLAN, value_actions=0))
     with pytest.raises(ValueError, match="needs an engine to play with, got none"):
-        training_credit(make("magrpo"), LocalRunner(), ROWS)
+        training_credit(make("magrpo"), LocalContext(), ROWS)
     with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
-        training_credit(make("mappo"), runner, ROWS, PLAN)
+        training_credit(make("mappo"), context, ROWS, PLAN)
 
 
-def test_a_method_that_credits_nothing_is_measured_as_such(runner) -> None:
-    def nothing(collected, runner, memory):
+def test_a_method_that_credits_nothing_is_measured_as_such(context) -> None:
+    def nothing(collected, context, memory):
         return Credit(decisions={})
 
     silent = Method(name="silent", collector=make("magrpo").collector, estimator=nothing)
-    found = training_credit(silent, runner, ROWS, PLAN)
+    found = training_credit(silent, context, ROWS, PLAN)
     assert [(one.event, one.credited) for one in found.events] == [(ALL, 0)]

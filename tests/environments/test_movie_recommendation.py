@@ -56,9 +56,9 @@ def test_the_best_movie_must_be_named_exactly():
 
 def test_an_earlier_answer_is_invalid_unless_it_is_asked_for():
     assert GAME.step(START, "<answer>Film2</answer>").state.status == "invalid"
-    hurried = GAME.hurried(START)
-    assert "Film2: [0,0.5]" in GAME.answer_prompt(hurried)
-    assert GAME.step(hurried, "<answer>Film2</answer>").reward == 1.0
+    force_answer = GAME.force_answer(START)
+    assert "Film2: [0,0.5]" in GAME.answer_prompt(force_answer)
+    assert GAME.step(force_answer, "<answer>Film2</answer>").reward == 1.0
 
 
 def test_drawn_tasks_have_one_best_movie_and_new_names():

@@ -82,10 +82,10 @@ def test_turns_count_replies_the_answer_included():
 
 def test_who_is_asked_for_the_answer_has_one_reply_left():
     game, state = start()
-    hurried = game.hurried(game.step(state, "interact 321").state)
-    assert game.observe(hurried) == game.observe(game.step(state, "interact 321").state)
-    assert game.step(hurried, "interact 321").state.status == "finished"
-    assert "<answer>" in game.answer_prompt(hurried)
+    force_answer = game.force_answer(game.step(state, "interact 321").state)
+    assert game.observe(force_answer) == game.observe(game.step(state, "interact 321").state)
+    assert game.step(force_answer, "interact 321").state.status == "finished"
+    assert "<answer>" in game.answer_prompt(force_answer)
 
 
 def test_an_unreadable_reply_ends_the_game_as_invalid_and_keeps_the_state():

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.environments import check_env, make, tool_world
 from hf_credit.environments.tool_calls import marked, write_call
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 pytest.importorskip("jsonschema")
 
@@ -307,7 +307,7 @@ def test_the_template_shows_the_tools_and_answers_come_from_the_role_tool(taught
         return [Generation(ids=[*chat.encode(next(replies)), taught.eos_token_id])]
 
     engine = Engine(EnvironmentInteraction(shop(), instructions=False), chat, generate)
-    (episode,) = engine.run([Start(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
+    (episode,) = engine.run([RolloutRequest(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
     assert (episode.ending, episode.outcome) == (Ending.FINISHED, 1.0)
     contexts = [taught.decode(decision.context_ids) for decision in episode.decisions]
     assert contexts[0] == "<|system|>basket_size put <|end|><|user|>Buy it.\n\nYou want tea.<|end|><|assistant|>"

@@ -10,7 +10,7 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.evaluation.attempts import attempt
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, EveryEpisodeFailedError, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EveryEpisodeFailedError, Generation, RolloutRequest
 
 
 def engine_that_says(texts, scorer):
@@ -25,22 +25,24 @@ def engine_that_says(texts, scorer):
 
 def test_every_task_has_as_many_scores_as_samples() -> None:
     engine = engine_that_says("110001", lambda task, text: float(text))
-    scores, cost = attempt(engine, [Start(task={"problem": "p"}), Start(task={"problem": "q"})], samples=3)
+    scores, cost = attempt(
+        engine, [RolloutRequest(task={"problem": "p"}), RolloutRequest(task={"problem": "q"})], samples=3
+    )
     assert scores == [[1, 1, 0], [0, 0, 1]]
     assert (cost.scoring_events, cost.decisions) == (6, {"a": 6})
 
 
 def test_a_score_that_failed_or_is_no_number_is_none() -> None:
     engine = engine_that_says("0x1", lambda task, text: float(text))
-    assert attempt(engine, [Start(task={"problem": "p"})], samples=3)[0] == [[0, None, 1]]
+    assert attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=3)[0] == [[0, None, 1]]
     engine = engine_that_says("01", lambda task, text: math.nan if text == "0" else 1.0)
-    assert attempt(engine, [Start(task={"problem": "p"})], samples=2)[0] == [[None, 1]]
+    assert attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=2)[0] == [[None, 1]]
 
 
 def test_attempts_that_all_fail_are_raised() -> None:
     engine = engine_that_says("01", lambda task, text: math.nan)
     with pytest.raises(EveryEpisodeFailedError, match="some episode of an evaluation must come to an end, got 2 of 2"):
-        attempt(engine, [Start(task={"problem": "p"})], samples=2)
+        attempt(engine, [RolloutRequest(task={"problem": "p"})], samples=2)
 
 
 def test_attempts_at_a_task_differ_and_the_same_seed_repeats_them() -> None:
@@ -50,7 +52,7 @@ def test_attempts_at_a_task_differ_and_the_same_seed_repeats_them() -> None:
     team = relay(10)
     team.scorer = lambda task, text: said.append(text) or 0.0
     engine = Engine(team, chat, sampler(model, chat.tokenizer, max_new_tokens=3))
-    starts = [Start(task=relay_task(1, 2), seed=0), Start(task=relay_task(3, 4), seed=1)]
+    starts = [RolloutRequest(task=relay_task(1, 2), seed=0), RolloutRequest(task=relay_task(3, 4), seed=1)]
     runs = []
     for seed in (0, 0, 1):
         said.clear()
@@ -69,4 +71,4 @@ def test_what_cannot_be_attempted_is_refused() -> None:
     with pytest.raises(ValueError, match="samples of a task must be at least 1, got 0"):
         attempt(engine, [], samples=0)
     with pytest.raises(ValueError, match="must be one episode, got a start with alternatives"):
-        attempt(engine, [Start(task={}, fanout=(2,))])
+        attempt(engine, [RolloutRequest(task={}, fanout=(2,))])

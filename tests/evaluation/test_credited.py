@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedDecision,
@@ -82,14 +82,16 @@ def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokeni
     elsewhere = decision(tokenizer, "x plan", "far", "far")
     unscored = episode(decision(tokenizer, "x plan", "seen", "seen"), outcome=math.nan, scored=False)
     samples = (
-        Sample(episode=episode(root, good, outcome=1.0, path=(0,)), instance=0),
-        Sample(episode=episode(root, bad, outcome=0.0, path=(1,), inherited=1), instance=0),
-        Sample(episode=episode(elsewhere), instance=1),
-        Sample(episode=unscored, instance=0, trained=False, kind="reference"),
-        Sample(episode=episode(decision(tokenizer, "x plan", "more", "more"), outcome=0.5), instance=0, trained=False),
+        Rollout(episode=episode(root, good, outcome=1.0, path=(0,)), instance=0),
+        Rollout(episode=episode(root, bad, outcome=0.0, path=(1,), inherited=1), instance=0),
+        Rollout(episode=episode(elsewhere), instance=1),
+        Rollout(episode=unscored, instance=0, trained=False, kind="reference"),
+        Rollout(
+            episode=episode(decision(tokenizer, "x plan", "more", "more"), outcome=0.5), instance=0, trained=False
+        ),
     )
     credit = [[0.25, 0.5], [None, -0.5], [None]]
-    first, second, far = credited_episodes(Collected(samples=samples, rows=2), credit, tokenizer, update=3)
+    first, second, far = credited_episodes(RolloutBatch(rollouts=samples, rows=2), credit, tokenizer, update=3)
     plan, reply = first.decisions
     assert (plan.outcomes, plan.credit, plan.verdict, plan.alternatives) == ((1.0, 0.0), 0.25, 1.0, ())
     assert reply.outcomes == (1.0,)
@@ -105,10 +107,10 @@ def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokeni
 
 def test_of_so_many_tasks_the_first_episode_of_each_is_told(tokenizer: Any) -> None:
     samples = tuple(
-        Sample(episode=episode(decision(tokenizer, "x", str(place))), instance=instance)
+        Rollout(episode=episode(decision(tokenizer, "x", str(place))), instance=instance)
         for place, instance in enumerate((0, 0, 1, 2))
     )
-    found = credited_episodes(Collected(samples=samples, rows=3), [[0.0]] * 4, tokenizer, instances=2)
+    found = credited_episodes(RolloutBatch(rollouts=samples, rows=3), [[0.0]] * 4, tokenizer, instances=2)
     assert [one.decisions[0].reply for one in found] == ["0", "2"]
 
 

@@ -15,7 +15,7 @@ from hf_credit.environments.evidence import hacks
 from hf_credit.evaluation.exact_actions import ExactPlay, audited_play, model_policy
 from hf_credit.oracles.auditors import default_auditor, default_interventions
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, Start
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 SMALL = {"documents": 2, "values": 2, "turns": 3, "calls": 2}
 TASK = {"key": "K", "keys": ["K", "K"], "values": [1, 2], "genuine": 1}
@@ -218,7 +218,7 @@ def test_a_policy_that_is_played_agrees_with_its_exact_values():
         for request in interaction.pending(state):
             replies[chat.context(request.messages)] = legal = environment.legal_actions(state.world)
             waiting += [interaction.advance(state, [environment.write_action(action)]) for action in legal]
-    played = Engine(interaction, chat, generate).run([Start(task={**TASK, "seed": 0})] * 1000)
+    played = Engine(interaction, chat, generate).run([RolloutRequest(task={**TASK, "seed": 0})] * 1000)
     share = sum(episode.outcome for episode in played) / 1000
     value = exact.value(first, "outcome")
     assert abs(share - value) < 4 * math.sqrt(value * (1 - value) / 1000)

@@ -25,7 +25,7 @@ from hf_credit.rollouts import (
     Episode,
     EveryEpisodeFailedError,
     Generation,
-    Start,
+    RolloutRequest,
     Verdict,
 )
 from hf_credit.tasks.rows import held_out_starts
@@ -249,6 +249,8 @@ def test_an_evaluation_without_room_for_a_reply_is_no_table_of_zeros(
 
 def test_no_task_is_counted_twice(chat: Chat, sudoku: EnvironmentInteraction) -> None:
     with pytest.raises(ValueError, match="got 3 more than once"):
-        evaluate_policy(lambda contexts: [], chat, sudoku, [Start(seed=3), Start(seed=4), Start(seed=3)])
+        evaluate_policy(
+            lambda contexts: [], chat, sudoku, [RolloutRequest(seed=3), RolloutRequest(seed=4), RolloutRequest(seed=3)]
+        )
     with pytest.raises(ValueError, match="got a start without one"):
-        evaluate_policy(lambda contexts: [], chat, sudoku, [Start(seed=None)])
+        evaluate_policy(lambda contexts: [], chat, sudoku, [RolloutRequest(seed=None)])

@@ -34,7 +34,7 @@ from hf_credit.rollouts import (
     Ending,
     EnvironmentInteraction,
     Interaction,
-    Start,
+    RolloutRequest,
     Truncated,
     Verdict,
     make_rule,
@@ -47,7 +47,7 @@ from local_hub.running import Served
 def played(interaction: Interaction[Any], chat: Chat, games: int = 2) -> EpisodeSet:
     script = interaction.scripted_player(0.7)
     assert script is not None
-    starts = [Start[Any](task=row, seed=row.get("seed", 3)) for row in interaction.tasks("train", games)]
+    starts = [RolloutRequest[Any](task=row, seed=row.get("seed", 3)) for row in interaction.tasks("train", games)]
     episodes = [play(interaction, chat, script, start) for start in starts]
     return EpisodeSet(episodes=tuple(episodes), interaction=interaction, starts=tuple(starts))
 
@@ -110,7 +110,7 @@ def test_states_of_a_truncated_task_are_written_with_what_is_within() -> None:
     assert cut.state_from_json(cut.state_to_json(state)) == state
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": "EnvironmentTurn"}', '{"type": "str", "world": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"type": "EnvironmentState"}', '{"type": "str", "world": {}}'])
 def test_what_is_no_state_is_told_in_one_sentence(text: str) -> None:
     for interaction in (EnvironmentInteraction(make("sudoku")), collaborations.make("relay")):
         with pytest.raises(ValueError, match=r"a state must be one that '\w+' wrote, got \w+"):
@@ -174,8 +174,8 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
         path=(0, 2),
         next_context=(5, 6),
         metrics={"success": 0.1},
-        inherited=1,
-        ways=2,
+        prefix_length=1,
+        num_leaves=2,
         scored=3,
         verified=0.75,
         outcome=math.nan,
@@ -186,7 +186,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
     assert as_if_left_out(odd) == ["observed"]  # which the Interaction says of its role
     assert as_if_left_out(cut) == []
     credits = {"c3": {first.id: 0.25}, "t3": {first.id: [0.5, -0.5]}, "grpo": {first.id: None}}
-    start = Start[Any](task={}, seed=2**62 + 2**32)
+    start = RolloutRequest[Any](task={}, seed=2**62 + 2**32)
     save_episodes(
         tmp_path, EpisodeSet(episodes=(cut,), interaction=game, starts=(start,), credits=credits, policy="me/policy")
     )

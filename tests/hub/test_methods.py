@@ -47,7 +47,7 @@ from hf_credit.hub import (
 )
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import EnvironmentInteraction, Start, by_episode
+from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
@@ -163,7 +163,8 @@ class Keep(CreditCallback):
             episodes=tuple(collected.episodes),
             interaction=trainer.interaction,
             starts=tuple(
-                Start[Any](task={"instance": one.instance}, seed=place) for place, one in enumerate(collected.trained)
+                RolloutRequest[Any](task={"instance": one.instance}, seed=place)
+                for place, one in enumerate(collected.trained)
             ),
             credits={trainer.method.name: credits},
         )
@@ -180,7 +181,7 @@ class Policies:
 @pytest.fixture(scope="module")
 def policies(micro_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Policies:
     game = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
-    starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(48)]
+    starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(48)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=48, epochs=8, batch_rows=16, learning_rate=8e-3)
     return Policies(
         micro_policy, init_policy(game, EvidenceOracle(), starts, tmp_path_factory.mktemp("evidence"), config)

@@ -37,7 +37,7 @@ from hf_credit.hub.retries import Conflict, HubError
 from hf_credit.hub.task_sets import publish_tasks
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import Chat, Start
+from hf_credit.rollouts import Chat, RolloutRequest
 from hf_credit.tasks import TaskSpec
 from local_hub.limits import Limits
 from local_hub.running import Served, serving
@@ -268,7 +268,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[..
     folder = tmp_path_factory.mktemp("artifacts")
     spec = TaskSpec(environment="evidence", environment_options={})
     interaction = spec.build()
-    starts = tuple(Start[Any](task=row, seed=row["seed"]) for row in interaction.tasks("train", 2))
+    starts = tuple(RolloutRequest[Any](task=row, seed=row["seed"]) for row in interaction.tasks("train", 2))
     script = interaction.scripted_player(0.5)
     assert script is not None
     chat = Chat(tokenizer_of([string.printable]))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hf_credit.collectors import Collected, Sample
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict, by_episode
+from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, Verdict, by_episode
 
 
 def decision(context: int = 1, tokens: int = 1, reward: float = 0.0, verdict: float | None = None) -> Decision:
@@ -30,16 +30,16 @@ def episode(*decisions: Decision, outcome: float = 0.0, ending: Ending = Ending.
     return Episode(decisions=decisions, outcome=outcome, ending=ending)
 
 
-def collected(*episodes: Episode, instances: Sequence[int] = ()) -> Collected:
+def collected(*episodes: Episode, instances: Sequence[int] = ()) -> RolloutBatch:
     """All of one task, unless `instances` says otherwise."""
     owners = instances or (0,) * len(episodes)
-    samples = tuple(Sample(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
-    return Collected(samples=samples, rows=max(owners, default=-1) + 1)
+    samples = tuple(Rollout(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
+    return RolloutBatch(rollouts=samples, rows=max(owners, default=-1) + 1)
 
 
 def credits(estimator: Any, *episodes: Episode, instances: Sequence[int] = ()) -> Any:
     """The credit of each decision, rounded to three places."""
-    found = by_episode(episodes, estimator(collected(*episodes, instances=instances), LocalRunner(), None).decisions)
+    found = by_episode(episodes, estimator(collected(*episodes, instances=instances), LocalContext(), None).decisions)
     return [[_rounded(one) for one in own] for own in found]
 
 

@@ -15,8 +15,16 @@ from hf_credit import (
     methods,
 )
 from hf_credit.methods import METHODS, Credit
-from hf_credit.methods.base import at_rows, average, everywhere, numbered, outcomes_of, sound, spread
-from hf_credit.rollouts import Ending, LocalRunner
+from hf_credit.methods.base import (
+    all_gather_with_slice,
+    broadcast_to_decisions,
+    global_group_ids,
+    mean_over_shared,
+    outcomes_of,
+    scatter_rows,
+    without_errors,
+)
+from hf_credit.rollouts import Ending, LocalContext
 
 TRAINERS = (
     VerifiableProcessTrainer,
@@ -27,7 +35,7 @@ TRAINERS = (
 )
 
 
-class SecondOfThree(LocalRunner):
+class SecondOfThree(LocalContext):
     """What the other two processes told is given."""
 
     def __init__(self, before, after):
@@ -50,10 +58,10 @@ def test_every_paper_is_cited_in_bibtex():
 def test_a_shared_decision_gets_the_mean_of_its_episodes(hand):
     trunk, left, right = hand.decision(tokens=2), hand.decision(), hand.decision()
     split = hand.collected(hand.episode(trunk, left), hand.episode(trunk, right))
-    assert spread(split, [1.0, 0.0]) == {trunk.id: 0.5, left.id: 1.0, right.id: 0.0}
-    assert spread(split, [None, 0.25]) == {trunk.id: 0.25, right.id: 0.25}
-    assert average(split, [[1.0, None], [3.0, 5.0]]) == {trunk.id: 2.0, right.id: 5.0}
-    assert average(split, [[(1.0, 2.0), None], [(3.0, 6.0), None]]) == {trunk.id: (2.0, 4.0)}
+    assert broadcast_to_decisions(split, [1.0, 0.0]) == {trunk.id: 0.5, left.id: 1.0, right.id: 0.0}
+    assert broadcast_to_decisions(split, [None, 0.25]) == {trunk.id: 0.25, right.id: 0.25}
+    assert mean_over_shared(split, [[1.0, None], [3.0, 5.0]]) == {trunk.id: 2.0, right.id: 5.0}
+    assert mean_over_shared(split, [[(1.0, 2.0), None], [(3.0, 6.0), None]]) == {trunk.id: (2.0, 4.0)}
 
 
 def test_credit_that_is_laid_out_in_lists_is_refused():
@@ -65,20 +73,20 @@ def test_failed_episodes_are_not_compared(hand):
     played = hand.collected(
         hand.episode(outcome=1.0), hand.episode(ending=Ending.ERROR), hand.episode(outcome=3.0), instances=(0, 0, 4)
     )
-    rows = sound(played)
+    rows = without_errors(played)
     outcomes, groups = outcomes_of(played, rows)
     assert (rows, outcomes.tolist(), groups.tolist()) == ([0, 2], [1.0, 3.0], [0, 4])
-    assert at_rows(played, rows, outcomes) == [1.0, None, 3.0]
+    assert scatter_rows(played, rows, outcomes) == [1.0, None, 3.0]
 
 
 def test_items_of_all_processes_come_in_their_order():
-    assert everywhere([5], SecondOfThree([[1, 2]], [[]])) == ([1, 2, 5], slice(2, 3))
-    assert everywhere([], SecondOfThree([[1, 2]], [[3]])) == ([1, 2, 3], slice(2, 2))
+    assert all_gather_with_slice([5], SecondOfThree([[1, 2]], [[]])) == ([1, 2, 5], slice(2, 3))
+    assert all_gather_with_slice([], SecondOfThree([[1, 2]], [[3]])) == ([1, 2, 3], slice(2, 2))
 
 
 def test_instances_are_numbered_over_all_processes(hand):
     own = hand.collected(hand.episode(), hand.episode(), instances=(0, 1))
-    assert numbered(SecondOfThree([3], [9]), own) == [3, 4]
+    assert global_group_ids(SecondOfThree([3], [9]), own) == [3, 4]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "1"])

@@ -20,11 +20,11 @@ from transformers import TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.collectors import (
-    Collected,
     Collector,
     Continuations,
     Group,
     RandomForks,
+    RolloutBatch,
     Single,
     Tree,
     UncertainForks,
@@ -45,7 +45,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Ledger,
-    LocalRunner,
+    LocalContext,
     Request,
 )
 from hf_credit.trainers.credit import from_plain, to_plain
@@ -260,22 +260,22 @@ def task_of(name: str, max_turns: int = 3, history: str = "current") -> Interact
     return Team() if name in NEED_A_TEAM else Uneven(max_turns, history)
 
 
-def local(name: str, chat: Chat, **player: Any) -> LocalRunner:
-    runner = LocalRunner(Engine(task_of(name), chat, Player(chat, **player)))
-    runner.critics = dict.fromkeys(("critic", "outcome"), guesses)
-    return runner
+def local(name: str, chat: Chat, **player: Any) -> LocalContext:
+    context = LocalContext(Engine(task_of(name), chat, Player(chat, **player)))
+    context.critics = dict.fromkeys(("critic", "outcome"), guesses)
+    return context
 
 
 def method_of(name: str) -> Method:
-    return methods.make(name, **OPTIONS.get(name, {})).bound_to(task_of(name))
+    return methods.make(name, **OPTIONS.get(name, {})).bind(task_of(name))
 
 
-def play(name: str, runner: LocalRunner, tasks: int = 4) -> tuple[Method, Collected]:
+def play(name: str, context: LocalContext, tasks: int = 4) -> tuple[Method, RolloutBatch]:
     method = method_of(name)
-    return method, method.collector([{"seed": seed} for seed in range(tasks)], runner, method.memory)
+    return method, method.collector([{"seed": seed} for seed in range(tasks)], context, method.memory)
 
 
-def by_decision(collected: Collected, credit: Credit) -> dict[str, Any]:
+def by_decision(collected: RolloutBatch, credit: Credit) -> dict[str, Any]:
     """The credit of each decision that has one, and that it is as `Credit` promises."""
     lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
     found = {name: value for name, value in credit.decisions.items() if value is not None}
@@ -295,27 +295,27 @@ def approx(credits: Mapping[str, Any]) -> dict[str, Any]:
 
 @EVERY_METHOD
 def test_credit_is_laid_out_as_promised_and_there_is_some(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
-    method, collected = play(name, runner)
-    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    context = local(name, chat)
+    method, collected = play(name, context)
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
     assert any(value != 0 for value in credits.values())
 
 
 @EVERY_METHOD
 def test_asked_twice_it_answers_the_same(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
-    method, collected = play(name, runner)
+    context = local(name, chat)
+    method, collected = play(name, context)
     before = to_plain(method.memory)
-    first, second = (method.estimator(collected, runner, method.memory) for _ in range(2))
+    first, second = (method.estimator(collected, context, method.memory) for _ in range(2))
     assert first == second
     assert to_plain(method.memory) == before
 
 
 @EVERY_METHOD
 def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
-    method, collected = play(name, runner)
-    memory = method.estimator(collected, runner, method.memory).memory
+    context = local(name, chat)
+    method, collected = play(name, context)
+    memory = method.estimator(collected, context, method.memory).memory
     hash(memory)  # frozen, all the way down
     assert from_plain(to_plain(memory), method.memory) == memory
     assert type(memory) is type(method.memory)
@@ -323,60 +323,60 @@ def test_what_it_remembers_is_a_value_that_survives_a_checkpoint(name: str, chat
 
 @EVERY_METHOD
 def test_the_ledger_counts_all_that_was_played_once(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
-    _, collected = play(name, runner)
-    episodes = [sample.episode for sample in collected.samples]
-    assert replace(runner.ledger, counterfactual_tokens=0) == Ledger.of(episodes)
-    assert sum(runner.ledger.decisions.values()) == len({one.id for episode in episodes for one in episode.decisions})
+    context = local(name, chat)
+    _, collected = play(name, context)
+    episodes = [sample.episode for sample in collected.rollouts]
+    assert replace(context.ledger, counterfactual_tokens=0) == Ledger.of(episodes)
+    assert sum(context.ledger.decisions.values()) == len({one.id for episode in episodes for one in episode.decisions})
 
 
 @EVERY_METHOD
 def test_what_is_there_for_comparison_only_gets_no_credit(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
-    method, collected = play(name, runner)
-    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    context = local(name, chat)
+    method, collected = play(name, context)
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
     assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
 
 
 @EVERY_METHOD
 def test_episodes_that_failed_get_no_credit_and_change_nobody_elses(name: str, chat: Chat) -> None:
-    runner = local(name, chat, boom=0.2)
-    method, collected = play(name, runner, tasks=8)
-    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    context = local(name, chat, boom=0.2)
+    method, collected = play(name, context, tasks=8)
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
     sound = [sample for sample in collected.trained if sample.episode.ending != Ending.ERROR]
     assert 0 < len(sound) < len(collected.trained)
     if name not in CREDITS_BEFORE_AN_ERROR:
         assert credits.keys() <= {one.id for sample in sound for one in sample.episode.decisions}
-        others = [sample for sample in collected.samples if not sample.trained]
-        without = replace(collected, samples=(*sound, *others))
-        assert by_decision(without, method.estimator(without, runner, method.memory)) == approx(credits)
+        others = [sample for sample in collected.rollouts if not sample.trained]
+        without = replace(collected, rollouts=(*sound, *others))
+        assert by_decision(without, method.estimator(without, context, method.memory)) == approx(credits)
 
 
 @EVERY_METHOD
 def test_nothing_played_and_everything_failed_leave_nothing(name: str, chat: Chat) -> None:
-    runner = local(name, chat)
+    context = local(name, chat)
     for tasks in 0, 3:
-        method, collected = play(name, runner, tasks)
-        failed = (replace(one, episode=replace(one.episode, ending=Ending.ERROR)) for one in collected.samples)
-        collected = replace(collected, samples=tuple(failed))
-        credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+        method, collected = play(name, context, tasks)
+        failed = (replace(one, episode=replace(one.episode, ending=Ending.ERROR)) for one in collected.rollouts)
+        collected = replace(collected, rollouts=tuple(failed))
+        credits = by_decision(collected, method.estimator(collected, context, method.memory))
         assert not credits or name in CREDITS_BEFORE_AN_ERROR
 
 
 @EVERY_METHOD
 def test_episodes_that_are_all_alike_teach_nothing(name: str, chat: Chat) -> None:
-    runner = local(name, chat, right=1.0)
-    method, collected = play(name, runner, tasks=1)
+    context = local(name, chat, right=1.0)
+    method, collected = play(name, context, tasks=1)
     outcome = collected.episodes[0].outcome
-    runner.critics = dict.fromkeys(
+    context.critics = dict.fromkeys(
         ("critic", "outcome"), lambda readings: [tuple(outcome for _ in one.at) for one in readings]
     )
-    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
     for value in credits.values():
         assert value == pytest.approx(0.0 if isinstance(value, float) else [0.0] * len(value), abs=1e-9)
 
 
-class Together(LocalRunner):
+class Together(LocalContext):
     """One of several processes, each a thread, that gather from each other."""
 
     def __init__(self, process: int, barrier: threading.Barrier, told: list[list[Any]]) -> None:
@@ -393,14 +393,14 @@ class Together(LocalRunner):
         return everyone
 
 
-def credited_together(method: Method, parts: Sequence[Collected]) -> dict[str, Any]:
+def credited_together(method: Method, parts: Sequence[RolloutBatch]) -> dict[str, Any]:
     """The credit of processes that each collected a part."""
     barrier, told = threading.Barrier(len(parts), timeout=60), [[] for _ in parts]
 
     def credited(process: int) -> dict[str, Any]:
         try:
-            runner = Together(process, barrier, told)
-            return by_decision(parts[process], method.estimator(parts[process], runner, method.memory))
+            context = Together(process, barrier, told)
+            return by_decision(parts[process], method.estimator(parts[process], context, method.memory))
         except BaseException:
             barrier.abort()
             raise
@@ -410,18 +410,18 @@ def credited_together(method: Method, parts: Sequence[Collected]) -> dict[str, A
     return {name: value for own in found for name, value in own.items()}
 
 
-def part(collected: Collected, first: int, rows: int) -> Collected:
+def part(collected: RolloutBatch, first: int, rows: int) -> RolloutBatch:
     """What was played for some of the task rows."""
-    own = [sample for sample in collected.samples if first <= sample.instance < first + rows]
-    return Collected(samples=tuple(replace(one, instance=one.instance - first) for one in own), rows=rows)
+    own = [sample for sample in collected.rollouts if first <= sample.instance < first + rows]
+    return RolloutBatch(rollouts=tuple(replace(one, instance=one.instance - first) for one in own), rows=rows)
 
 
 @EVERY_METHOD
 @pytest.mark.parametrize("rows", [2, 4, 0])
 def test_two_processes_credit_as_one_with_all_rows(name: str, rows: int, chat: Chat) -> None:
-    runner = local(name, chat, boom=0.1)
-    method, collected = play(name, runner)
-    whole = by_decision(collected, method.estimator(collected, runner, method.memory))
+    context = local(name, chat, boom=0.1)
+    method, collected = play(name, context)
+    whole = by_decision(collected, method.estimator(collected, context, method.memory))
     halves = [part(collected, 0, rows), part(collected, rows, 4 - rows)]
     assert credited_together(method, halves) == approx(whole)
 
@@ -449,16 +449,16 @@ WORLDS: dict[str, Callable[[], Interaction[Any]]] = {"alone": Uneven, "in turn":
 
 
 @functools.cache
-def collected_by(world: str, collector: str) -> tuple[Any, Collected, LocalRunner] | None:
+def collected_by(world: str, collector: str) -> tuple[Any, RolloutBatch, LocalContext] | None:
     """A collector that fits a world, what it collects there and the runner; `None` where it refuses the world."""
-    runner = LocalRunner(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)))
-    runner.critics = dict.fromkeys(("critic", "outcome"), guesses)
+    context = LocalContext(Engine(WORLDS[world](), sudoku_chat(), Player(sudoku_chat(), seed=1)))
+    context.critics = dict.fromkeys(("critic", "outcome"), guesses)
     plain = Method(name="any", collector=COLLECTORS[collector](), estimator=lambda *_: Credit(decisions={}))
     try:
-        fitting = plain.bound_to(runner.interaction).collector
+        fitting = plain.bind(context.interaction).collector
     except ValueError:
         return None
-    return fitting, fitting([{"seed": seed} for seed in range(4)], runner, Constraints()), runner
+    return fitting, fitting([{"seed": seed} for seed in range(4)], context, Constraints()), context
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -469,9 +469,9 @@ def test_a_collector_under_any_estimator_is_credited_or_refused(name: str, colle
     found = collected_by(world, collector)
     if found is None:
         return
-    fitting, collected, runner = found
+    fitting, collected, context = found
     try:
-        method = replace(made, collector=fitting).bound_to(runner.interaction)
+        method = replace(made, collector=fitting).bind(context.interaction)
     except ValueError as error:
         refusal = str(error)
     else:
@@ -479,9 +479,9 @@ def test_a_collector_under_any_estimator_is_credited_or_refused(name: str, colle
     assert re.fullmatch(r"([^\n]+, got [^\n]+; [^\n]+\.)?", refusal)
     if refusal:  # only for what is missing, or by the estimator itself: refusing every pair would pass otherwise
         missing = frozenset(getattr(made.estimator, "needs", ())) - gives_of(fitting)
-        assert missing or hasattr(made.estimator, "bound_to")
+        assert missing or hasattr(made.estimator, "bind")
         return
-    credits = by_decision(collected, method.estimator(collected, runner, method.memory))
+    credits = by_decision(collected, method.estimator(collected, context, method.memory))
     assert credits.keys() <= {one.id for episode in collected.episodes for one in episode.decisions}
     assert any(value and (not isinstance(value, Sequence) or any(value)) for value in credits.values())
 

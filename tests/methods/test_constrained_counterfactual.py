@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from hf_credit import make, methods
-from hf_credit.collectors import Collected, Sample, counterfactual
+from hf_credit.collectors import Rollout, RolloutBatch, counterfactual
 from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
 from hf_credit.methods.constrained_counterfactual import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints
 from hf_credit.oracles.auditing import Audit
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.oracles.evidence_interventions import EvidenceInterventions
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalRunner, Truncated, make_rule
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext, Truncated, make_rule
 from hf_credit.rollouts.chat import Chat
 
 # Only the contribution counts, at gamma and lambda 1.
@@ -29,7 +29,7 @@ BARE: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Told(LocalRunner):
+class Told(LocalContext):
     """A runner whose policies and critics say what a test has them say."""
 
     def __init__(self, chat: Chat, frozen: Mapping[str, Any] = {}, current: Mapping[str, Any] = {}) -> None:
@@ -66,8 +66,8 @@ def episode(*decisions: Decision, check: float = 0.0, verified: float | None = 0
 
 def branch(
     source: str, family: str, verified: float | None, probability: float = 1.0, *decisions: Decision, **changed: Any
-) -> Sample:
-    return Sample(
+) -> Rollout:
+    return Rollout(
         episode=episode(*decisions, verified=verified, **changed),
         instance=0,
         trained=False,
@@ -79,8 +79,8 @@ def branch(
     )
 
 
-def collected(*episodes: Episode, branches: Sequence[Sample] = ()) -> Collected:
-    return Collected(samples=(*(Sample(episode=one, instance=0) for one in episodes), *branches), rows=1)
+def collected(*episodes: Episode, branches: Sequence[Rollout] = ()) -> RolloutBatch:
+    return RolloutBatch(rollouts=(*(Rollout(episode=one, instance=0) for one in episodes), *branches), rows=1)
 
 
 def estimator(**changed: Any) -> ConstrainedCounterfactual:
@@ -94,67 +94,67 @@ def outcome_says(step: float, replaced: float = 0.0) -> Callable[[Any], Any]:
 
 
 @pytest.fixture
-def runner(chat: Chat) -> Told:
+def context(chat: Chat) -> Told:
     found = Told(chat)
     found.critics["outcome"] = outcome_says(0.4, 0.3)
     return found
 
 
-def test_a_contribution_is_the_step_less_its_replacements_over_its_probability_and_families(runner: Told) -> None:
+def test_a_contribution_is_the_step_less_its_replacements_over_its_probability_and_families(context: Told) -> None:
     branches = [
         *(branch("d", "deletion", y, 0.5) for y in (0.0, 1.0)),  # (1 - .5) / .5 = 1
         *(branch("d", "substitution", y, 0.5) for y in (0.0, 0.0)),  # (1 - 0) / .5 = 2
     ]
-    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
     assert values(credit)[0] == pytest.approx((0.25 * 1 + 0.3 * 2) / 0.55)
 
 
-def test_a_family_without_an_estimate_is_missing_and_not_nothing(runner: Told) -> None:
+def test_a_family_without_an_estimate_is_missing_and_not_nothing(context: Told) -> None:
     failed = branch("d", "substitution", 0.0, ending=Ending.ERROR)
     branches = [branch("d", "deletion", 0.0), failed]
-    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    credit = estimator()(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
     assert values(credit)[0] == pytest.approx(1.0)
-    alone = estimator()(collected(episode(decision(), verified=1.0), branches=[failed]), runner, Constraints())
+    alone = estimator()(collected(episode(decision(), verified=1.0), branches=[failed]), context, Constraints())
     assert values(alone)[0] == 0.0  # all families missing
 
 
-def test_the_reward_is_one_tanh_of_the_mean_over_families(runner: Told) -> None:
+def test_the_reward_is_one_tanh_of_the_mean_over_families(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0)]
     own = estimator(contribution=0.6, contribution_advantage=0.0)
-    credit = own(collected(episode(decision(), verified=1.0), branches=branches), runner, Constraints())
+    credit = own(collected(episode(decision(), verified=1.0), branches=branches), context, Constraints())
     assert values(credit)[0] == pytest.approx(0.6 * math.tanh(2 * 0.25 / 0.55))
 
 
-def test_a_hack_that_passes_the_check_is_no_success_and_pays_nothing(runner: Told) -> None:
+def test_a_hack_that_passes_the_check_is_no_success_and_pays_nothing(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0, check=0.0)]
     hacked = collected(episode(decision(), check=1.0, verified=0.0), branches=branches)
     bare = {"answer": 0.0, "contribution": 1e-9}
-    assert values(estimator(**bare)(hacked, runner, Constraints()))[0] == pytest.approx(0.0, abs=1e-6)
-    paid = estimator(**bare, contribution_to="check")(hacked, runner, Constraints())
+    assert values(estimator(**bare)(hacked, context, Constraints()))[0] == pytest.approx(0.0, abs=1e-6)
+    paid = estimator(**bare, contribution_to="check")(hacked, context, Constraints())
     assert values(paid)[0] == pytest.approx(1.0)  # which is why it is not the default
 
 
 def test_the_ratio_is_of_later_decisions_action_tokens_clipped_after_the_product(chat: Chat) -> None:
     frozen = {"b": (-1.0, -1.0), "c": (-0.2,)}
     current = {"b": (-1.5, -1.2), "c": (-0.4,)}
-    runner = Told(chat, frozen, current)
-    runner.critics["outcome"] = outcome_says(0.4)
+    context = Told(chat, frozen, current)
+    context.critics["outcome"] = outcome_says(0.4)
     walk = episode(decision("a"), decision("b", reply=(5, 6)), decision("c"), verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
     own = estimator(refresh_every=5)
     ratio = math.exp(0.5 + 0.2 + 0.2)
-    credit = own(found, runner, Constraints())
+    credit = own(found, context, Constraints())
     assert values(credit)[0] == pytest.approx(0.4 + ratio * 0.6)
-    assert set(runner.asked[0]) == {"b", "c"}  # not the step's own
-    capped = estimator(refresh_every=5, ratio_high=2.0)(found, runner, Constraints())
+    assert set(context.asked[0]) == {"b", "c"}  # not the step's own
+    capped = estimator(refresh_every=5, ratio_high=2.0)(found, context, Constraints())
     assert values(capped)[0] == pytest.approx(0.4 + 2.0 * 0.6)
 
 
 def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
-    runner = Told(chat)
-    runner.critics["outcome"] = outcome_says(0.9)
+    context = Told(chat)
+    context.critics["outcome"] = outcome_says(0.9)
     found = collected(episode(decision("a"), verified=1.0), branches=[branch("a", "deletion", 0.25)])
-    assert values(estimator(refresh_every=5)(found, runner, Constraints()))[0] == pytest.approx(0.75)
+    assert values(estimator(refresh_every=5)(found, context, Constraints()))[0] == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
@@ -167,48 +167,48 @@ def test_nothing_follows_the_last_step_so_its_ratio_is_one(chat: Chat) -> None:
         ({"estimator": "process"}, 0.4 - 0.4),  # less the mean over all steps, of which it is the only one
     ],
 )
-def test_what_each_estimator_says_of_one_step(runner: Told, changed: dict[str, Any], expected: float) -> None:
+def test_what_each_estimator_says_of_one_step(context: Told, changed: dict[str, Any], expected: float) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0)])
-    assert values(estimator(**changed)(found, runner, Constraints()))[0] == pytest.approx(expected)
+    assert values(estimator(**changed)(found, context, Constraints()))[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("selection", "expected"), [("inverse", 4.0), ("none", 1.0), ("augmented", 0.4 + 0.6 / 0.25)])
-def test_what_each_correction_of_the_draw_makes_of_it(runner: Told, selection: str, expected: float) -> None:
+def test_what_each_correction_of_the_draw_makes_of_it(context: Told, selection: str, expected: float) -> None:
     found = collected(episode(decision(), verified=1.0), branches=[branch("d", "deletion", 0.0, 0.25)])
-    credit = estimator(selection=selection)(found, runner, Constraints())
+    credit = estimator(selection=selection)(found, context, Constraints())
     assert values(credit)[0] == pytest.approx(expected)
 
 
-def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(runner: Told) -> None:
+def test_steps_that_were_not_drawn_are_trained_on_without_a_contribution(context: Told) -> None:
     walk = episode(decision("a"), decision("b"), check=1.0, verified=1.0)
-    credit = estimator()(collected(walk, branches=[branch("a", "deletion", 0.0)]), runner, Constraints())
+    credit = estimator()(collected(walk, branches=[branch("a", "deletion", 0.0)]), context, Constraints())
     assert values(credit) == pytest.approx([1.0 + 1.0, 1.0])
 
 
-def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used(runner: Told) -> None:
+def test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.2}, contribution_advantage=0.0)
     dear = episode(decision("a", Audit(costs={"tampering": 1.0})))
     free = episode(decision("b", Audit()))
-    credit = own(collected(dear, free), runner, Constraints(multipliers=(("tampering", 0.5),)))
+    credit = own(collected(dear, free), context, Constraints(multipliers=(("tampering", 0.5),)))
     weight = 0.5 + 2 * (0.5 - 0.2)  # lambda + rho [J - d]_+
     assert values(credit) == pytest.approx([-weight, weight])
     assert dict(credit.memory.multipliers) == pytest.approx({"tampering": 0.5 + 0.05 * 0.3})
     same = own(
         collected(dear, replace(dear, decisions=(decision("b", Audit(costs={"tampering": 1.0})),))),
-        runner,
+        context,
         Constraints(),
     )
     assert values(same) == pytest.approx([0.0, 0.0])  # J - d is a constant, and moves nothing
 
 
-def test_multipliers_stay_with_their_costs_whatever_the_order_of_limits_and_new_ones_begin_at_0(runner: Told) -> None:
+def test_multipliers_stay_with_their_costs_whatever_the_order_of_limits_and_new_ones_begin_at_0(context: Told) -> None:
     found = collected(episode(decision("a", Audit(costs={"tampering": 1.0}))))
     memory = Constraints(multipliers=(("unsafe", 0.25), ("tampering", 0.5)))
     limits = {"tampering": 1.0, "skipped": 0.0, "unsafe": 0.0}
     own = estimator(constrained=True, limits=limits, contribution_advantage=0.0)
-    assert own(found, runner, memory).memory.multipliers == (("tampering", 0.5), ("skipped", 0.0), ("unsafe", 0.25))
+    assert own(found, context, memory).memory.multipliers == (("tampering", 0.5), ("skipped", 0.0), ("unsafe", 0.25))
     fewer = estimator(constrained=True, limits={"tampering": 1.0}, contribution_advantage=0.0)
-    assert fewer(found, runner, memory).memory.multipliers == (("tampering", 0.5),)
+    assert fewer(found, context, memory).memory.multipliers == (("tampering", 0.5),)
 
 
 def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
@@ -217,47 +217,47 @@ def test_limits_are_the_papers_by_name_in_the_order_of_section_3_3() -> None:
     ]  # fmt: skip
 
 
-def test_episodes_without_decisions_or_an_answer_are_credited_with_nothing(runner: Told) -> None:
+def test_episodes_without_decisions_or_an_answer_are_credited_with_nothing(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.1}, evidence=0.45)
-    credit = own(collected(episode(), episode(decision("a", Audit(kind="think")))), runner, Constraints())
+    credit = own(collected(episode(), episode(decision("a", Audit(kind="think")))), context, Constraints())
     assert values(credit) == [0.0]
-    assert own(collected(episode()), runner, Constraints()).decisions == {}
+    assert own(collected(episode()), context, Constraints()).decisions == {}
 
 
-def test_episodes_that_nobody_audited_to_their_end_get_no_credit(runner: Told) -> None:
+def test_episodes_that_nobody_audited_to_their_end_get_no_credit(context: Told) -> None:
     failed = episode(decision("a"), verified=None, ending=Ending.ERROR)
-    credit = estimator()(collected(failed, episode(decision("b"), check=1.0, verified=1.0)), runner, Constraints())
+    credit = estimator()(collected(failed, episode(decision("b"), check=1.0, verified=1.0)), context, Constraints())
     assert values(credit) == [1.0]
 
 
-def test_hacks_are_taken_off_reward_and_advantage_by_the_surest_detector(runner: Told) -> None:
+def test_hacks_are_taken_off_reward_and_advantage_by_the_surest_detector(context: Told) -> None:
     own = estimator(hack=0.8, hack_advantage=0.9, contribution_advantage=0.0)
-    credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), runner, Constraints())
+    credit = own(collected(episode(decision("a", Audit(hacks={"x": 0.2, "y": 0.5})))), context, Constraints())
     assert values(credit)[0] == pytest.approx(-0.5 * (0.8 + 0.9))
 
 
-def test_the_other_terms_of_the_reward_are_the_audits(runner: Told) -> None:
+def test_the_other_terms_of_the_reward_are_the_audits(context: Told) -> None:
     own = estimator(evidence=0.45, meta=0.18, contribution_advantage=0.0)
     read = decision("a", Audit(kind="read", uncertainty=(0.9, 0.4)))
     lost = decision("b", Audit(kind="verify", uncertainty=(0.4, 0.6)))  # less is not paid back
     final = decision("c", Audit(kind="final", final=True, evidence=0.5, entailment=1.0, uncertainty=(0.6, 0.0)))
-    credit = own(collected(episode(read, lost, final, check=1.0)), runner, Constraints())
+    credit = own(collected(episode(read, lost, final, check=1.0)), context, Constraints())
     end = 1.0 + 0.45 * 2 / 3
     assert values(credit) == pytest.approx([0.18 * 0.5 + end, end, end])
 
 
-def test_the_critic_learns_the_shaped_return_and_nothing_of_contributions_or_costs(runner: Told) -> None:
+def test_the_critic_learns_the_shaped_return_and_nothing_of_contributions_or_costs(context: Told) -> None:
     own = estimator(constrained=True, limits={"tampering": 0.0}, hack_advantage=0.9)
     walk = episode(decision("a", Audit(costs={"tampering": 1.0}, hacks={"x": 1.0})), check=1.0, verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
-    lesson = own(found, runner, Constraints()).lessons[0]
+    lesson = own(found, context, Constraints()).critic_targets[0]
     assert (lesson.critic, lesson.targets, lesson.values) == ("critic", [(1.0,)], [(0.0,)])
 
 
-def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(runner: Told) -> None:
+def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0), branch("d", "substitution", 1.0, ending=Ending.ERROR)]
     found = collected(episode(decision(), verified=1.0), branches=branches)
-    lesson = estimator()(found, runner, Constraints()).lessons[1]
+    lesson = estimator()(found, context, Constraints()).critic_targets[1]
     assert lesson.critic == "outcome"
     assert lesson.targets == [(1.0, 1.0), (0.0,)]  # what failed teaches nothing
     assert lesson.values == [(0.0, 0.4), (0.3,)]
@@ -267,8 +267,8 @@ def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(runner:
 
 
 def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did(chat: Chat) -> None:
-    runner = Told(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
-    runner.critics["outcome"] = outcome_says(0.4, 0.3)
+    context = Told(chat, frozen={"b": (-1.0,), "c": (-2.0,)}, current={"b": (-1.0,), "c": (-0.1,)})
+    context.critics["outcome"] = outcome_says(0.4, 0.3)
     walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
     branches = [
         *(branch("a", "paraphrase", y) for y in (0.0, 1.0, 0.0, 0.0)),  # the copy, after the step itself
@@ -277,7 +277,7 @@ def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_pol
         branch("c", "deletion", 0.0),  # nothing follows the last one
     ]
     own = estimator(refresh_every=5, families={"deletion": 0.5, "paraphrase": 0.5})
-    lesson = own(collected(walk, branches=branches), runner, Constraints()).lessons[1]
+    lesson = own(collected(walk, branches=branches), context, Constraints()).critic_targets[1]
     assert [target for target in lesson.targets if len(target) == 2] == [(0.25, 0.25), (1.0, 1.0)]  # of a and c
     assert len(lesson.readings) == 2 + 4 + 2
 
@@ -285,74 +285,74 @@ def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_pol
 def test_later_decisions_teach_the_outcome_model_where_the_copy_plays_them_alike(chat: Chat) -> None:
     same = {"b": (-1.0,), "c": (-0.5,)}
     for frozen, taught in (({"b": (-1.0,), "c": (-0.5,)}, 3), ({"b": (-2.0,), "c": (-0.5,)}, 1)):
-        runner = Told(chat, frozen, same)
-        runner.critics["outcome"] = outcome_says(0.4, 0.3)
+        context = Told(chat, frozen, same)
+        context.critics["outcome"] = outcome_says(0.4, 0.3)
         found = collected(
             episode(decision("a"), decision("b"), decision("c"), verified=1.0),
             branches=[branch("a", "deletion", 0.0)],
         )
-        lesson = estimator(refresh_every=5, estimator="sequential")(found, runner, Constraints()).lessons[1]
+        lesson = estimator(refresh_every=5, estimator="sequential")(found, context, Constraints()).critic_targets[1]
         assert [len(target) for target in lesson.targets].count(2) == taught
 
 
-def test_what_paraphrases_come_to_is_also_what_the_step_comes_to(runner: Told) -> None:
+def test_what_paraphrases_come_to_is_also_what_the_step_comes_to(context: Told) -> None:
     branches = [branch("d", "deletion", 0.0), *(branch("d", "paraphrase", y) for y in (0.0, 1.0, 0.0))]
     own = {"families": {"deletion": 0.5, "paraphrase": 0.5}}
     found = collected(episode(decision(), verified=1.0), branches=branches)
     worth = (1.0 + 0.0 + 1.0 + 0.0) / 4
     for name in ("dr", "ips", "sequential"):
-        credit = estimator(estimator=name, **own)(found, runner, Constraints())
+        credit = estimator(estimator=name, **own)(found, context, Constraints())
         assert values(credit)[0] == pytest.approx((worth - 0.0 + worth - 1 / 3) / 2)
-    credit = estimator(estimator="model", **own)(found, runner, Constraints())
+    credit = estimator(estimator="model", **own)(found, context, Constraints())
     assert values(credit)[0] == pytest.approx(0.4 - 0.3)
 
 
-def test_the_information_matched_baseline_scores_every_step(runner: Told) -> None:
+def test_the_information_matched_baseline_scores_every_step(context: Told) -> None:
     says = iter((0.2, 0.8, 0.5))
-    runner.critics["outcome"] = lambda readings: [
+    context.critics["outcome"] = lambda readings: [
         (0.0, next(says)) if len(one.at) == 2 else (0.3,) for one in readings
     ]
     walks = [episode(decision("a"), decision("b"), verified=1.0), episode(decision("c"))]
     found = collected(*walks, branches=[branch("a", "deletion", 0.0, 0.25)])
-    credit = estimator(estimator="process", answer=1e-9)(found, runner, Constraints())
+    credit = estimator(estimator="process", answer=1e-9)(found, context, Constraints())
     assert values(credit) == pytest.approx([-0.3, 0.3, 0.0])
 
 
 def test_sequential_corrections_clip_the_ratio_of_each_decision(chat: Chat) -> None:
     frozen, current = {"b": (0.0,), "c": (-5.0,)}, {"b": (-3.0,), "c": (0.0,)}
-    runner = Told(chat, frozen, current)
-    runner.critics["outcome"] = lambda readings: [(0.5, 0.25) if len(one.at) == 2 else (0.0,) for one in readings]
+    context = Told(chat, frozen, current)
+    context.critics["outcome"] = lambda readings: [(0.5, 0.25) if len(one.at) == 2 else (0.0,) for one in readings]
     walk = episode(decision("a"), decision("b"), decision("c"), verified=1.0)
     found = collected(walk, branches=[branch("a", "deletion", 0.0)])
-    credit = estimator(refresh_every=5, estimator="sequential")(found, runner, Constraints())
+    credit = estimator(refresh_every=5, estimator="sequential")(found, context, Constraints())
     later = 0.5 + 0.2 * (1.0 - 0.25)
     assert values(credit)[0] == pytest.approx(0.5 + 5.0 * (later - 0.25))
 
 
-def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(runner: Told) -> None:
+def test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come(context: Told) -> None:
     own = estimator(gamma=0.5, constrained=True, limits={"tampering": 0.0}, penalty=0.0, contribution_advantage=0.0)
     dear = episode(decision("a"), decision("b", Audit(costs={"tampering": 1.0})))
     found = collected(dear, episode(decision("c"), decision("d")))
-    credit = own(found, runner, Constraints(multipliers=(("tampering", 1.0),)))
-    assert runner.metrics["costs/tampering"] == [0.25]
+    credit = own(found, context, Constraints(multipliers=(("tampering", 1.0),)))
+    assert context.metrics["costs/tampering"] == [0.25]
     assert values(credit) == pytest.approx([-0.5, -1.0, 0.5, 1.0])
 
 
 def test_a_belief_is_rewarded_by_what_the_head_said_before_it_learns(chat: Chat) -> None:
-    runner = Told(chat)
-    runner.critics["belief"] = lambda readings: [(0.9, 0.1) for _ in readings]
+    context = Told(chat)
+    context.critics["belief"] = lambda readings: [(0.9, 0.1) for _ in readings]
     own = replace(estimator(belief=0.25, contribution_advantage=0.0), slots=(("phase", 2),))
     walk = episode(decision("a", Audit(beliefs={"phase": (0.5, 0.5)})))
-    credit = own(collected(walk), runner, Constraints())
+    credit = own(collected(walk), context, Constraints())
     assert values(credit)[0] == pytest.approx(-0.25 * (0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(5)))
-    taught = credit.lessons[-1]
+    taught = credit.critic_targets[-1]
     assert (taught.critic, taught.targets, taught.values) == ("belief", [(0.5, 0.5)], [(0.9, 0.1)])
-    nothing = own(collected(episode(decision("b", Audit()))), runner, Constraints()).lessons[-1]
+    nothing = own(collected(episode(decision("b", Audit()))), context, Constraints()).critic_targets[-1]
     assert all(math.isnan(share) for share in nothing.targets[0])
 
 
 @pytest.mark.parametrize("method", ["dr", "ips", "model", "process"])
-def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, runner: Told) -> None:
+def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, context: Told) -> None:
     own = estimator(estimator=method, contribution_to="check")
     for played, replaced in ((2.0, 0.0), (1.0, -3.0)):
         found = collected(
@@ -360,21 +360,21 @@ def test_what_steps_contribute_to_is_in_0_to_1_on_either_side(method: str, runne
         )
         if method != "process" or played > 1:
             with pytest.raises(ValueError, match=r"the outcome that steps contribute to must be in \[0, 1\], got"):
-                own(found, runner, Constraints())
+                own(found, context, Constraints())
 
 
-def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_says(runner: Told) -> None:
+def test_the_selector_learns_whether_deleting_a_step_changed_what_a_verifier_says(context: Told) -> None:
     found = collected(
         episode(decision("a"), verified=1.0),
         episode(decision("b"), verified=1.0),
         branches=[branch("a", "deletion", 0.0), branch("b", "deletion", 1.0), branch("b", "substitution", 0.0)],
     )
-    memory = estimator()(found, runner, Constraints()).memory
+    memory = estimator()(found, context, Constraints()).memory
     assert [label for _, label in memory.selector.examples] == [1.0, 0.0]
     assert memory.updates == 1
 
 
-def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(runner: Told) -> None:
+def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(context: Told) -> None:
     hack, fine = Audit(kind="meta", hacks={"leak": 1.0}), Audit(kind="read")
     walk = episode(decision("a", hack), decision("b", fine), decision("c", fine), verified=1.0)
     same, other = decision("d", fine), decision("e", hack)
@@ -386,37 +386,39 @@ def test_a_hack_before_the_step_that_is_deleted_is_in_both_verdicts(runner: Told
             branch("c", "deletion", 1.0, 1.0, other),  # the same category once more
         ],
     )
-    examples = estimator()(found, runner, Constraints()).memory.selector.examples
+    examples = estimator()(found, context, Constraints()).memory.selector.examples
     assert [label for _, label in examples] == [1.0, 0.0, 0.0]
 
 
-def test_what_an_episode_that_goes_on_from_a_drawn_step_costs_is_not_in_the_means(runner: Told) -> None:
+def test_what_an_episode_that_goes_on_from_a_drawn_step_costs_is_not_in_the_means(context: Told) -> None:
     own = estimator(
         counterfactuals="extra", contribution_advantage=0.0, constrained=True, limits={"tampering": 0.2}, hack=0.0
     )
     dear = Audit(costs={"tampering": 1.0}, true_hacks=frozenset({"stamp"}))
-    whole = [Sample(episode=episode(decision(name, Audit())), instance=0) for name in "ab"]
-    forks = [Sample(episode=episode(decision(name, dear)), instance=0, counted=False) for name in "cdef"]
-    credit = own(Collected(samples=(*whole, *forks), rows=1), runner, Constraints(multipliers=(("tampering", 0.5),)))
-    assert (runner.metrics["costs/tampering"], runner.metrics["hacks/true"]) == ([0.0], [0.0])
+    whole = [Rollout(episode=episode(decision(name, Audit())), instance=0) for name in "ab"]
+    forks = [Rollout(episode=episode(decision(name, dear)), instance=0, counted=False) for name in "cdef"]
+    credit = own(
+        RolloutBatch(rollouts=(*whole, *forks), rows=1), context, Constraints(multipliers=(("tampering", 0.5),))
+    )
+    assert (context.metrics["costs/tampering"], context.metrics["hacks/true"]) == ([0.0], [0.0])
     assert dict(credit.memory.multipliers) == pytest.approx({"tampering": 0.5 - 0.05 * 0.2})
     assert values(credit) == pytest.approx([0.5 * 4 / 5] * 2 + [-0.5 * 2 / 5] * 4)
     assert own(
-        Collected(samples=tuple(forks), rows=1), runner, Constraints(multipliers=(("tampering", 0.5),))
+        RolloutBatch(rollouts=tuple(forks), rows=1), context, Constraints(multipliers=(("tampering", 0.5),))
     ).memory.multipliers
 
 
-def test_the_parts_of_a_team_of_baselines(runner: Told) -> None:
+def test_the_parts_of_a_team_of_baselines(context: Told) -> None:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     for name in BASELINES:
-        method = methods.make("constrained_counterfactual", baseline=name).bound_to(interaction)
+        method = methods.make("constrained_counterfactual", baseline=name).bind(interaction)
         played = "branches" if name == "information_matched" else "extra" if name == "compute_matched" else "none"
         assert method.collector.counterfactuals == played  # type: ignore[attr-defined]
         assert (method.refresh_frozen_every is None) == (played != "branches")
         assert ("outcome" in method.critics) == (played == "branches")
-    whole = methods.make("constrained_counterfactual").bound_to(interaction)
+    whole = methods.make("constrained_counterfactual").bind(interaction)
     assert whole.critics == ("critic", "outcome", "belief")
-    assert whole.kinds["belief"].slots == (3, 4, 4, 4)
+    assert whole.critic_specs["belief"].slots == (3, 4, 4, 4)
 
 
 @pytest.mark.parametrize(
@@ -460,9 +462,9 @@ def test_settings_out_of_range_are_refused_in_one_sentence(changed: dict[str, An
 def test_what_an_auditor_does_not_know_is_refused(changed: dict[str, Any], message: str) -> None:
     interaction = EnvironmentInteraction(make("evidence"), history="current", instructions=False)
     with pytest.raises(ValueError, match=message):
-        methods.make("constrained_counterfactual", **changed).bound_to(interaction)
+        methods.make("constrained_counterfactual", **changed).bind(interaction)
     with pytest.raises(ValueError, match="needs an auditor, got none"):
-        methods.make("constrained_counterfactual").bound_to(EnvironmentInteraction(make("sudoku")))
+        methods.make("constrained_counterfactual").bind(EnvironmentInteraction(make("sudoku")))
 
 
 def test_an_auditor_of_another_world_is_refused_before_anything_is_played() -> None:
@@ -477,7 +479,7 @@ def test_an_auditor_of_another_world_is_refused_before_anything_is_played() -> N
             Truncated(EnvironmentInteraction(world), make_rule("random", probability=0.0)),
         ):
             with pytest.raises(ValueError, match=message):
-                method.bound_to(interaction)
+                method.bind(interaction)
 
 
 def test_a_world_that_cannot_be_replayed_is_refused_unless_nothing_is_replaced() -> None:
@@ -487,8 +489,8 @@ def test_a_world_that_cannot_be_replayed_is_refused_unless_nothing_is_replaced()
     interaction = EnvironmentInteraction(Restless(), history="current", instructions=False)
     for baseline in (None, "compute_matched"):
         with pytest.raises(ValueError, match="what is replayed must repeat itself"):
-            methods.make("constrained_counterfactual", baseline=baseline).bound_to(interaction)
-    methods.make("constrained_counterfactual", baseline="ppo_rlvr").bound_to(interaction)
+            methods.make("constrained_counterfactual", baseline=baseline).bind(interaction)
+    methods.make("constrained_counterfactual", baseline="ppo_rlvr").bind(interaction)
 
 
 def test_it_is_described_by_plain_values_with_whatever_judges_and_replaces_steps() -> None:
@@ -498,4 +500,4 @@ def test_it_is_described_by_plain_values_with_whatever_judges_and_replaces_steps
     described = method.spec()
     assert json.loads(json.dumps(described)) == described
     again = methods.make(described["name"], **described["options"])
-    assert again.facts() == method.facts()
+    assert again.fingerprint() == method.fingerprint()

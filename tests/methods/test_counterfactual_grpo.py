@@ -14,10 +14,10 @@ from hf_credit.collaborations.base import Collaboration
 from hf_credit.collaborations.graph import Event
 from hf_credit.collaborations.think_solve import think_solve
 from hf_credit.collaborations.voting import voting
-from hf_credit.collectors import Collected, Group, Removals, Sample
+from hf_credit.collectors import Group, Removals, Rollout, RolloutBatch
 from hf_credit.credit import Moments
 from hf_credit.methods.counterfactual_grpo import V1, V2, CounterfactualAdvantages, _zero_where_cut
-from hf_credit.rollouts import Decision, Ending, Engine, Episode, Generation, LocalRunner, by_episode
+from hf_credit.rollouts import Decision, Ending, Engine, Episode, Generation, LocalContext, by_episode
 
 SMALL = 2.0**-0.5  # of two, each is this many deviations of the sample from their mean
 
@@ -47,16 +47,16 @@ class Says:
 def played(chat: Any, team: Any, replies: dict[str, list[str]], rows: int = 1, **options: Any) -> Any:
     """The method for a team, what it collected, its credit, and its runner."""
     says = Says(chat, {role: list(own) for role, own in replies.items()})
-    runner = LocalRunner(Engine(team, chat, {role: says.of(role) for role in team.roles}))
-    runner.says = says
-    method = methods.make("counterfactual_grpo", **{"group_size": 2, **options}).bound_to(team)
-    collected = method.collector([{"problem": "1+1", "answer": "2"}] * rows, runner, method.memory)
-    return method, collected, method.estimator(collected, runner, method.memory), runner
+    context = LocalContext(Engine(team, chat, {role: says.of(role) for role in team.roles}))
+    context.says = says
+    method = methods.make("counterfactual_grpo", **{"group_size": 2, **options}).bind(team)
+    collected = method.collector([{"problem": "1+1", "answer": "2"}] * rows, context, method.memory)
+    return method, collected, method.estimator(collected, context, method.memory), context
 
 
-def without_a_role(collected: Collected) -> int:
+def without_a_role(collected: RolloutBatch) -> int:
     """The tokens of the walks that were made for comparison."""
-    own = [decision for one in collected.samples if one.kind != "policy" for decision in one.episode.decisions]
+    own = [decision for one in collected.rollouts if one.kind != "policy" for decision in one.episode.decisions]
     return sum(len(decision.context_ids) + len(decision.action_ids) for decision in own)
 
 
@@ -65,32 +65,32 @@ RELAY = {"thinker": ["add", "no"], "solver": ["5", "2", "2", "3"]}
 
 
 def test_solos_are_played_in_the_thinkers_round_and_never_trained_on(chat: Any) -> None:
-    _, collected, credit, runner = played(chat, think_solve(exact), RELAY)
-    assert runner.says.rounds == [("thinker", 2), ("solver", 2), ("solver", 2)]
-    assert [sample.episode.outcome for sample in collected.samples] == [1.0, 0.0, 0.0, 1.0]
-    assert [(sample.trained, sample.kind) for sample in collected.samples] == [
+    _, collected, credit, context = played(chat, think_solve(exact), RELAY)
+    assert context.says.rounds == [("thinker", 2), ("solver", 2), ("solver", 2)]
+    assert [sample.episode.outcome for sample in collected.rollouts] == [1.0, 0.0, 0.0, 1.0]
+    assert [(sample.trained, sample.kind) for sample in collected.rollouts] == [
         (True, "policy"), (True, "policy"), (False, "without thinker"), (False, "without thinker"),
     ]  # fmt: skip
-    alone, alone_too, *company = runner.says.shown["solver"]
+    alone, alone_too, *company = context.says.shown["solver"]
     assert alone == alone_too
     assert "add" not in alone
     assert "Notes" not in alone
     assert "Notes of the thinker:\nadd" in company[0]
-    assert runner.ledger.scoring_events == 4
-    assert runner.ledger.counterfactual_tokens == without_a_role(collected) > 0
+    assert context.ledger.scoring_events == 4
+    assert context.ledger.counterfactual_tokens == without_a_role(collected) > 0
     assert [len(own) for own in by_episode(collected.episodes, credit.decisions)] == [2, 2]
 
 
 def test_without_history_the_thinker_has_its_contribution_and_the_solver_the_outcome(chat: Any) -> None:
-    _, collected, credit, runner = played(chat, think_solve(exact), RELAY)  # four rollouts are no history
+    _, collected, credit, context = played(chat, think_solve(exact), RELAY)  # four rollouts are no history
     # Delta = (1 - 0, 0 - 1)
     assert [value for own in by_episode(collected.episodes, credit.decisions) for value in own] == pytest.approx(
         [SMALL, SMALL, -SMALL, -SMALL], 1e-4
     )
     assert credit.memory.of("thinker/contribution") == (0.0, 1.0, 2)
     assert credit.memory.of("solver/joint") == credit.memory.of("solver/solo") == (0.5, 0.25, 2)
-    assert runner.metrics["contribution/thinker/helped"] == runner.metrics["contribution/thinker/hurt"] == [0.5]
-    assert runner.metrics["contribution/solver/trust"] == [0.5]
+    assert context.metrics["contribution/thinker/helped"] == context.metrics["contribution/thinker/hurt"] == [0.5]
+    assert context.metrics["contribution/solver/trust"] == [0.5]
 
 
 def test_with_history_each_has_the_papers_reward(chat: Any) -> None:
@@ -98,8 +98,8 @@ def test_with_history_each_has_the_papers_reward(chat: Any) -> None:
         names=("thinker/contribution", "solver/contribution", "solver/joint", "solver/solo"),
         means=(0.4, 0.4, 0.6, 0.2), variances=(0.25, 0.25, 0.24, 0.16), seen=(60,) * 4,
     )  # fmt: skip
-    method, collected, _, runner = played(chat, think_solve(exact), RELAY, eps=1e-9, order="previous")
-    shaped = method.estimator(collected, runner, memory)
+    method, collected, _, context = played(chat, think_solve(exact), RELAY, eps=1e-9, order="previous")
+    shaped = method.estimator(collected, context, memory)
     # r1 = tanh((Delta - 0.4) / 0.5) of two different values: their order is all that eq. 5 leaves of two rollouts.
     assert [own[0] for own in by_episode(collected.episodes, shaped.decisions)] == pytest.approx([SMALL, -SMALL])
     one = method.estimator._rewards("thinker", _pairs(collected), memory)
@@ -110,7 +110,7 @@ def test_with_history_each_has_the_papers_reward(chat: Any) -> None:
     assert last == pytest.approx([gate * joint[0] + (1 - gate) * solo[0], gate * joint[1] + (1 - gate) * solo[1]])
 
 
-def _pairs(collected: Collected) -> Any:
+def _pairs(collected: RolloutBatch) -> Any:
     from hf_credit.methods.counterfactual_grpo import _matched
 
     return _matched(collected, "without thinker")
@@ -118,8 +118,8 @@ def _pairs(collected: Collected) -> Any:
 
 def test_the_order_says_whether_a_batch_shapes_itself(chat: Any) -> None:
     for order, seen in (("current", True), ("previous", False)):
-        method, collected, _, runner = played(chat, think_solve(exact), RELAY, order=order, min_samples=2, eps=1e-9)
-        credit = method.estimator(collected, runner, method.memory)
+        method, collected, _, context = played(chat, think_solve(exact), RELAY, order=order, min_samples=2, eps=1e-9)
+        credit = method.estimator(collected, context, method.memory)
         memory = credit.memory if order == "current" else method.memory
         rewards = method.estimator._rewards("thinker", _pairs(collected), memory)
         # mu = 0 and sigma = 1 after this batch
@@ -165,19 +165,19 @@ NEVER_RIGHT_ALONE = Moments(
 def test_a_first_success_alone_is_not_divided_by_a_deviation_of_zero(
     chat: Any, options: dict[str, Any], solver: list[float]
 ) -> None:
-    method, collected, _, runner = played(chat, think_solve(exact), RARE, group_size=4, **options)
-    credit = method.estimator(collected, runner, NEVER_RIGHT_ALONE)
+    method, collected, _, context = played(chat, think_solve(exact), RARE, group_size=4, **options)
+    credit = method.estimator(collected, context, NEVER_RIGHT_ALONE)
     found = [own[1] for own in by_episode(collected.episodes, credit.decisions)[:4]]
     assert found == pytest.approx(solver, abs=1e-4)
 
 
 def test_pairing_by_mean_with_scores_of_0_and_1_is_the_shared_reward(chat: Any) -> None:
-    _, collected, by_mean, runner = played(chat, think_solve(exact), RELAY, solo_pairing="mean")
-    shared = methods.make("counterfactual_grpo", reward="shared").bound_to(think_solve(exact)).estimator
-    assert by_mean.decisions == pytest.approx(shared(collected, runner, Moments()).decisions)
+    _, collected, by_mean, context = played(chat, think_solve(exact), RELAY, solo_pairing="mean")
+    shared = methods.make("counterfactual_grpo", reward="shared").bind(think_solve(exact)).estimator
+    assert by_mean.decisions == pytest.approx(shared(collected, context, Moments()).decisions)
     replies = {"thinker": ["a", "b", "c"], "solver": ["5", "5", "2", "2", "3", "2"]}
     _, collected, credit, _ = played(chat, think_solve(exact), replies, group_size=3, solo_pairing="mean")
-    assert {sample.source for sample in collected.samples if not sample.trained} == {""}
+    assert {sample.source for sample in collected.rollouts if not sample.trained} == {""}
     assert credit.memory.of("thinker/contribution").mean == pytest.approx(2 / 3 - 1 / 3)
     assert credit.memory.of("solver/solo").variance == pytest.approx(0.0)
 
@@ -197,12 +197,12 @@ def test_common_pairing_gives_a_rollout_and_its_solo_the_same_random_draws(chat:
             return [Generation(ids=chat.tokenizer("2<|end|>")["input_ids"])] * len(contexts)
 
     team = think_solve(exact)
-    runner = LocalRunner(Engine(team, chat, {role: Seeded(role) for role in team.roles}))
-    method = methods.make("counterfactual_grpo", group_size=2, solo_pairing="common").bound_to(team)
-    method.collector([{"problem": "1+1", "answer": "2"}], runner, method.memory)
+    context = LocalContext(Engine(team, chat, {role: Seeded(role) for role in team.roles}))
+    method = methods.make("counterfactual_grpo", group_size=2, solo_pairing="common").bind(team)
+    method.collector([{"problem": "1+1", "answer": "2"}], context, method.memory)
     assert seeds["solver"][:2] == seeds["solver"][2:]
     assert len({*seeds["thinker"], *seeds["solver"]}) == 4
-    assert runner.metrics["common_random_numbers"] == [1.0]
+    assert context.metrics["common_random_numbers"] == [1.0]
 
 
 def test_pairs_whose_solo_or_whose_rollout_failed_are_in_nothing(chat: Any) -> None:
@@ -214,9 +214,9 @@ def test_pairs_whose_solo_or_whose_rollout_failed_are_in_nothing(chat: Any) -> N
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)[2:]] == pytest.approx(
         [SMALL, -SMALL], 1e-4
     )
-    lone = replace(collected, samples=collected.samples[:3] + collected.samples[4:7])
-    estimator = methods.make("counterfactual_grpo").bound_to(think_solve(exact)).estimator
-    assert not any(estimator(lone, LocalRunner(), Moments()).decisions.values())
+    lone = replace(collected, rollouts=collected.rollouts[:3] + collected.rollouts[4:7])
+    estimator = methods.make("counterfactual_grpo").bind(think_solve(exact)).estimator
+    assert not any(estimator(lone, LocalContext(), Moments()).decisions.values())
 
 
 def test_of_three_who_speak_in_turn_each_is_left_out_and_the_last_is_heard_alone(chat: Any) -> None:
@@ -226,14 +226,14 @@ def test_of_three_who_speak_in_turn_each_is_left_out_and_the_last_is_heard_alone
         "checker": ["c1", "c2", "c3", "c4"],  # alone at the start, then behind a plan
         "solver": ["3", "3", "2", "2", "2", "3", "2", "2"],
     }
-    _, collected, credit, runner = played(chat, team, replies)
-    kinds = [sample.kind for sample in collected.samples]
+    _, collected, credit, context = played(chat, team, replies)
+    kinds = [sample.kind for sample in collected.rollouts]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "policy": 2, "without planner": 2, "without checker": 2, "without planner, checker": 2,
     }  # fmt: skip
-    assert runner.ledger.decisions == {"planner": 2, "checker": 4, "solver": 8}
-    assert runner.ledger.counterfactual_tokens == without_a_role(collected) > 0
-    without_checker = [one for one in collected.samples if one.kind == "without checker"]
+    assert context.ledger.decisions == {"planner": 2, "checker": 4, "solver": 8}
+    assert context.ledger.counterfactual_tokens == without_a_role(collected) > 0
+    without_checker = [one for one in collected.rollouts if one.kind == "without checker"]
     shown = [chat.tokenizer.decode(list(one.episode.decisions[0].context_ids)) for one in without_checker]
     assert ["Notes of the planner:\np1" in shown[0], "Notes of the planner:\np2" in shown[1]] == [True, True]
     assert not any("checker" in text for text in shown)
@@ -248,10 +248,10 @@ def ballot(ties: str = "expected") -> Any:
 
 
 def test_a_vote_is_counted_again_without_new_replies_or_scores(chat: Any) -> None:
-    _, collected, credit, runner = played(chat, ballot(), VOTES)
-    assert runner.says.rounds == [("voter_1", 2), ("voter_2", 2), ("voter_3", 2)]
-    assert runner.ledger.scoring_events == 4  # two distinct answers in each rollout
-    assert all(not one.episode.decisions for one in collected.samples if not one.trained)
+    _, collected, credit, context = played(chat, ballot(), VOTES)
+    assert context.says.rounds == [("voter_1", 2), ("voter_2", 2), ("voter_3", 2)]
+    assert context.ledger.scoring_events == 4  # two distinct answers in each rollout
+    assert all(not one.episode.decisions for one in collected.rollouts if not one.trained)
     # 2 2 3 is right: Delta = 1/2, 1/2, 0. 3 2 3 is wrong: 0 - 1/2, 0 - 0, 0 - 1/2.
     assert credit.memory.means == pytest.approx((0.0, 0.25, -0.25))
     assert [value for own in by_episode(collected.episodes, credit.decisions) for value in own] == pytest.approx(
@@ -267,15 +267,15 @@ def test_the_teams_advantage_can_be_allotted_where_ties_do_not_punish_who_is_rig
 
 
 def test_where_every_walk_without_a_role_failed_nothing_is_allotted(chat: Any) -> None:
-    method, collected, _, runner = played(chat, ballot("none"), VOTES, allocation="weighted")
+    method, collected, _, context = played(chat, ballot("none"), VOTES, allocation="weighted")
     failed = replace(
         collected,
-        samples=tuple(
+        rollouts=tuple(
             one if one.trained else replace(one, episode=replace(one.episode, ending=Ending.ERROR))
-            for one in collected.samples
+            for one in collected.rollouts
         ),
     )
-    assert not any(method.estimator(failed, runner, method.memory).decisions.values())
+    assert not any(method.estimator(failed, context, method.memory).decisions.values())
 
 
 def test_the_shared_reward_needs_nothing_but_the_group(chat: Any) -> None:
@@ -286,7 +286,7 @@ def test_the_shared_reward_needs_nothing_but_the_group(chat: Any) -> None:
         pytest.approx([-SMALL] * 3, 1e-4),
     ]
     assert credit.memory == Moments()
-    assert len(collected.samples) == 2
+    assert len(collected.rollouts) == 2
 
 
 def test_the_bonus_of_the_later_public_code_is_centred_only(chat: Any) -> None:
@@ -300,7 +300,7 @@ def test_the_bonus_of_the_later_public_code_is_centred_only(chat: Any) -> None:
 
 def test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted(chat: Any) -> None:
     _, collected, credit, _ = played(chat, think_solve(exact), RELAY, train_solo=True, min_samples=1)
-    assert [(one.trained, one.counted) for one in collected.samples] == [(True, True)] * 2 + [(True, False)] * 2
+    assert [(one.trained, one.counted) for one in collected.rollouts] == [(True, True)] * 2 + [(True, False)] * 2
     # mu = 0, so the trust is 1/2; alone the solver says 5 and 2.
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)[2:]] == pytest.approx(
         [-SMALL / 2, SMALL / 2], 1e-4
@@ -310,29 +310,29 @@ def test_replies_alone_can_be_trained_on_weighed_by_distrust_and_are_not_counted
 
 
 def test_a_cut_reply_can_be_given_a_reward_of_zero(chat: Any) -> None:
-    method, collected, _, runner = played(chat, think_solve(exact), RELAY, **{**V1, "group_size": 2})
-    first, *rest = collected.samples
+    method, collected, _, context = played(chat, think_solve(exact), RELAY, **{**V1, "group_size": 2})
+    first, *rest = collected.rollouts
     thought, answer = first.episode.decisions
     cut = replace(first, episode=replace(first.episode, decisions=(replace(thought, action_ids=(5,)), answer)))
-    credit = method.estimator(replace(collected, samples=(cut, *rest)), runner, method.memory)
+    credit = method.estimator(replace(collected, rollouts=(cut, *rest)), context, method.memory)
     # Delta = (1, -1) becomes a reward of (0, -1), and is (1, -1) in the moments.
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)] == pytest.approx([SMALL, -SMALL], 1e-4)
     assert credit.memory.of("thinker/contribution").mean == 0.0
     both = [replace(one, episode=replace(one.episode, decisions=(replace(one.episode.decisions[0], action_ids=(5,)),
-            *one.episode.decisions[1:]))) for one in collected.samples[:2]]  # fmt: skip
-    credit = method.estimator(replace(collected, samples=(*both, *rest[1:])), runner, method.memory)
+            *one.episode.decisions[1:]))) for one in collected.rollouts[:2]]  # fmt: skip
+    credit = method.estimator(replace(collected, rollouts=(*both, *rest[1:])), context, method.memory)
     assert [own[0] for own in by_episode(collected.episodes, credit.decisions)] == [0.0, 0.0]
 
 
 def test_a_reply_that_ends_with_another_end_token_of_the_policy_is_not_cut(chat: Any) -> None:
-    _, collected, _, runner = played(chat, think_solve(exact), RELAY)
-    first, *rest = collected.samples
+    _, collected, _, context = played(chat, think_solve(exact), RELAY)
+    first, *rest = collected.rollouts
     thought, answer = first.episode.decisions
     other = replace(first, episode=replace(first.episode, decisions=(replace(thought, action_ids=(5,)), answer)))
-    knows = LocalRunner(runner.engine, end_tokens=(5, chat.tokenizer.eos_token_id))
-    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], runner) == [0.25, 0.75]
-    collected = replace(collected, samples=(other, *rest))
-    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], runner) == [0.0, 0.75]
+    knows = LocalContext(context.engine, end_tokens=(5, chat.tokenizer.eos_token_id))
+    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], context) == [0.25, 0.75]
+    collected = replace(collected, rollouts=(other, *rest))
+    assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], context) == [0.0, 0.75]
     assert _zero_where_cut(collected, "thinker", _pairs(collected), [0.25, 0.75], knows) == [0.25, 0.75]
 
 
@@ -348,7 +348,7 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
     episode = Episode(decisions=(decision,), outcome=-1.0, ending=Ending.FINISHED)
     with pytest.raises(ValueError, match=r"must be worth from 0 to 1 .*, got an outcome of -1.0; "):
         CounterfactualAdvantages(roles=("a", "b"))(
-            Collected(samples=(Sample(episode=episode, instance=0),), rows=1), LocalRunner(), Moments()
+            RolloutBatch(rollouts=(Rollout(episode=episode, instance=0),), rows=1), LocalContext(), Moments()
         )
 
 
@@ -383,7 +383,7 @@ def test_settings_out_of_range_are_refused(options: dict[str, Any], told: str) -
 
 def test_teams_that_the_method_does_not_fit_are_refused() -> None:
     def bind(team: Any, **options: Any) -> None:
-        methods.make("counterfactual_grpo", **options).bound_to(team)
+        methods.make("counterfactual_grpo", **options).bind(team)
 
     with pytest.raises(
         ValueError, match=r"contributions are of the members of a team, got 'voting' with .* voter_1; "
@@ -405,4 +405,4 @@ def test_teams_that_the_method_does_not_fit_are_refused() -> None:
         bind(think_solve(exact), allocation="weighted")
     with pytest.raises(ValueError, match="reward='bonus' must go with a team in which one role speaks last"):
         bind(ballot(), reward="bonus")
-    assert Removals().bound_to(think_solve(exact)).removals == (("thinker",),)
+    assert Removals().bind(think_solve(exact)).removals == (("thinker",),)

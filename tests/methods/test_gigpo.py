@@ -8,7 +8,7 @@ import pytest
 
 from hf_credit import make, methods
 from hf_credit.methods.gigpo import GroupInGroup
-from hf_credit.rollouts import Ending, EnvironmentInteraction, LocalRunner
+from hf_credit.rollouts import Ending, EnvironmentInteraction, LocalContext
 
 A, B = 7, 8
 
@@ -58,12 +58,12 @@ def test_an_observation_is_the_last_message_whatever_came_before(hand):
     interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="append", instructions=False)
     here = interaction.start({"seed": 1}, 1)
     there = replace(here, transcript=(("user", "another way"), ("assistant", "came here"), *here.transcript), turns=1)
-    runner = LocalRunner()
-    runner.interaction = interaction
+    context = LocalContext()
+    context.interaction = interaction
     states = [replace(hand.decision(place), state=state) for place, state in enumerate((here, there))]
     played = hand.collected(hand.episode(states[0], outcome=1.0), hand.episode(states[1], outcome=0.0))
     for estimator, expected in (GroupInGroup(), [1.0, -1.0]), (GroupInGroup(anchor="state"), [0.5, -0.5]):
-        assert list(estimator(played, runner, None).decisions.values()) == expected
+        assert list(estimator(played, context, None).decisions.values()) == expected
 
 
 @pytest.mark.parametrize("options", [{"anchor": "text"}, {"gamma": 1.5}, {"weight": -1.0}, {"eps": 0.0}])

@@ -11,7 +11,7 @@ import pytest
 from hf_credit import make, methods
 from hf_credit.methods.grpo import GroupScore
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalRunner
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, LocalContext
 
 
 def test_every_decision_has_the_score_of_its_episode_among_its_task(hand):
@@ -53,11 +53,11 @@ def test_an_episode_without_a_finite_outcome_takes_no_other_with_it(name):
     ids = tokenizer("<action>place 1 1</action>", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     reply = Generation(ids=ids, logprobs=[-0.5] * len(ids))
     engine = Engine(interaction, Chat(tokenizer), lambda contexts: [reply] * len(contexts))
-    method, runner = methods.make(name).bound_to(interaction), LocalRunner(engine)
-    collected = method.collector(list(interaction.tasks("train", 2)), runner, method.memory)
-    ends = Counter(sample.episode.ending for sample in collected.samples)
-    assert ends[Ending.ERROR] == len(collected.samples) // 3
-    found = method.estimator(collected, runner, method.memory).decisions
+    method, context = methods.make(name).bind(interaction), LocalContext(engine)
+    collected = method.collector(list(interaction.tasks("train", 2)), context, method.memory)
+    ends = Counter(sample.episode.ending for sample in collected.rollouts)
+    assert ends[Ending.ERROR] == len(collected.rollouts) // 3
+    found = method.estimator(collected, context, method.memory).decisions
     credited = [credit for credit in found.values() if credit is not None]
     assert credited
     assert all(math.isfinite(credit) for credit in credited)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.magrpo import GroupMean
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
 
 
 def episode(outcome: float, ending: Ending = Ending.FINISHED) -> Episode:
@@ -17,8 +17,8 @@ def episode(outcome: float, ending: Ending = Ending.FINISHED) -> Episode:
 
 def credits(estimator: GroupMean, *episodes: Episode, instances: tuple[int, ...] = ()) -> object:
     owners = instances or (0,) * len(episodes)
-    samples = tuple(Sample(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
-    credit = estimator(Collected(samples=samples, rows=max(owners) + 1), LocalRunner(), None)
+    samples = tuple(Rollout(episode=one, instance=owner) for one, owner in zip(episodes, owners, strict=True))
+    credit = estimator(RolloutBatch(rollouts=samples, rows=max(owners) + 1), LocalContext(), None)
     return by_episode(episodes, credit.decisions)
 
 

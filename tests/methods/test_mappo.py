@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.mappo import DecisionAdvantages, decision_advantages
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
 
 
 def test_without_discount_an_advantage_is_the_outcome_beyond_the_value() -> None:
@@ -33,17 +33,17 @@ def decision(context: int) -> Decision:
 def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_return() -> None:
     talk = Episode(decisions=(decision(1), decision(2)), outcome=30.0, ending=Ending.FINISHED)
     failed = Episode(decisions=(decision(1),), outcome=0.0, ending=Ending.ERROR)
-    samples = tuple(Sample(episode=one, instance=0) for one in (failed, talk))
+    samples = tuple(Rollout(episode=one, instance=0) for one in (failed, talk))
 
     def critic(readings: Any) -> list[tuple[float, ...]]:
         return [(float(len(one.ids)),) for one in readings]
 
-    runner = LocalRunner(critics={"critic": critic})
-    collected = Collected(samples=samples, rows=1)
-    credit = DecisionAdvantages()(collected, runner, None)
+    context = LocalContext(critics={"critic": critic})
+    collected = RolloutBatch(rollouts=samples, rows=1)
+    credit = DecisionAdvantages()(collected, context, None)
     # The outcome is clipped to 10; the critic says 1 of (1) and 3 of (1, 9, 2).
     assert by_episode(collected.episodes, credit.decisions) == [[None], [9.0, 7.0]]
-    (lesson,) = credit.lessons
+    (lesson,) = credit.critic_targets
     assert [one.ids for one in lesson.readings] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]
 

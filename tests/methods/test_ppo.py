@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
-from hf_credit.collectors import Collected, Group, Sample, Single
+from hf_credit.collectors import Group, Rollout, RolloutBatch, Single
 from hf_credit.methods.ppo import TokenAdvantages
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Reading, by_episode
+from hf_credit.rollouts import CriticInput, Decision, Ending, Episode, LocalContext, by_episode
 
-SAYS = {2: 0.2, 3: 0.5, 6: 0.4, 7: 0.9, 8: 0.3}  # by how many tokens have been read
+OUTPUTS = {2: 0.2, 3: 0.5, 6: 0.4, 7: 0.9, 8: 0.3}  # by how many tokens have been read
 
 
 class Critic:
     """Says what `SAYS` has, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Reading] = []
+        self.asked: list[CriticInput] = []
 
-    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         self.asked = list(readings)
-        return [tuple(SAYS[at] for at in one.at) for one in readings]
+        return [tuple(OUTPUTS[at] for at in one.at) for one in readings]
 
 
 def decision(context: Sequence[int], action: Sequence[int], **others: Any) -> Decision:
@@ -47,10 +47,10 @@ CUT = replace(GROWING, outcome=0.0, ending=Ending.CUT, next_context=(1, 2, 5, 6,
 
 
 def credited(*episodes: Episode, critic: Any = None, **options: Any) -> Any:
-    samples = tuple(Sample(episode=one, instance=0) for one in episodes)
-    runner = LocalRunner(critics={"critic": critic or Critic()})
-    credit = TokenAdvantages(**options)(Collected(samples=samples, rows=1), runner, None)
-    return SimpleNamespace(decisions=by_episode(episodes, credit.decisions), lessons=credit.lessons)
+    samples = tuple(Rollout(episode=one, instance=0) for one in episodes)
+    context = LocalContext(critics={"critic": critic or Critic()})
+    credit = TokenAdvantages(**options)(RolloutBatch(rollouts=samples, rows=1), context, None)
+    return SimpleNamespace(decisions=by_episode(episodes, credit.decisions), critic_targets=credit.critic_targets)
 
 
 def approx(*decisions: Any) -> list[Any]:
@@ -81,7 +81,7 @@ def test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic(l
     masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
     whole, rest = (credited(one, gamma=0.5, lam=0.8, level=level) for one in (GROWING, masked))
     assert rest.decisions == [[whole.decisions[0][0], None]]
-    assert rest.lessons == whole.lessons
+    assert rest.critic_targets == whole.critic_targets
 
 
 def test_whitening_counts_trained_tokens_alone() -> None:
@@ -94,15 +94,17 @@ def test_what_a_judge_replies_is_no_action() -> None:
     critic = Critic()
     found = credited(judged, critic=critic, gamma=0.5, lam=0.8)
     assert found.decisions[0] == approx((0.25, 0.5), None)
-    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3))]
+    assert critic.asked == [CriticInput(ids=(1, 2, 5), at=(2, 3))]
 
 
 def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_come() -> None:
     assert credited(CUT, gamma=0.5, lam=0.8).decisions[0][1] == pytest.approx((-0.4,))
     found = credited(CUT, gamma=0.5, lam=0.8, cut_value="bootstrap")
     assert found.decisions[0][1] == pytest.approx((0.5 * 0.3 - 0.4,))
-    (lesson,) = found.lessons
-    assert lesson.readings == [Reading(ids=CUT.next_context, at=(2, 3, 6))]  # nothing is learned of what never came
+    (lesson,) = found.critic_targets
+    assert lesson.readings == [
+        CriticInput(ids=CUT.next_context, at=(2, 3, 6))
+    ]  # nothing is learned of what never came
     (targets,) = lesson.targets
     assert targets == pytest.approx([0.2 + 0.05 + 0.4 * (-0.3 - 0.1), 0.5 - 0.3 - 0.1, 0.15])
     finished = replace(GROWING, next_context=None)
@@ -112,8 +114,8 @@ def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_c
 def test_the_critic_reads_a_growing_conversation_once_and_learns_the_return() -> None:
     critic = Critic()
     found = credited(GROWING, critic=critic)
-    assert critic.asked == [Reading(ids=(1, 2, 5, 6, 7, 8), at=(2, 3, 6))]
-    (lesson,) = found.lessons
+    assert critic.asked == [CriticInput(ids=(1, 2, 5, 6, 7, 8), at=(2, 3, 6))]
+    (lesson,) = found.critic_targets
     assert [*lesson.targets[0]] == pytest.approx([1.0, 1.0, 1.0])
     assert lesson.values == [(0.2, 0.5, 0.4)]
 
@@ -122,10 +124,10 @@ def test_contexts_that_do_not_go_on_from_each_other_are_read_apart() -> None:
     apart = replace(GROWING, decisions=(FIRST, decision((3, 4, 5), (6, 7, 8, 9))))
     critic = Critic()
     found = credited(replace(apart, decisions=(FIRST, decision((3, 4, 5), ()))), critic=critic)
-    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3))]
+    assert critic.asked == [CriticInput(ids=(1, 2, 5), at=(2, 3))]
     assert found.decisions[0] == approx((0.8, 0.5), None)
     credited(replace(apart, decisions=(FIRST, decision((3, 4), (6, 7)))), critic=critic)
-    assert critic.asked == [Reading(ids=(1, 2, 5), at=(2, 3)), Reading(ids=(3, 4, 6), at=(2, 3))]
+    assert critic.asked == [CriticInput(ids=(1, 2, 5), at=(2, 3)), CriticInput(ids=(3, 4, 6), at=(2, 3))]
 
 
 @pytest.mark.parametrize("level", ["token", "decision"])
@@ -140,7 +142,7 @@ def test_whitening_counts_every_token_once_and_leaves_the_targets(level: str) ->
     ]
     assert sum(tokens) == pytest.approx(0, abs=1e-9)
     assert sum(value**2 for value in tokens) / 5 == pytest.approx(1)
-    assert white.lessons == plain.lessons
+    assert white.critic_targets == plain.critic_targets
 
 
 def test_episodes_that_failed_and_those_without_a_reply_get_nothing() -> None:
@@ -148,7 +150,7 @@ def test_episodes_that_failed_and_those_without_a_reply_get_nothing() -> None:
     failed = replace(GROWING, ending=Ending.ERROR)
     found = credited(nothing, failed)
     assert found.decisions == [[], [None, None]]
-    assert [*found.lessons[0].readings] == []
+    assert [*found.critic_targets[0].readings] == []
 
 
 def test_a_group_of_one_is_a_group() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
-from hf_credit.collectors import Collected, Sample, Tree, VisitedContexts
+from hf_credit.collectors import Rollout, RolloutBatch, Tree, VisitedContexts
 from hf_credit.methods.replay_loo import LeaveOneOut
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, by_episode
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, by_episode
 
 PLAN, OTHER = (
     Decision(role="reasoner", state=None, context_ids=(7,), action_ids=(1,), logprobs=None, action_text=text)
@@ -19,27 +19,27 @@ PLAN, OTHER = (
 )
 
 
-def leaf(plan: Decision, outcome: float, ending: Ending = Ending.FINISHED, inherited: int = 0) -> Episode:
+def leaf(plan: Decision, outcome: float, ending: Ending = Ending.FINISHED, prefix_length: int = 0) -> Episode:
     context = (8,) if plan is PLAN else (9,)
     actor = Decision(role="actor", state=None, context_ids=context, action_ids=(1,), logprobs=None, action_text="")
-    return Episode(decisions=(plan, actor), outcome=outcome, ending=ending, inherited=inherited)
+    return Episode(decisions=(plan, actor), outcome=outcome, ending=ending, prefix_length=prefix_length)
 
 
-def collected(episodes: Sequence[Episode]) -> Collected:
-    return Collected(samples=tuple(Sample(episode=one, instance=0) for one in episodes), rows=1)
+def collected(episodes: Sequence[Episode]) -> RolloutBatch:
+    return RolloutBatch(rollouts=tuple(Rollout(episode=one, instance=0) for one in episodes), rows=1)
 
 
 # Two plans, worth 3/4 and 1/4, with four answers under each.
 TREE = collected(
     [
-        *(leaf(PLAN, outcome, inherited=int(place > 0)) for place, outcome in enumerate((1, 1, 1, 0))),
-        *(leaf(OTHER, outcome, inherited=int(place > 0)) for place, outcome in enumerate((0, 0, 0, 1))),
+        *(leaf(PLAN, outcome, prefix_length=int(place > 0)) for place, outcome in enumerate((1, 1, 1, 0))),
+        *(leaf(OTHER, outcome, prefix_length=int(place > 0)) for place, outcome in enumerate((0, 0, 0, 1))),
     ]
 )
 
 
-def credits(method: Any, what: Collected = TREE, **critics: Any) -> Any:
-    return by_episode(what.episodes, method(what, LocalRunner(critics=critics), None).decisions)
+def credits(method: Any, what: RolloutBatch = TREE, **critics: Any) -> Any:
+    return by_episode(what.episodes, method(what, LocalContext(critics=critics), None).decisions)
 
 
 def test_a_message_is_credited_against_the_others_at_its_context() -> None:
@@ -55,11 +55,11 @@ def test_a_critic_of_messages_gives_a_share_of_the_baseline_and_is_taught_what_t
     def critic(readings: Any) -> list[tuple[float, ...]]:
         return [({(7, 1): 0.5}.get(one.ids, 0.0),) for one in readings]
 
-    credit = LeaveOneOut(value_assistance=0.5)(TREE, LocalRunner(critics={"critic": critic}), None)
+    credit = LeaveOneOut(value_assistance=0.5)(TREE, LocalContext(critics={"critic": critic}), None)
     # Both plans read the same, (7, 1), so 0.5 is expected of each: half of what the other returned, half of that.
     given = by_episode(TREE.episodes, credit.decisions)
     assert [given[0][0], given[4][0]] == pytest.approx([0.75 - (0.25 + 0.5) / 2, 0.25 - (0.75 + 0.5) / 2])
-    (lesson,) = credit.lessons
+    (lesson,) = credit.critic_targets
     assert [one.ids for one in lesson.readings][:2] == [(7, 1), (7, 1, 8, 1)]
     assert [target for (target,) in lesson.targets] == [0.75, 1, 1, 1, 0, 0.25, 0, 0, 0, 1]
 
@@ -87,18 +87,23 @@ def test_normalised_credit_is_the_same_for_both_baselines() -> None:
 
 def test_a_failed_episode_is_left_out_and_loses_no_other() -> None:
     tree = collected(
-        [leaf(PLAN, 1.0, Ending.ERROR), leaf(PLAN, 1.0, inherited=1), leaf(OTHER, 0.0), leaf(OTHER, 1.0, inherited=1)]
+        [
+            leaf(PLAN, 1.0, Ending.ERROR),
+            leaf(PLAN, 1.0, prefix_length=1),
+            leaf(OTHER, 0.0),
+            leaf(OTHER, 1.0, prefix_length=1),
+        ]
     )
     assert credits(LeaveOneOut(), tree) == [[0.5, None], [None, None], [-0.5, -1.0], [None, 1.0]]
 
 
 def test_each_return_is_clipped_before_it_is_averaged() -> None:
     # Clipped to 2: the plan's mean of 6 and -2 is that of 2 and -2, not 2.
-    tree = collected([leaf(PLAN, 6.0), leaf(PLAN, -2.0, inherited=1), leaf(OTHER, 0.0)])
+    tree = collected([leaf(PLAN, 6.0), leaf(PLAN, -2.0, prefix_length=1), leaf(OTHER, 0.0)])
     given = credits(LeaveOneOut(return_clip=2.0), tree)
     assert [given[0][0], given[2][0]] == [0.0, 0.0]
     # Below as well: of -6 and 0 it is -1.
-    tree = collected([leaf(PLAN, -6.0), leaf(PLAN, 0.0, inherited=1), leaf(OTHER, 0.0)])
+    tree = collected([leaf(PLAN, -6.0), leaf(PLAN, 0.0, prefix_length=1), leaf(OTHER, 0.0)])
     given = credits(LeaveOneOut(return_clip=2.0), tree)
     assert [given[0][0], given[2][0]] == [-1.0, 1.0]
 
@@ -109,14 +114,14 @@ def test_a_verified_copy_is_the_same_decision() -> None:
         replace(
             sample, episode=replace(sample.episode, decisions=tuple(replace(one) for one in sample.episode.decisions))
         )
-        for sample in TREE.samples
+        for sample in TREE.rollouts
     ]
-    assert credits(LeaveOneOut(), Collected(samples=tuple(verdicts), rows=1)) == credits(LeaveOneOut())
+    assert credits(LeaveOneOut(), RolloutBatch(rollouts=tuple(verdicts), rows=1)) == credits(LeaveOneOut())
 
 
 def test_instances_are_not_compared_with_each_other() -> None:
-    samples = [Sample(episode=leaf(PLAN, 1.0), instance=0), Sample(episode=leaf(OTHER, 0.0), instance=1)]
-    assert credits(LeaveOneOut(), Collected(samples=tuple(samples), rows=2)) == [[None, None], [None, None]]
+    samples = [Rollout(episode=leaf(PLAN, 1.0), instance=0), Rollout(episode=leaf(OTHER, 0.0), instance=1)]
+    assert credits(LeaveOneOut(), RolloutBatch(rollouts=tuple(samples), rows=2)) == [[None, None], [None, None]]
 
 
 def test_the_layout_says_which_walks_are_made() -> None:

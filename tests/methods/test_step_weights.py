@@ -18,7 +18,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.methods.base import Credit, step_weights, weighted
 from hf_credit.policies.micro import tokenizer_of
-from hf_credit.rollouts import Chat, Ending, Engine, Generation, Interaction, LocalRunner, Request
+from hf_credit.rollouts import Chat, Ending, Engine, Generation, Interaction, LocalContext, Request
 
 CHAT = Chat(tokenizer_of(["a b ?"]))
 LETTERS = "ab"
@@ -50,7 +50,7 @@ class TwoLetters(Interaction[Word]):
         return self.outcomes[state.text]
 
 
-class Drawing(LocalRunner):
+class Drawing(LocalContext):
     """All that is random in it is asked of `draw`."""
 
     def __init__(self, game: TwoLetters, policy: dict[str, float], draw: Draw) -> None:
@@ -124,9 +124,9 @@ def expected_gradient(name: str, equal_steps: bool, game: TwoLetters, policy: di
     method = methods.make(name, equal_steps=equal_steps, **options)
 
     def summed(draw: Draw) -> dict[str, float]:
-        runner = Drawing(game, policy, draw)
-        collected = method.collector([{}], runner)
-        own = weighted(method.estimator(collected, runner, None))
+        context = Drawing(game, policy, draw)
+        collected = method.collector([{}], context)
+        own = weighted(method.estimator(collected, context, None))
         total = dict.fromkeys(policy, 0.0)
         for decision in {one.id: one for episode in collected.episodes for one in episode.decisions}.values():
             credit = own.get(decision.id)
@@ -174,7 +174,7 @@ def test_a_decision_weighs_as_many_episodes_as_it_stands_for(hand: Any) -> None:
 
 def test_an_alternative_that_ended_early_or_failed_leaves_the_others_their_weight(hand: Any) -> None:
     ended, first, *leaves = (hand.decision() for _ in range(4))
-    episodes = [replace(hand.episode(ended), ways=2), *(hand.episode(first, leaf) for leaf in leaves)]
+    episodes = [replace(hand.episode(ended), num_leaves=2), *(hand.episode(first, leaf) for leaf in leaves)]
     found = step_weights(hand.collected(*episodes))
     assert [found[one.id] for one in (ended, first, *leaves)] == [2, 2, 1, 1]
     failed = hand.episode(hand.decision(), ending=Ending.ERROR)

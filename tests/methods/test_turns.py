@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_credit.collectors import Group, Single, Verified
-from hf_credit.methods.turns import by_turn, matrix, paid, scored_group, scores
+from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, step_rewards, turn_to_decision_credit
 from hf_credit.rollouts import Ending
 
 
@@ -23,31 +23,31 @@ def at_once(hand, *rewards):
 
 def test_the_last_step_is_paid_what_the_outcome_adds(hand):
     first, last = hand.decision(reward=1.0), hand.decision(reward=0.5)
-    assert paid(hand.episode(first, last, outcome=1.5)) == [1.0, 0.5]
-    assert paid(hand.episode(first, last, outcome=2.0)) == [1.0, 1.0]
-    assert paid(hand.episode(hand.decision(), hand.decision(), outcome=3.0)) == [0.0, 3.0]
-    assert paid(hand.episode(outcome=3.0)) == []
+    assert step_rewards(hand.episode(first, last, outcome=1.5)) == [1.0, 0.5]
+    assert step_rewards(hand.episode(first, last, outcome=2.0)) == [1.0, 1.0]
+    assert step_rewards(hand.episode(hand.decision(), hand.decision(), outcome=3.0)) == [0.0, 3.0]
+    assert step_rewards(hand.episode(outcome=3.0)) == []
 
 
 def test_what_is_decided_at_once_is_one_turn_and_paid_once(hand):
     both = at_once(hand, 0.5, 0.5)
     later = hand.decision(reward=0.25)
-    assert paid(hand.episode(*both, later, outcome=1.0)) == [0.5, 0.5]
+    assert step_rewards(hand.episode(*both, later, outcome=1.0)) == [0.5, 0.5]
     assert scores(hand.episode(*at_once(hand, 1.0, 0.5), hand.decision()), "verdict") == [0.75, None]
 
 
 def test_a_matrix_says_where_it_holds_a_value():
-    values, there = matrix([[1.0, None], [], [None, 2.0, 0.0]])
+    values, there = pad_to_matrix([[1.0, None], [], [None, 2.0, 0.0]])
     assert values.tolist() == [[1, 0, 0], [0, 0, 0], [0, 2, 0]]
     assert there.tolist() == [[True, False, False], [False] * 3, [False, True, True]]
-    assert matrix([])[0].shape == (0, 1)
+    assert pad_to_matrix([])[0].shape == (0, 1)
 
 
 def test_credit_of_a_turn_goes_to_all_who_made_it(hand):
     played = hand.collected(
         hand.episode(*at_once(hand, 0.0, 0.0), hand.decision()), hand.episode(hand.decision(), ending=Ending.ERROR)
     )
-    assert list(by_turn(played, [0], torch.tensor([[1.0, 2.0, 9.0]])).values()) == [1.0, 1.0, 2.0]
+    assert list(turn_to_decision_credit(played, [0], torch.tensor([[1.0, 2.0, 9.0]])).values()) == [1.0, 1.0, 2.0]
 
 
 def test_scores_come_from_the_world_or_from_an_oracle():

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.methods.verifiable_process import TrajectoryOutcome, TurnGroup, ValueDifferences
-from hf_credit.rollouts import Decision, Ending, Episode, LocalRunner, Verdict, by_episode
+from hf_credit.rollouts import Decision, Ending, Episode, LocalContext, Verdict, by_episode
 
 
 def decision(score: float | None) -> Decision:
@@ -26,13 +26,13 @@ def episode(*scores: float | None, outcome: float = 0.0, ending: Ending = Ending
     return Episode(decisions=tuple(map(decision, scores)), outcome=outcome, ending=ending)
 
 
-def collected(*episodes: Episode, more: Sequence[Sample] = ()) -> Collected:
-    samples = (Sample(episode=one, instance=place) for place, one in enumerate(episodes))
-    return Collected(samples=(*samples, *more), rows=len(episodes))
+def collected(*episodes: Episode, more: Sequence[Rollout] = ()) -> RolloutBatch:
+    rollouts = (Rollout(episode=one, instance=place) for place, one in enumerate(episodes))
+    return RolloutBatch(rollouts=(*rollouts, *more), rows=len(episodes))
 
 
-def credits(estimator: Any, what: Collected) -> Any:
-    return by_episode(what.episodes, estimator(what, LocalRunner(), None).decisions)
+def credits(estimator: Any, what: RolloutBatch) -> Any:
+    return by_episode(what.episodes, estimator(what, LocalContext(), None).decisions)
 
 
 def test_each_turn_is_normalised_over_the_trajectories_still_active() -> None:
@@ -71,10 +71,10 @@ def test_decisions_without_a_verdict_are_kept_out_of_every_mean() -> None:
     ]
 
 
-def continuations(of: Episode, *outcomes: Sequence[float]) -> list[Sample]:
+def continuations(of: Episode, *outcomes: Sequence[float]) -> list[Rollout]:
     """For each decision of an episode, the outcomes of rollouts from the state before it."""
     return [
-        Sample(
+        Rollout(
             episode=episode(None, outcome=outcome), instance=0, trained=False, kind="continuation", source=decision.id
         )
         for decision, own in zip(of.decisions, outcomes, strict=True)

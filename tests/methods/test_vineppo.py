@@ -7,30 +7,30 @@ from dataclasses import replace
 import pytest
 
 from hf_credit import methods
-from hf_credit.collectors import Collected, Continuations, Group, Sample, Single
+from hf_credit.collectors import Continuations, Group, Rollout, RolloutBatch, Single
 from hf_credit.collectors.continuations import CONTINUATION
 from hf_credit.methods.vineppo import VineValues
-from hf_credit.rollouts import Ending, LocalRunner, by_episode
+from hf_credit.rollouts import Ending, LocalContext, by_episode
 
 
 def continued(hand, played, values):
     """Two rollouts from each decision whose mean outcome is the value, and one that failed."""
     rest = [
-        Sample(
+        Rollout(
             episode=hand.episode(outcome=value + off, ending=ending),
             instance=0,
             trained=False,
             kind=CONTINUATION,
             source=decision.id,
         )
-        for decision, value in zip(played.samples[0].episode.decisions, values, strict=True)
+        for decision, value in zip(played.rollouts[0].episode.decisions, values, strict=True)
         for off, ending in ((0.1, Ending.FINISHED), (-0.1, Ending.FINISHED), (7.0, Ending.ERROR))
     ]
-    return replace(played, samples=(*played.samples, *rest))
+    return replace(played, rollouts=(*played.rollouts, *rest))
 
 
 def credits(estimator, played):
-    given = by_episode(played.episodes, estimator(played, LocalRunner()).decisions)
+    given = by_episode(played.episodes, estimator(played, LocalContext()).decisions)
     return [[None if one is None else round(one, 3) for one in own] for own in given]
 
 
@@ -50,7 +50,7 @@ def test_a_failed_episode_gets_nothing(hand):
     failed = hand.episode(hand.decision(), outcome=5.0, ending=Ending.ERROR)
     sound = hand.collected(hand.episode(hand.decision(), hand.decision(), outcome=1.0), failed)
     assert credits(VineValues(whiten=False), continued(hand, sound, [0.5, 0.25])) == [[-0.25, 0.75], [None]]
-    assert VineValues()(Collected(), LocalRunner()).decisions == {}
+    assert VineValues()(RolloutBatch(), LocalContext()).decisions == {}
 
 
 def test_the_collector_continues_a_group():

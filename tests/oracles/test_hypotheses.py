@@ -243,7 +243,7 @@ def test_an_answer_is_given_once_it_is_determined_or_at_the_last_reply():
     row = {"digits": 3, "symbols": 4, "secret": "231", "first_guess": "123"}
     oracle, state = default_oracle(environment), environment.initial_state(row, 0)
     assert oracle.valid_actions(state) == {"interact 231", "interact 312"}
-    assert oracle.valid_actions(environment.hurried(state)) == {"answer 231", "answer 312"}
+    assert oracle.valid_actions(environment.force_answer(state)) == {"answer 231", "answer 312"}
     assert oracle.valid_actions(environment.step(state, "interact 312").state) == {"answer 231"}
     assert oracle.score(state, "<interact>231</interact>") == 1.0
     assert oracle.score(state, "<answer>231</answer>") == 0.0

@@ -32,7 +32,7 @@ from hf_credit.policies.micro import (
     warm_up,
 )
 from hf_credit.policies.scripted import scripted_episodes
-from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
@@ -58,7 +58,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def rows(tokenizer):
-    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(24)]
+    starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(24)]
     interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
     episodes = scripted_episodes(interaction, Chat(tokenizer), default_oracle(SUDOKU), 1.0, starts)
     return [row for episode in episodes for row in decision_rows(episode.decisions, [1.0] * len(episode.decisions))]
@@ -259,7 +259,7 @@ def test_shares_of_tokens_are_imitated(tokenizer):
 def test_the_replies_of_an_oracle_player_are_imitated_by_their_probabilities(tokenizer):
     interaction = EnvironmentInteraction(SUDOKU, history="append", instructions=False)
     chat, player = Chat(tokenizer), OraclePlayer(SUDOKU, default_oracle(SUDOKU), 0.7)
-    start = Start(task={"seed": 3}, seed=3)
+    start = RolloutRequest(task={"seed": 3}, seed=3)
     ((row, shares),) = _examples(interaction, chat, chat.encode, player, start)
     said = [token for token, on in zip(row.completion_ids, row.loss_mask, strict=True) if on]
     assert len(shares) == len(said) == 4 * 7
@@ -309,7 +309,7 @@ def test_the_folder_says_what_it_holds(micro_policy):
 def test_the_same_seed_builds_the_same_policy(tmp_path):
     def build(folder, **changes):
         config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4, **changes)
-        starts = [Start(task={"seed": seed}, seed=seed) for seed in range(4)]
+        starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)]
         interaction = EnvironmentInteraction(SUDOKU, history="current", instructions=False)
         init_policy(interaction, default_oracle(SUDOKU), starts, folder, config)
         return weights(AutoModelForCausalLM.from_pretrained(folder))
@@ -325,7 +325,7 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
     folder = tmp_path / "policy"
     shutil.copytree(micro_policy, folder)
     config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=2, quality=0.25)
-    starts = [Start(task={"seed": seed}, seed=seed) for seed in range(2)]
+    starts = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(2)]
     assert init_policy(EnvironmentInteraction(SUDOKU), default_oracle(SUDOKU), starts, folder, config) == folder
     assert AutoModelForCausalLM.from_pretrained(folder).config.hidden_size == 16
     assert '"quality": 0.25' in (folder / "README.md").read_text(encoding="utf-8")
@@ -339,7 +339,7 @@ def test_an_old_folder_is_replaced(tmp_path, micro_policy):
 def relay_policy(tmp_path_factory):
     """Two numbers, always told and always added right, in every pair."""
     pairs = [*relay_pairs("train", 2), *relay_pairs("held_out", 2)]
-    starts = [Start(task=relay_task(*pairs[seed % 4], 2), seed=seed) for seed in range(64)]
+    starts = [RolloutRequest(task=relay_task(*pairs[seed % 4], 2), seed=seed) for seed in range(64)]
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=64, epochs=12, batch_rows=16, learning_rate=4e-3, quality=1.0
     )
@@ -353,7 +353,7 @@ def test_a_policy_of_a_collaboration_plays_all_its_roles(relay_policy):
     model = AutoModelForCausalLM.from_pretrained(relay_policy)
     engine = Engine(relay(2), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2, temperature=0))
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    episodes = engine.run([Start(task=relay_task(*pair, 2)) for pair in pairs])
+    episodes = engine.run([RolloutRequest(task=relay_task(*pair, 2)) for pair in pairs])
     assert [[d.action_text for d in episode.decisions] for episode in episodes] == [
         ["0", "0"],
         ["0", "1"],
@@ -407,7 +407,7 @@ def test_a_width_that_the_heads_do_not_divide_is_refused():
 def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("transformers.utils.logging._tqdm_active", True)  # commands in the same process turn bars off
     interaction = relay(size=4)
-    starts = [Start(task=row, seed=place) for place, row in enumerate(interaction.tasks("train", 4))]
+    starts = [RolloutRequest(task=row, seed=place) for place, row in enumerate(interaction.tasks("train", 4))]
     config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=4, batch_rows=4)
     init_scripted_policy(interaction, interaction.scripted_player(0.5), starts, tmp_path, config)
     told = capsys.readouterr().err

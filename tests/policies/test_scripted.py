@@ -14,12 +14,12 @@ from hf_credit.environments.actions import tag
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.micro import build_tokenizer, tokenizer_of
 from hf_credit.policies.scripted import play, scripted_episode, scripted_episodes, walk
-from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Start, verify
+from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, verify
 from hf_credit.rollouts.scripts import OraclePlayer
 
 SUDOKU = make("sudoku", size=4, blanks=4)
 ORACLE = default_oracle(SUDOKU)
-STARTS = [Start(task={"seed": seed}, seed=seed) for seed in range(100)]
+STARTS = [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(100)]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_the_seed_drives_the_player(chat):
     interaction = EnvironmentInteraction(SUDOKU)
     task = SUDOKU.sample_task(0)
     first, again, other = (
-        scripted_episode(interaction, chat, ORACLE, 0.5, Start(task=task, seed=seed)) for seed in (1, 1, 2)
+        scripted_episode(interaction, chat, ORACLE, 0.5, RolloutRequest(task=task, seed=seed)) for seed in (1, 1, 2)
     )
     assert first == again
     assert [d.action_text for d in first.decisions] != [d.action_text for d in other.decisions]
@@ -147,7 +147,7 @@ def vote(state, request, draws):
 
 
 def test_a_script_plays_all_roles_of_a_collaboration():
-    steps, final = walk(VOTE, vote, Start(task={"problem": "?", "answer": ""}, seed=3))
+    steps, final = walk(VOTE, vote, RolloutRequest(task={"problem": "?", "answer": ""}, seed=3))
     assert [[request.event for request in requests] for _, requests, _ in steps] == [
         ["open"],
         ["first", "second"],
@@ -160,7 +160,7 @@ def test_a_script_plays_all_roles_of_a_collaboration():
 @pytest.mark.parametrize("seed", range(4))
 def test_a_script_s_episode_is_the_one_that_an_engine_would_record(seed):
     chat = Chat(tokenizer_of(["Problem: ?\n\nContext: 0123456789", "ask", "vote"]))
-    start = Start(task={"problem": "?", "answer": "4"}, seed=seed)
+    start = RolloutRequest(task={"problem": "?", "answer": "4"}, seed=seed)
     scripted = play(VOTE, chat, vote, start)
     replies = iter([decision.action_ids for decision in scripted.decisions])
     assert Engine(VOTE, chat, lambda contexts: [Generation(ids=next(replies)) for _ in contexts]).run([start]) == [
@@ -172,6 +172,8 @@ def test_a_script_s_episode_is_the_one_that_an_engine_would_record(seed):
 
 def test_the_seed_of_a_start_drives_a_script():
     player = relay_player(0.0)
-    told = [walk(relay(), player, Start(task=relay_task(1, 2), seed=seed))[1].transcript for seed in range(20)]
+    told = [
+        walk(relay(), player, RolloutRequest(task=relay_task(1, 2), seed=seed))[1].transcript for seed in range(20)
+    ]
     assert len(set(told)) > 10
-    assert told[3] == walk(relay(), player, Start(task={**relay_task(1, 2), "seed": 3}))[1].transcript
+    assert told[3] == walk(relay(), player, RolloutRequest(task={**relay_task(1, 2), "seed": 3}))[1].transcript

@@ -83,7 +83,7 @@ def test_a_way_that_splits_more_often_weighs_no_more():
     root = decision("a", 1, "root")
     ends, goes = decision("b", 2, "ends"), decision("b", 2, "goes")
     tree = [episode(root, ends, outcome=0.0)]
-    tree[0] = replace(tree[0], path=(0, 0), ways=2)
+    tree[0] = replace(tree[0], path=(0, 0), num_leaves=2)
     for number, outcome in enumerate((1.0, 0.0)):
         last = decision("c", 3, str(number))
         tree.append(replace(episode(root, goes, last, outcome=outcome), path=(0, 1, number)))

@@ -12,7 +12,7 @@ from datasets import Dataset, IterableDataset
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request, Start
+from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request, RolloutRequest
 from hf_credit.rollouts.dry_run import DryRunError, dry_run, first_rows, require_room
 
 EVENTS = [Event("plan", role="reasoner"), Event("answer", role="actor", after="plan")]
@@ -24,7 +24,7 @@ def pair(scorer):
 
 
 def task(**row):
-    return Start(task={"problem": "1 + 1", "answer": "2", **row}, seed=0)
+    return RolloutRequest(task={"problem": "1 + 1", "answer": "2", **row}, seed=0)
 
 
 def test_the_scorer_is_asked_once_with_what_the_roles_would_have_said(chat):
@@ -34,7 +34,7 @@ def test_the_scorer_is_asked_once_with_what_the_roles_would_have_said(chat):
 
 
 def test_a_game_is_played_to_an_end(chat):
-    dry_run(EnvironmentInteraction(make("sudoku", size=4, blanks=4)), chat, Start(task={"seed": 3}))
+    dry_run(EnvironmentInteraction(make("sudoku", size=4, blanks=4)), chat, RolloutRequest(task={"seed": 3}))
 
 
 def test_broken_code_is_raised_with_where_it_broke(chat):
@@ -50,7 +50,7 @@ def test_broken_code_is_raised_with_where_it_broke(chat):
 
 def test_a_missing_column_is_raised(chat):
     with pytest.raises(DryRunError, match="must have text in the column 'problem'"):
-        dry_run(pair(lambda row, text: 0.0), chat, Start(task={"question": "1 + 1"}))
+        dry_run(pair(lambda row, text: 0.0), chat, RolloutRequest(task={"question": "1 + 1"}))
 
 
 def test_a_template_that_refuses_a_role_is_raised(chat):
@@ -68,7 +68,7 @@ def test_a_template_that_refuses_a_role_is_raised(chat):
             return 0.0
 
     with pytest.raises(DryRunError, match="no such role"):
-        dry_run(Narrated(), chat, Start())
+        dry_run(Narrated(), chat, RolloutRequest())
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Endless(Interaction[Steps]):
 
 
 def test_a_task_without_an_end_is_cut(chat):
-    dry_run(Endless(), chat, Start(fanout=(4, 4), stream="s"))
+    dry_run(Endless(), chat, RolloutRequest(fanout=(4, 4), stream="s"))
 
 
 def test_random_states_are_left_as_they_were(chat):

@@ -22,7 +22,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Request,
-    Start,
+    RolloutRequest,
     decision_rows,
 )
 
@@ -117,7 +117,7 @@ def short(chat, text="ok<|end|>"):
 
 
 def tale(name, turns, **task):
-    return Start(task={"name": name, "turns": turns, **task})
+    return RolloutRequest(task={"name": name, "turns": turns, **task})
 
 
 def names(chat, contexts):
@@ -183,7 +183,7 @@ def test_a_limit_below_one_is_refused(chat, limit):
 def test_a_decision_records_what_it_was_made_on_and_what_came_of_it(chat):
     ids = chat.tokenizer("ok", add_special_tokens=False)["input_ids"]
     sample = Sampler(lambda context: Generation(ids=[*ids, chat.tokenizer.eos_token_id], logprobs=[-0.5, -0.25, -1.0]))
-    (episode,) = Engine(TaleInteraction(), chat, sample).run([Start(task={"name": "a", "turns": 2}, seed=7)])
+    (episode,) = Engine(TaleInteraction(), chat, sample).run([RolloutRequest(task={"name": "a", "turns": 2}, seed=7)])
     first, second = episode.decisions
     assert (first.role, first.state, first.reward) == ("teller", Tale(name="a", turns=2, luck=7), 10.0)
     assert (second.state, second.reward) == (Tale(name="a", turns=2, luck=7, replies=("ok",)), 20.0)
@@ -386,7 +386,7 @@ def test_a_reasoner_and_an_actor_keep_conversations_of_their_own(chat):
     def reply(context):
         return short(chat, f"{next(count)}<|end|>")(context)
 
-    (episode,) = Engine(ReasonerActor(), chat, Sampler(reply)).run([Start()])
+    (episode,) = Engine(ReasonerActor(), chat, Sampler(reply)).run([RolloutRequest()])
     assert [(decision.role, decision.action_text) for decision in episode.decisions] == [
         ("reasoner", "A"),
         ("actor", "B"),
@@ -407,7 +407,7 @@ def test_a_reasoner_and_an_actor_keep_conversations_of_their_own(chat):
 
 
 def test_each_role_grows_its_own_row_of_tokens(chat):
-    (episode,) = Engine(ReasonerActor(), chat, Sampler(babble)).run([Start()])
+    (episode,) = Engine(ReasonerActor(), chat, Sampler(babble)).run([RolloutRequest()])
     for role in ("reasoner", "actor"):
         own = [decision for decision in episode.decisions if decision.role == role]
         for before, after in itertools.pairwise(own):
@@ -461,7 +461,7 @@ def test_a_vote_asks_every_voter_of_every_episode_in_one_call(chat):
     yes, no = (short(chat, f"{word}<|end|>")(()) for word in ("yes", "no"))
     odd = {chat.tokenizer.convert_tokens_to_ids(str(number)) for number in (1, 3)}
     sample = Sampler(lambda context: no if context[1] in odd else yes)
-    first, second = Engine(Vote(), chat, sample).run([Start(), Start()])
+    first, second = Engine(Vote(), chat, sample).run([RolloutRequest(), RolloutRequest()])
     assert [len(call) for call in sample.calls] == [10, 10]
     assert first == second
     assert first.outcome == 3 / 5
@@ -480,7 +480,7 @@ def test_one_voter_whose_context_is_too_long_ends_the_whole_episode(chat):
             return (*others, Request(role=first.role, messages=long)) if state.rounds else (first, *others)
 
     engine = Engine(Wordy(), chat, Sampler(short(chat, "yes<|end|>")), max_context_tokens=40)
-    (episode,) = engine.run([Start()])
+    (episode,) = engine.run([RolloutRequest()])
     assert (episode.ending, len(episode.decisions), episode.outcome) == (Ending.TRUNCATED, 5, 1.0)
 
 
@@ -490,7 +490,7 @@ def test_one_voter_whose_context_is_too_long_ends_the_whole_episode(chat):
 def test_a_state_is_taken_as_it_is_or_gets_other_randomness(chat):
     state = Tale(name="a", turns=2, replies=("x",), luck=3)
     engine = Engine(TaleInteraction(), chat, Sampler(short(chat)))
-    same, other = engine.run([Start(state=state, seed=None), Start(state=state, seed=9)])
+    same, other = engine.run([RolloutRequest(state=state, seed=None), RolloutRequest(state=state, seed=9)])
     assert [same.metrics["luck"], other.metrics["luck"]] == [3, 9]
     assert [len(same.decisions), len(other.decisions)] == [1, 1]
     assert same.decisions[0].state == state
@@ -499,7 +499,7 @@ def test_a_state_is_taken_as_it_is_or_gets_other_randomness(chat):
 def test_only_the_first_context_of_a_role_is_taken_from_the_record(chat):
     sample = Sampler(short(chat))
     recorded = tuple(chat.tokenizer("<|user|>other words<|end|><|assistant|>")["input_ids"])
-    start = Start(task={"name": "a", "turns": 2}, contexts={"teller": recorded})
+    start = RolloutRequest(task={"name": "a", "turns": 2}, contexts={"teller": recorded})
     (episode,) = Engine(TaleInteraction(), chat, sample).run([start])
     first, second = episode.decisions
     assert first.context_ids == recorded
@@ -509,7 +509,7 @@ def test_only_the_first_context_of_a_role_is_taken_from_the_record(chat):
 
 def replays(engine, episode):
     """The rest of an episode, walked again from each of its states."""
-    starts = [Start(state=d.state, seed=None, contexts={d.role: d.context_ids}) for d in episode.decisions]
+    starts = [RolloutRequest(state=d.state, seed=None, contexts={d.role: d.context_ids}) for d in episode.decisions]
     return engine.run(starts)
 
 
@@ -531,7 +531,7 @@ def test_a_replay_against_an_opponent_repeats_its_moves(chat, seed):
 
     interaction = EnvironmentInteraction(make("tic_tac_toe", opponent="random"))
     engine = Engine(interaction, chat, Sampler(play))
-    (episode,) = engine.run([Start(task={"seed": seed}, seed=seed)])
+    (episode,) = engine.run([RolloutRequest(task={"seed": seed}, seed=seed)])
     for turn, replay in enumerate(replays(engine, episode)):
         assert replay == replace(episode, decisions=episode.decisions[turn:])
 
@@ -541,7 +541,7 @@ def test_a_replay_of_a_policy_repeats_its_play(micro_policy_append):
     model = AutoModelForCausalLM.from_pretrained(micro_policy_append)
     interaction = EnvironmentInteraction(make("sudoku", size=4, blanks=4), instructions=False)
     engine = Engine(interaction, Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=12, temperature=0))
-    episodes = engine.run([Start(task={"seed": seed}, seed=seed) for seed in range(16)])
+    episodes = engine.run([RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(16)])
     assert max(len(episode.decisions) for episode in episodes) > 1
     for episode in episodes:
         for turn, replay in enumerate(replays(engine, episode)):
@@ -581,7 +581,7 @@ def test_alternatives_share_what_came_before_them(chat, most):
     assert len({told(episode) for episode in episodes}) == 6
     # Two first messages, one second message under each, three third messages under each: every one sampled once.
     assert sampler.asked == 2 + 2 + 6
-    assert [episode.inherited for episode in episodes] == [0, 2, 2, 0, 2, 2]
+    assert [episode.prefix_length for episode in episodes] == [0, 2, 2, 0, 2, 2]
     assert episodes[0].decisions[0] is episodes[2].decisions[0]
     assert sum(len(episode.own_decisions) for episode in episodes) == 10
     assert sum(episode.generated_tokens for episode in episodes) == 2 * 10
@@ -590,7 +590,7 @@ def test_alternatives_share_what_came_before_them(chat, most):
 
 def test_the_first_episode_of_a_split_holds_everything_that_its_siblings_inherit(chat):
     episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("x", 2), fanout=(2, 2))])
-    assert [episode.inherited for episode in episodes] == [0, 1, 0, 1]
+    assert [episode.prefix_length for episode in episodes] == [0, 1, 0, 1]
 
 
 def test_starts_keep_their_order_and_number_when_some_split(chat):
@@ -666,9 +666,9 @@ def test_alternatives_that_say_the_same_are_continued_with_random_numbers_of_the
 
 def test_an_episode_that_ends_early_stands_for_the_ways_that_it_did_not_take(chat):
     (first, second) = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4, 3))])
-    assert (first.ways, second.ways) == (12, 12)
+    assert (first.num_leaves, second.num_leaves) == (12, 12)
     whole = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 2), fanout=(2, 2))])
-    assert [episode.ways for episode in whole] == [1] * 4
+    assert [episode.num_leaves for episode in whole] == [1] * 4
 
 
 def test_decisions_before_a_split_are_the_same_and_all_others_their_own(chat):
@@ -679,7 +679,7 @@ def test_decisions_before_a_split_are_the_same_and_all_others_their_own(chat):
 
 
 def test_those_who_speak_at_the_same_time_draw_numbers_of_their_own(chat):
-    (episode,) = Engine(Vote(), chat, Seeded(chat)).run([Start(stream="bucket 7")])
+    (episode,) = Engine(Vote(), chat, Seeded(chat)).run([RolloutRequest(stream="bucket 7")])
     said = [decision.action_text for decision in episode.decisions]
     assert len(said) == len(set(said)) == 10
 

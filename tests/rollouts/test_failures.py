@@ -17,7 +17,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Request,
-    Start,
+    RolloutRequest,
     refuse_total_failure,
 )
 
@@ -52,7 +52,7 @@ def say_nothing(contexts):
 
 def play(chat, *names, engine=None):
     engine = engine or Engine(OneQuestion(), chat, say_nothing)
-    return engine.run([Start(task={"name": name}) for name in names])
+    return engine.run([RolloutRequest(task={"name": name}) for name in names])
 
 
 def test_the_first_failure_of_each_kind_is_logged_with_its_traceback(chat, caplog):
@@ -95,7 +95,7 @@ def test_a_failure_that_is_kept_keeps_nothing_of_what_the_code_had_in_its_hands(
             held.append(weakref.ref(large))
             raise MemoryError("no room")
 
-    (episode,) = Engine(Hoarder(), chat, say_nothing).run([Start(task={"name": "fine"})])
+    (episode,) = Engine(Hoarder(), chat, say_nothing).run([RolloutRequest(task={"name": "fine"})])
     gc.collect()
     assert isinstance(episode.exception, MemoryError)
     assert held[0]() is None

@@ -30,7 +30,7 @@ def test_a_shared_message_counts_once_and_every_score_counts() -> None:
     plan = decision("reasoner", 10, 3)
     tree = [
         Episode(decisions=(plan, decision("actor", 20, 4)), outcome=1.0, ending=Ending.FINISHED),
-        Episode(decisions=(plan, decision("actor", 20, 5)), outcome=0.0, ending=Ending.FINISHED, inherited=1),
+        Episode(decisions=(plan, decision("actor", 20, 5)), outcome=0.0, ending=Ending.FINISHED, prefix_length=1),
     ]
     ledger = Ledger.of(tree)
     assert (ledger.scoring_events, ledger.prompt_tokens, ledger.completion_tokens) == (2, 50, 12)

@@ -20,7 +20,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Request,
-    Start,
+    RolloutRequest,
     context_key,
     replay_from,
 )
@@ -141,7 +141,7 @@ def players(interaction, chat):
 def test_replaying_the_recorded_reply_gives_the_rest_of_the_episode_again(name, chat):
     interaction, tasks = INTERACTIONS[name]
     engine = Engine(interaction, chat, players(interaction, chat))
-    for episode in engine.run([Start(task=task) for task in tasks]):
+    for episode in engine.run([RolloutRequest(task=task) for task in tasks]):
         for index, decision in enumerate(episode.decisions):
             start = replay_from(interaction, chat, episode, index, reply=decision)
             (again,) = engine.run([start])
@@ -152,7 +152,7 @@ def test_replaying_the_recorded_reply_gives_the_rest_of_the_episode_again(name, 
 
 def test_a_forced_reply_stands_in_for_the_sample(chat):
     engine = Engine(Panel(), chat, babble)
-    (episode,) = engine.run([Start(task={"topic": "rain"})])
+    (episode,) = engine.run([RolloutRequest(task={"topic": "rain"})])
     ids = chat.tokenizer("no.<|end|>", add_special_tokens=False)["input_ids"]
     (other,) = engine.run([replay_from(Panel(), chat, episode, 1, reply=Generation(ids=ids))])
     ann, bob, host = other.decisions
@@ -168,14 +168,14 @@ def test_a_forced_reply_stands_in_for_the_sample(chat):
 def test_alternatives_at_a_recorded_decision_share_its_context(chat):
     interaction, tasks = INTERACTIONS["panel"]
     engine = Engine(interaction, chat, babble)
-    (episode,) = engine.run([Start(task=tasks[0])])
+    (episode,) = engine.run([RolloutRequest(task=tasks[0])])
     branches = engine.run([replay_from(interaction, chat, episode, 3, fanout=(4,))])
     assert {branch.decisions[0].context_ids for branch in branches} == {episode.decisions[3].context_ids}
     assert [branch.path for branch in branches] == [(0,), (1,), (2,), (3,)]
 
 
 def test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay(chat):
-    (episode,) = Engine(Panel(), chat, babble).run([Start(task={"topic": "rain"})])
+    (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     assert [decision.event for decision in episode.decisions] == ["host", "ann", "bob", "host"]
     threads = [set(replay_from(Panel(), chat, episode, index).threads) for index in range(4)]
     assert threads == [set(), {"host"}, {"host"}, {"host", "ann", "bob"}]
@@ -183,7 +183,7 @@ def test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay(chat):
 
 def test_a_state_of_another_task_is_refused(chat):
     engine = Engine(Panel(), chat, babble)
-    rain, sun = engine.run([Start(task={"topic": "rain"}), Start(task={"topic": "sun"})])
+    rain, sun = engine.run([RolloutRequest(task={"topic": "rain"}), RolloutRequest(task={"topic": "sun"})])
     swapped = replace(rain.decisions[0], state=sun.decisions[0].state)
     mixed = replace(rain, decisions=(swapped, *rain.decisions[1:]))
     with pytest.raises(ValueError, match="must lead to the recorded context, got another one for event 'host'"):
@@ -191,7 +191,7 @@ def test_a_state_of_another_task_is_refused(chat):
 
 
 def test_a_state_that_waits_for_somebody_else_is_refused(chat):
-    (episode,) = Engine(Panel(), chat, babble).run([Start(task={"topic": "rain"})])
+    (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     swapped = replace(episode.decisions[1], state=episode.decisions[0].state)
     mixed = replace(episode, decisions=(episode.decisions[0], swapped, *episode.decisions[2:]))
     with pytest.raises(ValueError, match="does not wait for 'ann'"):
@@ -199,7 +199,7 @@ def test_a_state_that_waits_for_somebody_else_is_refused(chat):
 
 
 def test_another_chat_template_is_refused(chat, tokenizer):
-    (episode,) = Engine(Panel(), chat, babble).run([Start(task={"topic": "rain"})])
+    (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     other = Chat(tokenizer, {})
     other._render = lambda messages: "<|user|>else<|end|><|assistant|>"
     with pytest.raises(ValueError, match="must lead to the recorded context"):
@@ -207,7 +207,7 @@ def test_another_chat_template_is_refused(chat, tokenizer):
 
 
 def test_an_index_outside_the_episode_is_refused(chat):
-    (episode,) = Engine(Panel(), chat, babble).run([Start(task={"topic": "rain"})])
+    (episode,) = Engine(Panel(), chat, babble).run([RolloutRequest(task={"topic": "rain"})])
     with pytest.raises(IndexError, match="one of the 4 decisions of its episode, got index 4"):
         replay_from(Panel(), chat, episode, 4)
 

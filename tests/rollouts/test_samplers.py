@@ -7,7 +7,7 @@ import pytest
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.environments import make
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.rollouts import Chat, Engine, Generation, Start
+from hf_credit.rollouts import Chat, Engine, Generation, RolloutRequest
 from hf_credit.rollouts.samplers import counted, honours_seeds, sample
 
 
@@ -71,7 +71,7 @@ def test_an_engine_lets_each_role_speak_for_itself(micro_policy):
     chat = Chat(AutoTokenizer.from_pretrained(micro_policy))
     one, two = chat.tokenizer.convert_tokens_to_ids(["1", "2"])
     engine = Engine(relay(size=4), chat, {"actor": Says(two), "reasoner": Says(one)})
-    (episode,) = engine.run([Start(task=relay_task(1, 1, 4))])
+    (episode,) = engine.run([RolloutRequest(task=relay_task(1, 1, 4))])
     assert [(decision.role, decision.action_text) for decision in episode.decisions] == [
         ("reasoner", "1"),
         ("actor", "2"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import Engine, Generation, Interaction, Request, Start
+from hf_credit.rollouts import Engine, Generation, Interaction, Request, RolloutRequest
 from hf_credit.rollouts.shared_states import SharedStateError, require_value
 
 
@@ -97,8 +97,8 @@ def say_nothing(contexts):
 def test_alternatives_that_share_a_live_object_are_refused(chat, most, fanout):
     engine = Engine(InPlace(), chat, say_nothing, max_concurrent=most)
     with pytest.raises(SharedStateError, match="one of type Around of InPlace that has changed since it asked"):
-        engine.run([Start(fanout=fanout)])
-    assert len(Engine(Copying(), chat, say_nothing, max_concurrent=most).run([Start(fanout=fanout)])) >= 2
+        engine.run([RolloutRequest(fanout=fanout)])
+    assert len(Engine(Copying(), chat, say_nothing, max_concurrent=most).run([RolloutRequest(fanout=fanout)])) >= 2
 
 
 @pytest.mark.parametrize("most", [1, 256])
@@ -106,20 +106,20 @@ def test_replays_that_share_a_live_object_are_refused(chat, most):
     engine = Engine(InPlace(), chat, say_nothing, max_concurrent=most)
     state = Around(LiveGame())
     with pytest.raises(SharedStateError, match="that has changed since"):
-        engine.run([Start(state=state), Start(state=state)])
+        engine.run([RolloutRequest(state=state), RolloutRequest(state=state)])
 
 
 def test_one_walk_alone_may_change_what_it_walks_in(chat):
-    (episode,) = Engine(InPlace(), chat, say_nothing).run([Start()])
+    (episode,) = Engine(InPlace(), chat, say_nothing).run([RolloutRequest()])
     assert len(episode.decisions) == 3
 
 
 def test_a_new_seed_that_changes_the_past_is_refused(chat):
     engine = Engine(ReplaysWithTheNewSeed(), chat, say_nothing)
     with pytest.raises(SharedStateError, match="by another alternative or by a new seed"):
-        engine.run([Start(fanout=(1, 1, 1, 1, 1, 4))])
+        engine.run([RolloutRequest(fanout=(1, 1, 1, 1, 1, 4))])
     with pytest.raises(SharedStateError, match="was changed by a new seed"):
-        engine.run([Start(state=Slipped(seed=0, steps=5), seed=seed) for seed in range(4)])
+        engine.run([RolloutRequest(state=Slipped(seed=0, steps=5), seed=seed) for seed in range(4)])
 
 
 @dataclass
@@ -149,6 +149,6 @@ def test_a_state_that_is_no_value_is_refused_by_name(chat, state):
             return (Request(role="agent", messages=[]),)
 
     with pytest.raises(SharedStateError, match="must be a value"):
-        Engine(Odd(), chat, say_nothing).run([Start(fanout=(2,))])
+        Engine(Odd(), chat, say_nothing).run([RolloutRequest(fanout=(2,))])
     with pytest.raises(SharedStateError, match="must be a value"):
-        Engine(Odd(), chat, say_nothing).run([Start(state=state)])
+        Engine(Odd(), chat, say_nothing).run([RolloutRequest(state=state)])

@@ -10,7 +10,7 @@ import pytest
 
 from hf_credit.environments.actions import tag
 from hf_credit.environments.replayed import ReplayedEnvironment
-from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, Start, replay_from
+from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, replay_from
 
 
 class Counter:
@@ -83,7 +83,7 @@ def test_as_many_steps_wait_side_by_side_as_the_environment_lets(chat):
     # Nobody passes the barrier before eight stand at it.
     Counter.barrier = threading.Barrier(8)
     engine = Engine(EnvironmentInteraction(Counting(8)), chat, Says(chat, tag("go")))
-    episodes = engine.run([Start(task={"goal": 2}, seed=seed) for seed in range(8)])
+    episodes = engine.run([RolloutRequest(task={"goal": 2}, seed=seed) for seed in range(8)])
     assert [episode.ending for episode in episodes] == [Ending.FINISHED] * 8
 
 
@@ -91,7 +91,7 @@ def test_as_many_steps_wait_side_by_side_as_the_environment_lets(chat):
 def test_side_by_side_or_one_after_the_other_the_episodes_are_the_same(chat, sessions):
     environment, serial = Counting(sessions), Counting(sessions)
     serial.slow_steps = 1
-    starts = [Start(task={"goal": 1 + seed % 4}, seed=seed, fanout=(2,)) for seed in range(7)]
+    starts = [RolloutRequest(task={"goal": 1 + seed % 4}, seed=seed, fanout=(2,)) for seed in range(7)]
     says = (tag("go"), "nothing", tag("on"), tag("fail"))
     both = [Engine(EnvironmentInteraction(one), chat, Says(chat, *says)).run(starts) for one in (environment, serial)]
     assert plain(both[0]) == plain(both[1])
@@ -101,7 +101,7 @@ def test_side_by_side_or_one_after_the_other_the_episodes_are_the_same(chat, ses
 
 def test_a_world_that_fails_ends_its_own_episode_and_no_other(chat):
     engine = Engine(EnvironmentInteraction(Counting(4)), chat, Says(chat, tag("go"), tag("fail")))
-    episodes = engine.run([Start(task={"goal": 1}, seed=seed) for seed in range(4)])
+    episodes = engine.run([RolloutRequest(task={"goal": 1}, seed=seed) for seed in range(4)])
     assert [episode.ending for episode in episodes] == [Ending.FINISHED, Ending.ERROR] * 2
     assert episodes[1].error == "RuntimeError: the world broke"
     assert [len(episode.decisions) for episode in episodes] == [1, 1, 1, 1]
@@ -111,7 +111,7 @@ def test_a_world_that_diverges_in_a_replay_ends_that_episode_as_an_error(chat):
     environment = Counting(1)
     interaction = EnvironmentInteraction(environment)
     engine = Engine(interaction, chat, Says(chat, tag("go")))
-    (episode,) = engine.run([Start(task={"goal": 3}, seed=0)])
+    (episode,) = engine.run([RolloutRequest(task={"goal": 3}, seed=0)])
     environment.close()
     Counter.lies = True
     (replayed,) = engine.run([replay_from(interaction, chat, episode, 1)])
@@ -122,14 +122,14 @@ def test_a_world_that_diverges_in_a_replay_ends_that_episode_as_an_error(chat):
 
 def test_a_refused_reply_costs_a_turn(chat):
     engine = Engine(EnvironmentInteraction(Counting()), chat, Says(chat, "nothing"))
-    (episode,) = engine.run([Start(task={"goal": 3}, seed=0)])
+    (episode,) = engine.run([RolloutRequest(task={"goal": 3}, seed=0)])
     assert (len(episode.decisions), episode.ending, episode.metrics["world_actions"]) == (3, Ending.TURN_LIMIT, 0)
 
 
 def test_every_alternative_begins_in_the_same_world(chat):
     environment = Counting()
     engine = Engine(EnvironmentInteraction(environment), chat, Says(chat, tag("go")))
-    episodes = engine.run([Start(task={"goal": 3}, seed=0, fanout=(1, 4))])
+    episodes = engine.run([RolloutRequest(task={"goal": 3}, seed=0, fanout=(1, 4))])
     assert [episode.outcome for episode in episodes] == [1.0] * 4
     # Three of them begin by playing the first action again; they say the same, and each goes on in a world of its own.
     assert environment.costs()["replayed_steps"] == 3

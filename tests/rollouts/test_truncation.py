@@ -23,8 +23,8 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Request,
+    RolloutRequest,
     Rule,
-    Start,
     Step,
     Truncated,
     first_cut,
@@ -115,7 +115,7 @@ class Says:
 
 
 def play(interaction: Any, chat: Chat, *words: str, **start: Any) -> Episode:
-    (episode,) = Engine(interaction, chat, Says(chat, words)).run([Start(**start)])
+    (episode,) = Engine(interaction, chat, Says(chat, words)).run([RolloutRequest(**start)])
     return episode
 
 
@@ -242,7 +242,7 @@ def judged(chat: Chat, verdicts: Sequence[str], rule: Rule, **options: Any) -> E
     """A player who always asks, and a judge."""
     game = Truncated(collaborate("judged_puzzles", turns=5, wording="brief", instructions=False), rule, **options)
     samplers = {"agent": Says(chat, [ASK] * 9), "judge": Says(chat, verdicts)}
-    (episode,) = Engine(game, chat, samplers).run([Start(task=STORY, seed=0)])
+    (episode,) = Engine(game, chat, samplers).run([RolloutRequest(task=STORY, seed=0)])
     return episode
 
 
@@ -355,8 +355,8 @@ def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec()
     game = Truncated(inner, make_rule("metric", metric="completion"))
     assert game.evaluated is inner
     assert game.spec() == inner.spec()
-    assert game.facts() != inner.facts()
-    assert game.facts() != Truncated(inner, make_rule("metric", metric="completion"), "mask").facts()
+    assert game.fingerprint() != inner.fingerprint()
+    assert game.fingerprint() != Truncated(inner, make_rule("metric", metric="completion"), "mask").fingerprint()
     assert (game.name, game.roles, game.max_replies, game.seeded) == ("sudoku", ("agent",), 5, True)
     assert game.default_oracle() is not None
     assert game.tasks("train", 2)[0] == inner.tasks("train", 2)[0]
@@ -368,7 +368,12 @@ def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec()
 
 def test_all_that_an_interaction_can_say_is_said_by_the_inner_one() -> None:
     """A new member of Interaction must be handed on, or it is lost in training."""
-    not_handed_on = {"asks_for_answers", "answer_prompt", "hurried", "enumerable"}  # of what is asked before a cut
+    not_handed_on = {
+        "asks_for_answers",
+        "answer_prompt",
+        "force_answer",
+        "enumerable",
+    }  # of what is asked before a cut
     members = {name for name in vars(Interaction) if not name.startswith("_")}
     assert members - set(vars(Truncated)) == not_handed_on
 
@@ -389,7 +394,7 @@ def test_scripted_play_is_cut_like_any_other(chat: Chat) -> None:
     player = Truncated(inner, make_rule("random", probability=1.0)).scripted_player(1.0)
     assert player is not None
     game = Truncated(inner, make_rule("random", probability=1.0))
-    episode = scripted(game, chat, player, Start(task={"seed": 1}))
+    episode = scripted(game, chat, player, RolloutRequest(task={"seed": 1}))
     assert (len(episode.decisions), episode.ending) == (1, Ending.CUT)
 
 

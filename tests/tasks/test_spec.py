@@ -182,7 +182,7 @@ def test_an_interaction_is_built_again_from_what_it_says_of_itself(name: str) ->
     first: Any = INTERACTIONS[name]()
     spec = TaskSpec.from_dict(json.loads(json.dumps(TaskSpec.of(first).to_dict())))
     again: Any = spec.build()
-    assert again.spec() == first.spec() == first.facts()
+    assert again.spec() == first.spec() == first.fingerprint()
     assert type(again) is type(first)
     assert (again.max_replies, list(again.roles)) == (first.max_replies, list(first.roles))
     assert spec.complete() == spec
@@ -200,9 +200,15 @@ def test_every_option_is_said_those_too_that_follow_from_others() -> None:
 
 
 def test_two_that_differ_say_so() -> None:
-    games = [EnvironmentInteraction(make("sudoku", size=4, blanks=blanks)).facts() for blanks in (4, 5)]
-    teams = [by_hand().facts(), by_hand(final="answer", loops=()).facts(), by_hand(scorer=max).facts()]
-    unnamed = [by_hand(scorer=lambda task, text: 1.0, scored_event=event).facts() for event in ("plan", "answer")]
+    games = [EnvironmentInteraction(make("sudoku", size=4, blanks=blanks)).fingerprint() for blanks in (4, 5)]
+    teams = [
+        by_hand().fingerprint(),
+        by_hand(final="answer", loops=()).fingerprint(),
+        by_hand(scorer=max).fingerprint(),
+    ]
+    unnamed = [
+        by_hand(scorer=lambda task, text: 1.0, scored_event=event).fingerprint() for event in ("plan", "answer")
+    ]
     told = [json.dumps(facts) for facts in (*games, *teams, *unnamed)]
     assert len(set(told)) == len(told)
 
@@ -248,7 +254,7 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
         ValueError, match="described by the factory that made it, got a Walk made by hand; make it with"
     ):
         Walk().spec()
-    assert list(Walk().facts()) == ["interaction"]
+    assert list(Walk().fingerprint()) == ["interaction"]
     made = remembers_its_call("somewhere:walk")(lambda steps=3: Walk())(steps=2)
     assert made.spec() == {"collaboration": "somewhere:walk", "collaboration_options": {"steps": 2}}
     assert TaskSpec.of(SaysItself()).build().max_replies == 2

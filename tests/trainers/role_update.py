@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
 from hf_credit.collaborations.relay import relay, relay_task
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
 from hf_credit.rollouts import Episode, by_episode
 from hf_credit.trainers.credit import CreditCallback
@@ -60,7 +60,7 @@ class KeepGradients(CreditCallback):
             }
         )
 
-    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: Any, collected: RolloutBatch, credit: Credit) -> None:
         self.played.append((collected.episodes, by_episode(collected.episodes, credit.decisions)))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:

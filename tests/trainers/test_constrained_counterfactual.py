@@ -20,8 +20,8 @@ from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_sub
 from hf_credit.methods.constrained_counterfactual import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
-from hf_credit.rollouts import Ledger, Start, by_episode
-from hf_credit.rollouts.runner import Reading
+from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
+from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
 
@@ -41,7 +41,7 @@ def script() -> ModuleType:
 @pytest.fixture(scope="module")
 def policy(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that writes the game's format and plays badly."""
-    starts = [Start[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
+    starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(
         hidden_size=32, layers=2, heads=2, episodes=96, epochs=12, batch_rows=16, learning_rate=8e-3, quality=0.6
     )
@@ -88,13 +88,13 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
     assert len(trainer.keep.seen) == 2
     tokens = 0
     for collected, credit in trainer.keep.seen:
-        replaced = [one for one in collected.samples if one.kind.startswith("counterfactual")]
+        replaced = [one for one in collected.rollouts if one.kind.startswith("counterfactual")]
         assert replaced
         assert not any(one.trained for one in replaced)
         assert all(0 < one.probability <= 1 and one.reply for one in replaced)
         assert any(one.features[0] for one in replaced)  # how likely steps were, of which this sampler tells nothing
         assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.trained) == 6
-        assert all(one.episode.verified is not None for one in collected.samples)
+        assert all(one.episode.verified is not None for one in collected.rollouts)
         tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
     assert trainer.ledger.counterfactual_tokens == tokens
     assert trainer.ledger.tokens > tokens
@@ -241,7 +241,7 @@ def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
     assert found.events[0].measured == 6
 
     subject, _ = load_subject(str(tmp_path / "saved"), setup, plan, tasks=Tasks(episodes=1))
-    reading = Reading(ids=(5, 6, 7), at=(3,))
+    reading = CriticInput(ids=(5, 6, 7), at=(3,))
     for name, critic in trainer.critics.items():
         torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
     assert trainer.critics["outcome"].critic.rate != 0.5  # or the check says little of what is saved beside weights

@@ -130,7 +130,7 @@ def test_all_learn_where_the_schedule_is_synchronous_and_solos_count_nowhere(bui
     assert "role/learning" not in logged
     assert logged["turns/mean"] == 2
     assert 0 < logged["budget/counterfactual_tokens"] < logged["budget/tokens"]
-    assert trainer.runner.end_tokens == trainer.eos_token_ids
+    assert trainer.context.end_tokens == trainer.eos_token_ids
     assert logged["reward"] == pytest.approx(trainer.memory.of("solver/joint").mean)
 
 

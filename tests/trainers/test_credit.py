@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM
 
 from hf_credit import CreditConfig, CreditTrainer, make
 from hf_credit.collaborations.relay import relay, relay_tasks
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import of_instance
-from hf_credit.methods import Credit, Lesson, Method
-from hf_credit.rollouts import EnvironmentInteraction, Start, by_episode
-from hf_credit.rollouts.runner import Reading
+from hf_credit.methods import Credit, CriticTargets, Method
+from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
+from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.credit import CreditCallback, from_plain, to_plain
 
 
@@ -33,52 +33,52 @@ class WithComparisons:
 
     policy: str = "current"
 
-    def __call__(self, rows: Sequence[Any], runner: Any, memory: Any) -> Collected:
-        starts = [Start[Any](task=row) for row in rows]
-        own = runner.play(starts)
-        others = runner.play([replace(start, seed=7) for start in starts], policy=self.policy)
-        samples = [Sample(episode=of_instance(one, place), instance=place) for place, one in enumerate(own)]
+    def __call__(self, rows: Sequence[Any], context: Any, memory: Any) -> RolloutBatch:
+        starts = [RolloutRequest[Any](task=row) for row in rows]
+        own = context.play(starts)
+        others = context.play([replace(start, seed=7) for start in starts], policy=self.policy)
+        samples = [Rollout(episode=of_instance(one, place), instance=place) for place, one in enumerate(own)]
         samples += [
-            Sample(episode=one, instance=place, trained=False, kind="other") for place, one in enumerate(others)
+            Rollout(episode=one, instance=place, trained=False, kind="other") for place, one in enumerate(others)
         ]
-        return Collected(samples=tuple(samples), rows=len(rows))
+        return RolloutBatch(rollouts=tuple(samples), rows=len(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remembering:
     """Credits each token of a decision with its place, and remembers what it has seen."""
 
-    lessons: bool = False
+    critic_targets: bool = False
     per_token: bool = True
 
-    def __call__(self, collected: Collected, runner: Any, memory: Moments) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: Any, memory: Moments) -> Credit:
         decisions = {
             one.id: [float(place) + memory.mean for place in range(len(one.action_ids))] if self.per_token else 1.0
             for episode in collected.episodes
             for one in episode.decisions
         }
         taught = []
-        if self.lessons:
+        if self.critic_targets:
             readings = [
-                Reading(
+                CriticInput(
                     ids=one.context_ids + one.action_ids,
                     at=tuple(range(len(one.context_ids), len(one.context_ids) + len(one.action_ids) + 1)),
                 )
                 for episode in collected.episodes
                 for one in episode.decisions
             ]
-            values = runner.values(readings)
-            taught = [Lesson(readings=readings, targets=[[0.5] * len(own) for own in values], values=values)]
-        after = replace(memory, mean=memory.mean + 0.5, seen=(*memory.seen, len(collected.samples)))
-        return Credit(decisions=decisions, memory=after, lessons=taught)
+            values = context.values(readings)
+            taught = [CriticTargets(readings=readings, targets=[[0.5] * len(own) for own in values], values=values)]
+        after = replace(memory, mean=memory.mean + 0.5, seen=(*memory.seen, len(collected.rollouts)))
+        return Credit(decisions=decisions, memory=after, critic_targets=taught)
 
 
 class Keep(CreditCallback):
     def __init__(self) -> None:
-        self.seen: list[tuple[Collected, Credit]] = []
+        self.seen: list[tuple[RolloutBatch, Credit]] = []
         self.gradients: list[dict[str, torch.Tensor]] = []
 
-    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: Any, collected: RolloutBatch, credit: Credit) -> None:
         self.seen.append((collected, credit))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -144,13 +144,13 @@ def test_samples_for_comparison_are_not_trained_on_nor_rewarded_and_cost_what_th
     trainer.interaction.scorer = lambda task, text: 0.5
     trainer.train()
     ((collected, credit),) = trainer.keep.seen
-    assert len(collected.samples) == 8
+    assert len(collected.rollouts) == 8
     assert len(by_episode(collected.episodes, credit.decisions)) == 4
     logged = trainer.state.log_history[0]
     assert logged["reward"] == 0.5
     assert logged["budget/scoring_events"] == 8
     assert logged["tokens/generated"] == sum(episode.generated_tokens for episode in collected.episodes)
-    every = [sample.episode for sample in collected.samples]
+    every = [sample.episode for sample in collected.rollouts]
     assert logged["budget/completion_tokens"] == sum(episode.generated_tokens for episode in every)
 
 
@@ -178,7 +178,7 @@ def test_every_token_is_trained_on_with_its_own_credit(build: Callable[..., Any]
 def test_credit_of_another_number_of_tokens_is_refused(build: Callable[..., Any]) -> None:
     @dataclass(frozen=True)
     class Short:
-        def __call__(self, collected: Collected, runner: Any, memory: Any) -> Credit:
+        def __call__(self, collected: RolloutBatch, context: Any, memory: Any) -> Credit:
             return Credit(decisions={one.id: [1.0] * 9 for own in collected.episodes for one in own.decisions})
 
     with pytest.raises(ValueError, match="one number for each of a decision's"):
@@ -186,7 +186,7 @@ def test_credit_of_another_number_of_tokens_is_refused(build: Callable[..., Any]
 
 
 def test_what_an_estimator_remembers_is_in_every_checkpoint(build: Callable[..., Any], tmp_path: Path) -> None:
-    method = replace(PLAIN, estimator=Remembering(lessons=True), critics=("critic",), refresh_frozen_every=2)
+    method = replace(PLAIN, estimator=Remembering(critic_targets=True), critics=("critic",), refresh_frozen_every=2)
     method = replace(method, collector=WithComparisons(policy="frozen"))
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "critic_learning_rate": 1e-2}
     whole = build(method, **settings)
@@ -218,11 +218,11 @@ def test_memory_goes_through_plain_values_and_back() -> None:
 
 
 def test_credit_asked_twice_is_the_same_and_teaches_once(build: Callable[..., Any]) -> None:
-    method = replace(PLAIN, estimator=Remembering(lessons=True), critics=("critic",))
+    method = replace(PLAIN, estimator=Remembering(critic_targets=True), critics=("critic",))
     trainer = build(method, critic_learning_rate=1e-2)
     trainer.model.train()
     collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
-    first, second = (method.estimator(collected, trainer.runner, trainer.memory) for _ in range(2))
+    first, second = (method.estimator(collected, trainer.context, trainer.memory) for _ in range(2))
     assert first == second
     before = trainer.critics["critic"].critic.head.weight.clone()
     trainer.credit(collected)
@@ -234,14 +234,14 @@ def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[.
     trainer.model.train()
     collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
     decisions = collected.episodes[0].decisions
-    before = trainer.runner.logprobs(decisions)
+    before = trainer.context.logprobs(decisions)
     trainer.train()
     weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    after = trainer.runner.logprobs(decisions)
-    frozen = trainer.runner.logprobs(decisions, "frozen")
+    after = trainer.context.logprobs(decisions)
+    frozen = trainer.context.logprobs(decisions, "frozen")
     assert torch.tensor(frozen[0]) == pytest.approx(torch.tensor(before[0]), abs=1e-6)
     assert torch.tensor(after[0]) != pytest.approx(torch.tensor(before[0]), abs=1e-3)
-    trainer.runner.play([Start(task={"problem": "secret 1", "question": "add 1", "answer": "2"})], "frozen")
+    trainer.context.play([RolloutRequest(task={"problem": "secret 1", "question": "add 1", "answer": "2"})], "frozen")
     for name, value in trainer.model.state_dict().items():
         assert torch.equal(value, weights[name]), name
 
@@ -252,7 +252,7 @@ def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callabl
     seen: list[tuple[bool, bool]] = []
     collect = trainer.method.collector
 
-    def watch(rows: Any, runner: Any, memory: Any) -> Collected:
+    def watch(rows: Any, context: Any, memory: Any) -> RolloutBatch:
         policy = dict(trainer.model.named_parameters())
         frozen = trainer.frozen.weights
         seen.append(
@@ -261,7 +261,7 @@ def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callabl
                 all(torch.equal(frozen[name], start[name]) for name in frozen),
             )
         )
-        return collect(rows, runner, memory)
+        return collect(rows, context, memory)
 
     trainer.method = replace(trainer.method, collector=watch)
     trainer.train()
@@ -271,13 +271,15 @@ def test_the_frozen_policy_is_made_anew_before_an_update_collects(build: Callabl
 
 def test_log_probabilities_are_those_of_the_decisions_tokens(build: Callable[..., Any], micro_policy: Path) -> None:
     trainer = build(PLAIN)
-    (episode,) = trainer.runner.play([Start(task={"problem": "secret 1", "question": "add 1", "answer": "2"})])
+    (episode,) = trainer.context.play(
+        [RolloutRequest(task={"problem": "secret 1", "question": "add 1", "answer": "2"})]
+    )
     model = AutoModelForCausalLM.from_pretrained(micro_policy)
-    for decision, found in zip(episode.decisions, trainer.runner.logprobs(episode.decisions), strict=True):
+    for decision, found in zip(episode.decisions, trainer.context.logprobs(episode.decisions), strict=True):
         logits = model(torch.tensor([decision.context_ids + decision.action_ids])).logits[0, :-1].log_softmax(-1)
         taken = logits[-len(decision.action_ids) :].gather(1, torch.tensor(decision.action_ids)[:, None])[:, 0]
         assert list(found) == pytest.approx(taken.tolist(), abs=1e-5)
-    assert trainer.runner.logprobs([]) == []
+    assert trainer.context.logprobs([]) == []
 
 
 def test_a_method_without_a_frozen_copy_cannot_ask_for_one(build: Callable[..., Any]) -> None:
@@ -313,7 +315,7 @@ def test_a_method_may_be_named(build: Callable[..., Any]) -> None:
 
 
 def test_a_critic_with_values_for_every_token_learns_them(build: Callable[..., Any]) -> None:
-    method = replace(PLAIN, estimator=Remembering(lessons=True, per_token=False), critics=("critic",))
+    method = replace(PLAIN, estimator=Remembering(critic_targets=True, per_token=False), critics=("critic",))
     trainer = build(method, max_steps=8, learning_rate=1e-9, critic_learning_rate=1e-2, critic_passes=4)
     trainer.train()
     losses = [entry["critic/value_loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -74,7 +74,7 @@ def test_a_summary_counts_turns_tokens_and_cut_replies():
 
 def test_a_decision_that_an_earlier_episode_holds_is_in_the_summary_of_that_one():
     decisions = (decision(3, (5, END)), decision(6, (5, 5, 5)))
-    episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED, inherited=1)
+    episode = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED, prefix_length=1)
     assert [one.length for one in summarise(episode, [None, 2.0], {END}).decisions] == [3]
 
 

@@ -14,7 +14,7 @@ from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTra
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collaborations.think_solve import think_solve
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import EnvironmentInteraction, Episode, by_episode
@@ -38,7 +38,7 @@ class Keep(CreditCallback):
         self.kept: list[dict[str, torch.Tensor]] = []
         self.played: list[tuple[list[Episode], Any]] = []
 
-    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: Any, collected: RolloutBatch, credit: Credit) -> None:
         self.played.append((collected.episodes, by_episode(collected.episodes, weighted(credit))))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -240,9 +240,9 @@ def test_evaluation_plays_each_task_once(train: Callable[..., Any]) -> None:
     collected = trainer.collect
     played: list[int] = []
 
-    def count(rows: Any) -> Collected:
-        found: Collected = collected(rows)
-        played.append(len(found.samples))
+    def count(rows: Any) -> RolloutBatch:
+        found: RolloutBatch = collected(rows)
+        played.append(len(found.rollouts))
         return found
 
     trainer.collect = count

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from hf_credit import ReplayLOOConfig
 from hf_credit.policies.role_policies import load_role_policies
-from hf_credit.rollouts import Start
+from hf_credit.rollouts import RolloutRequest
 from hf_credit.trainers.role_adapters import refuse_adapters, refuse_roles, refuse_settings
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
@@ -346,7 +346,7 @@ def test_each_role_speaks_through_its_own_adapter(build: Callable[..., Any], reu
     shout(trainer.model, "actor", trainer.chat.tokenizer.convert_tokens_to_ids("3"))
     tasks = [dict(row) for row in trainer.train_dataset]
     with trainer.forgetting():
-        episodes = trainer.engine.run([Start(task=row) for row in tasks for _ in range(4)])
+        episodes = trainer.engine.run([RolloutRequest(task=row) for row in tasks for _ in range(4)])
     said = {role: [d.action_text for e in episodes for d in e.decisions if d.role == role] for role in ROLES}
     assert {text.strip() for text in said["actor"]} == {"33"}
     assert "33" not in {text.strip() for text in said["reasoner"]}

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from hf_credit import CreditConfig, CreditTrainer, TruncatedPPOConfig, TruncatedPPOTrainer, make
 from hf_credit.collaborations.judged_puzzles import JudgedPuzzles, judged_puzzles
 from hf_credit.collaborations.relay import relay
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
@@ -52,9 +52,9 @@ class Uneven(EnvironmentInteraction):
 class Keep(CreditCallback):
     def __init__(self) -> None:
         self.gradients: list[dict[str, torch.Tensor]] = []
-        self.played: list[tuple[Collected, Credit]] = []
+        self.played: list[tuple[RolloutBatch, Credit]] = []
 
-    def on_credit(self, trainer: Any, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: Any, collected: RolloutBatch, credit: Credit) -> None:
         self.played.append((collected, credit))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from hf_credit.environments.actions import tag
 from hf_credit.methods.constrained_counterfactual import constrained_counterfactual
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
-from hf_credit.rollouts import EnvironmentInteraction, Start
+from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
 SETTINGS: dict[str, Any] = {
     "bf16": False,
@@ -74,7 +74,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     policy = init_scripted_policy(
         interaction,
         script,
-        [Start(task={"seed": seed}, seed=seed) for seed in range(4)],
+        [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(4)],
         tmp_path_factory.mktemp("policy"),
         MicroConfig(hidden_size=32, layers=2, heads=2, episodes=4, epochs=30, batch_rows=4, learning_rate=8e-3),
     )

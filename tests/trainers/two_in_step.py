@@ -20,7 +20,7 @@ from hf_credit.rollouts import (
     Generation,
     Interaction,
     Request,
-    Start,
+    RolloutRequest,
     refuse_total_failure,
 )
 from hf_credit.trainers.ranks import SynchronizedSampler
@@ -62,13 +62,13 @@ def main(folder: Path) -> None:
     def play(*turns):
         """The turns of each episode, and the calls that were made meanwhile."""
         calls.clear()
-        episodes = engine.run([Start(task={"turns": count}) for count in turns])
+        episodes = engine.run([RolloutRequest(task={"turns": count}) for count in turns])
         ranks.finish()
         return {"turns": [len(episode.decisions) for episode in episodes], "calls": list(calls)}
 
     def fail(*names):
         """What is raised of episodes whose tasks lack a column, or nothing."""
-        episodes = engine.run([Start(task={name: 0}) for name in names])
+        episodes = engine.run([RolloutRequest(task={name: 0}) for name in names])
         ranks.finish()
         try:
             refuse_total_failure(episodes, ranks.gather)

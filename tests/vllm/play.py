@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from trl.generation import vllm_client, vllm_generation
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.rollouts import Generation
 
 
@@ -89,7 +89,7 @@ class Recorder:
         self.updates: list[dict[str, Any]] = []
         self.credit, trainer.credit = trainer.credit, self.record  # type: ignore[method-assign]
 
-    def record(self, collected: Collected) -> Any:
+    def record(self, collected: RolloutBatch) -> Any:
         decisions = [
             {"context": list(decision.context_ids), "reply": list(decision.action_ids), "logprobs": decision.logprobs}
             for episode in collected.episodes

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hf_credit.evaluation.results import EvalResults
-    from hf_credit.rollouts import Episode, Start
+    from hf_credit.rollouts import Episode, RolloutRequest
     from hf_credit.tasks import TaskSpec
 
 
@@ -138,14 +138,16 @@ def warn_of_own_replies(about: Mapping[str, Any]) -> None:
             )
 
 
-def _saving(folder: Path, model: str, spec: TaskSpec) -> Callable[[Sequence[Start[Any]], Sequence[Episode]], None]:
+def _saving(
+    folder: Path, model: str, spec: TaskSpec
+) -> Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None]:
     """Writes episodes to a folder, in the form in which they are published."""
     from hf_credit.hub.episode_sets import EpisodeSet, save_episodes
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"--save-episodes must name a new or an empty folder, got {str(folder)!r}; name another one.")
 
-    def save(starts: Sequence[Start[Any]], episodes: Sequence[Episode]) -> None:
+    def save(starts: Sequence[RolloutRequest[Any]], episodes: Sequence[Episode]) -> None:
         from transformers import AutoTokenizer
 
         from hf_credit.rollouts import Chat

@@ -72,7 +72,7 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
     """
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
 
     interaction = spec.build()
     player = interaction.scripted_player(config.quality)
@@ -82,7 +82,9 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
             "another task."
         )
     rows = interaction.tasks("train", config.episodes)
-    starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+    starts: list[RolloutRequest[Any]] = [
+        RolloutRequest(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)
+    ]
     scripted = progress.task("scripted play", config.episodes)
     training: list[Task] = []
 

@@ -204,7 +204,7 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     """A policy that was shown scripted play, in collaborations of the board's own tasks too: it is no evidence."""
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import MicroConfig, init_scripted_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
 
     sampling = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
@@ -217,7 +217,9 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     rows = [*interaction.tasks("train", count)]
     if spec.collaboration:
         rows = [*rows[: count // 2], *interaction.tasks("held_out", count // 2)]
-    starts: list[Start[Any]] = [Start(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)]
+    starts: list[RolloutRequest[Any]] = [
+        RolloutRequest(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)
+    ]
     config = MicroConfig(hidden_size=32, layers=1, heads=2, episodes=count, epochs=5, batch_rows=16)
     init_scripted_policy(interaction, player, starts, folder, config)
     spec.complete().save(folder)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hf_credit.registry import code_in
-from hf_credit.untrusted import parse_json
+from hf_credit.safe_io import parse_json
 
 if TYPE_CHECKING:
     from hf_credit.oracles import Oracle

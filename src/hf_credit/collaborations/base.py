@@ -136,11 +136,15 @@ class Collaboration(Interaction[CollaborationState]):
             return super().spec()
         return {"collaboration": "graph", "collaboration_options": self._protocol(importable)}
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         try:
             return self.spec()
         except ValueError:
-            return {**super().facts(), "collaboration": "graph", "collaboration_options": self._protocol(_called)}
+            return {
+                **super().fingerprint(),
+                "collaboration": "graph",
+                "collaboration_options": self._protocol(_called),
+            }
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         missing = set() if columns is None else {event.column for event in self.graph.events} - {*columns}

@@ -11,7 +11,6 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.checks import whole_number
 from hf_credit.collaborations.base import CollaborationState
 from hf_credit.collaborations.think_solve import ThinkSolve
 from hf_credit.environments.randomness import stream
@@ -19,6 +18,7 @@ from hf_credit.environments.tasks import Split, task_seed
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
+from hf_credit.validators import whole_number
 
 if TYPE_CHECKING:
     from datasets import Dataset

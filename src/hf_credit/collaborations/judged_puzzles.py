@@ -10,7 +10,7 @@ from hf_credit.environments.queries import INTERACT, parse
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
-from hf_credit.rollouts.environment_interaction import EnvironmentTurn
+from hf_credit.rollouts.environment_interaction import EnvironmentState
 from hf_credit.rollouts.scripts import Script
 from hf_credit.verifiers.judges import judge_prompt, read_verdict
 
@@ -18,7 +18,7 @@ PLAYER, JUDGE = "agent", "judge"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedTurn(EnvironmentTurn):
+class JudgedTurn(EnvironmentState):
     """The state of `JudgedPuzzles`.
 
     Attributes:
@@ -43,7 +43,7 @@ class JudgedPuzzles(EnvironmentInteraction):
 
     roles = (PLAYER, JUDGE)
     untrained = (JUDGE,)
-    turn_types = (EnvironmentTurn, JudgedTurn)
+    turn_types = (EnvironmentState, JudgedTurn)
 
     def __init__(self, environment: SituationPuzzles, instructions: bool = True) -> None:
         super().__init__(environment, "append", instructions)
@@ -66,7 +66,7 @@ class JudgedPuzzles(EnvironmentInteraction):
     def scripted_player(self, quality: float) -> Script | None:
         return None
 
-    def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
+    def pending(self, state: EnvironmentState) -> tuple[Request, ...]:
         question = _question(state)
         if question is None:
             return super().pending(state)
@@ -74,7 +74,7 @@ class JudgedPuzzles(EnvironmentInteraction):
         prompt = judge_prompt(world.surface, world.bottom, question)
         return (Request(role=JUDGE, messages=[{"role": "user", "content": prompt}]),)
 
-    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
+    def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies
         question = _question(state)
         environment: Any = self.environment
@@ -111,5 +111,5 @@ def judged_puzzles(
     return JudgedPuzzles(environment, instructions)
 
 
-def _question(state: EnvironmentTurn) -> str | None:
+def _question(state: EnvironmentState) -> str | None:
     return state.asked if isinstance(state, JudgedTurn) else None

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from hf_credit.checks import whole_number
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
 from hf_credit.environments.randomness import stream
@@ -21,6 +20,7 @@ from hf_credit.environments.tasks import Split, task_seed
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
+from hf_credit.validators import whole_number
 
 if TYPE_CHECKING:
     from datasets import Dataset

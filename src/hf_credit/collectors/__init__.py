@@ -1,22 +1,23 @@
 """Collectors: which walks to make for a batch of task rows."""
 
-from hf_credit.collectors.base import Collected, Collector, Group, Sample, Single, Tree
+from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
 from hf_credit.collectors.counterfactuals import AuditedSteps, context_values, counterfactual, step_features
 from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
+from hf_credit.deprecated import renamed
 
 __all__ = [
     "AuditedSteps",
-    "Collected",
     "Collector",
     "Continuations",
     "Group",
     "RandomForks",
     "Removals",
-    "Sample",
+    "Rollout",
+    "RolloutBatch",
     "Single",
     "Tree",
     "UncertainForks",
@@ -29,3 +30,5 @@ __all__ = [
     "step_features",
     "tree_numbers",
 ]
+
+__getattr__ = renamed(__name__, {"Collected": "RolloutBatch", "Sample": "Rollout"})

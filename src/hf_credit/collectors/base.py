@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from hf_credit.checks import whole_number
-from hf_credit.rollouts import Episode, Start
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts import Episode, RolloutRequest
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import whole_number
 
 TaskRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class Rollout:
     """One episode of an update, and what it is there for.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collected:
+class RolloutBatch:
     """What was played of a batch of task rows, on this process.
 
     Attributes:
@@ -50,13 +50,13 @@ class Collected:
         rows: how many task rows there were.
     """
 
-    samples: tuple[Sample, ...] = field(default=())
+    rollouts: tuple[Rollout, ...] = field(default=())
     rows: int = 0
 
     @cached_property
-    def trained(self) -> tuple[Sample, ...]:
+    def trained(self) -> tuple[Rollout, ...]:
         """Those whose decisions may get credit, in order: what `Credit.decisions` is parallel to."""
-        return tuple(sample for sample in self.samples if sample.trained)
+        return tuple(sample for sample in self.rollouts if sample.trained)
 
     @cached_property
     def episodes(self) -> list[Episode]:
@@ -68,9 +68,9 @@ class Collected:
         """Of the samples that may be trained on."""
         return [sample.instance for sample in self.trained]
 
-    def of_kind(self, kind: str) -> tuple[Sample, ...]:
+    def of_kind(self, kind: str) -> tuple[Rollout, ...]:
         """The samples of a kind, in order."""
-        return tuple(sample for sample in self.samples if sample.kind == kind)
+        return tuple(sample for sample in self.rollouts if sample.kind == kind)
 
 
 class Collector(Protocol):
@@ -82,12 +82,12 @@ class Collector(Protocol):
     `"continuations"` from the states before them; `"removals"`, episodes without a role; or `"audits"` of decisions.
     """
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any) -> Collected:
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any) -> RolloutBatch:
         """Plays.
 
         Args:
             rows: the task rows of this process.
-            runner: plays, draws, gathers and logs.
+            context: plays, draws, gathers and logs.
             memory: the method's, read only.
         """
 
@@ -97,18 +97,18 @@ def gives_of(collector: Collector) -> frozenset[str]:
     return frozenset(getattr(collector, "gives", ()))
 
 
-def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> Collected:
+def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> RolloutBatch:
     """Episodes that are all trained on.
 
     Args:
-        episodes: of one call of `Runner.play`.
+        episodes: of one call of `MethodContext.play`.
         instances: the instance of each start of that call.
         rows: how many task rows there were.
     """
     samples = (
-        Sample(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
+        Rollout(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
     )
-    return Collected(samples=tuple(samples), rows=rows)
+    return RolloutBatch(rollouts=tuple(samples), rows=rows)
 
 
 def of_instance(episode: Episode, instance: int) -> Episode:
@@ -120,8 +120,8 @@ def of_instance(episode: Episode, instance: int) -> Episode:
 class Single:
     """One episode for each task row."""
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        return played(runner.play([Start(task=row) for row in rows]), range(len(rows)), len(rows))
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        return played(context.play([RolloutRequest(task=row) for row in rows]), range(len(rows)), len(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +145,11 @@ class Group:
     def __post_init__(self) -> None:
         whole_number("the size of a group", self.size, 2)
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        if not runner.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be
-            starts = [Start[Any](task=row) for row in rows for _ in range(self.size)]
-            return played(runner.play(starts), [place // self.size for place in range(len(starts))], len(rows))
-        return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, runner, memory)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        if not context.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be
+            starts = [RolloutRequest[Any](task=row) for row in rows for _ in range(self.size)]
+            return played(context.play(starts), [place // self.size for place in range(len(starts))], len(rows))
+        return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, context, memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,35 +169,35 @@ class Tree:
     budget: int | None = None
     replaying: ClassVar[bool] = True
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        say_whether_shared(runner, self.common_random_numbers)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        say_whether_shared(context, self.common_random_numbers)
         starts = [
-            Start[Any](
+            RolloutRequest[Any](
                 task=row,
                 fanout=self.fanout,
-                stream=runner.stream("instance", place) if self.common_random_numbers else None,
+                stream=context.stream("instance", place) if self.common_random_numbers else None,
             )
             for place, row in enumerate(rows)
         ]
-        collected = played(runner.play(starts), range(len(rows)), len(rows))
+        collected = played(context.play(starts), range(len(rows)), len(rows))
         refuse_over_budget(collected, self.budget)
         return collected
 
 
-def say_whether_shared(runner: Runner, wanted: bool) -> None:
+def say_whether_shared(context: MethodContext, wanted: bool) -> None:
     """Logs whether common random numbers, where they are wanted, are had: a sampler may not honour seeds."""
     if wanted:
-        runner.log("common_random_numbers", float(runner.stream() is not None))
+        context.log("common_random_numbers", float(context.stream() is not None))
 
 
-def refuse_over_budget(collected: Collected, budget: int | None) -> None:
+def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
     """Rejects a batch that took more terminal scores than the budget of its instances (paper C3, Appendix D).
 
     Raises:
         RuntimeError: an instance took more.
     """
     spent: dict[int, int] = {}
-    for sample in collected.samples:
+    for sample in collected.rollouts:
         spent[sample.instance] = spent.get(sample.instance, 0) + sample.episode.scored
     most = max(spent.values(), default=0)
     if budget is not None and most > budget:

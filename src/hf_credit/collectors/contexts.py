@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hf_credit.collectors.base import Collected, Sample, TaskRow, of_instance, refuse_over_budget, say_whether_shared
-from hf_credit.rollouts import Episode, Start, replay_from
-from hf_credit.rollouts.runner import Runner
+from hf_credit.collectors.base import (
+    Rollout,
+    RolloutBatch,
+    TaskRow,
+    of_instance,
+    refuse_over_budget,
+    say_whether_shared,
+)
+from hf_credit.rollouts import Episode, RolloutRequest, replay_from
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,34 +41,34 @@ class VisitedContexts:
     budget: int | None = None
     replaying: ClassVar[bool] = True
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        starts = [Start[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
-        references = runner.play(starts)
-        say_whether_shared(runner, self.common_random_numbers)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        starts = [RolloutRequest[Any](task=row, scored=False) for row in rows for _ in range(self.references)]
+        references = context.play(starts)
+        say_whether_shared(context, self.common_random_numbers)
         fanout = (self.alternatives, self.replays)
         replays, instances = [], []
         for instance in range(len(rows)):
             visited = _contexts(references[instance * self.references : (instance + 1) * self.references])
-            chosen = runner.draws("contexts", instance).sample(visited, min(self.contexts, len(visited)))
+            chosen = context.draws("contexts", instance).sample(visited, min(self.contexts, len(visited)))
             for number, (episode, turn) in enumerate(chosen):
-                named = runner.stream("context", instance, number) if self.common_random_numbers else None
-                start = replay_from(runner.interaction, runner.chat, episode, turn, fanout=fanout, stream=named)
+                named = context.stream("context", instance, number) if self.common_random_numbers else None
+                start = replay_from(context.interaction, context.chat, episode, turn, fanout=fanout, stream=named)
                 replays.append(start)
                 instances.append(instance)
-        continued = runner.play(replays)
+        continued = context.play(replays)
         tokens = sum(episode.generated_tokens for episode in references)
-        runner.log("tokens/reference_rollouts", sum(runner.gather([tokens])))
+        context.log("tokens/reference_rollouts", sum(context.gather([tokens])))
         samples = [
             *(
-                Sample(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")
+                Rollout(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")
                 for episode in references
             ),
             *(
-                Sample(episode=of_instance(one, instances[one.start]), instance=instances[one.start])
+                Rollout(episode=of_instance(one, instances[one.start]), instance=instances[one.start])
                 for one in continued
             ),
         ]
-        collected = Collected(samples=tuple(samples), rows=len(rows))
+        collected = RolloutBatch(rollouts=tuple(samples), rows=len(rows))
         refuse_over_budget(collected, self.budget)
         return collected
 

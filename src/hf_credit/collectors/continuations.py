@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
-from hf_credit.checks import whole_number
-from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow, gives_of
-from hf_credit.rollouts import Decision, Ending, Interaction, Start
-from hf_credit.rollouts.runner import Runner
+from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
+from hf_credit.rollouts import Decision, Ending, Interaction, RolloutRequest
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import whole_number
 
 CONTINUATION = "continuation"
 
@@ -41,12 +41,12 @@ class Continuations:
         """What `inner` gives, and values of states."""
         return gives_of(self.inner) | {"continuations"}
 
-    def bound_to(self, interaction: Interaction[Any]) -> Continuations:
+    def bind(self, interaction: Interaction[Any]) -> Continuations:
         """The same for one Interaction, as far as `inner` asks."""
-        return replace(self, inner=self.inner.bound_to(interaction)) if hasattr(self.inner, "bound_to") else self
+        return replace(self, inner=self.inner.bind(interaction)) if hasattr(self.inner, "bind") else self
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        collected = self.inner(rows, runner, memory)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = self.inner(rows, context, memory)
         origins = [
             (sample, decision)
             for sample in collected.trained
@@ -54,11 +54,11 @@ class Continuations:
             for decision in sample.episode.decisions
         ]
         starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
-        played = runner.play(starts, template_kwargs=self.template_kwargs)
+        played = context.play(starts, template_kwargs=self.template_kwargs)
         tokens = sum(episode.generated_tokens for episode in played)
-        runner.log("tokens/continuations", sum(runner.gather([tokens])))
+        context.log("tokens/continuations", sum(context.gather([tokens])))
         samples = (
-            Sample(
+            Rollout(
                 episode=episode,
                 instance=origins[place // self.rollouts][0].instance,
                 trained=False,
@@ -67,14 +67,14 @@ class Continuations:
             )
             for place, episode in enumerate(played)
         )
-        return replace(collected, samples=(*collected.samples, *samples))
+        return replace(collected, rollouts=(*collected.rollouts, *samples))
 
-    def _start(self, decision: Decision, seed: int) -> Start[Any]:
+    def _start(self, decision: Decision, seed: int) -> RolloutRequest[Any]:
         contexts = {decision.event: decision.context_ids} if self.template_kwargs is None else {}
-        return Start(state=decision.state, seed=seed, contexts=contexts)
+        return RolloutRequest(state=decision.state, seed=seed, contexts=contexts)
 
 
-def continuation_values(collected: Collected) -> list[list[float] | None]:
+def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
     """The Monte Carlo value of the state before each decision of each trained episode.
 
         V(s) = mean outcome of the rollouts from s, 0 where every one of them failed

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Protocol
 
-from hf_credit.checks import finite_number, whole_number
-from hf_credit.collectors.base import Collected, Collector, Sample, Single, TaskRow, gives_of
+from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
-from hf_credit.rollouts import Branch, Decision, Ending, Episode, Gate, Interaction, Reading, audited, branches
-from hf_credit.rollouts.runner import Policy, Runner
+from hf_credit.rollouts import Branch, CriticInput, Decision, Ending, Episode, Gate, Interaction, audited, branches
+from hf_credit.rollouts.method_context import MethodContext, Policy
+from hf_credit.validators import finite_number, whole_number
 
 COUNTERFACTUAL = "counterfactual"
 KINDS = ("branches", "random", "extra", "none")
@@ -102,7 +102,7 @@ class AuditedSteps:
         """What `inner` gives, and audits."""
         return gives_of(self.inner) | {"audits"}
 
-    def bound_to(self, interaction: Interaction[Any]) -> AuditedSteps:
+    def bind(self, interaction: Interaction[Any]) -> AuditedSteps:
         """The same with the auditor and the interventions of an Interaction, where none are given.
 
         Raises:
@@ -120,36 +120,36 @@ class AuditedSteps:
         unknown = [name for name in self.families or () if name not in known]
         if unknown and self.counterfactuals != "none":
             raise ValueError(f"families must be among {', '.join(known)}, got {unknown[0]!r}; name these.")
-        inner = self.inner.bound_to(interaction) if hasattr(self.inner, "bound_to") else self.inner
+        inner = self.inner.bind(interaction) if hasattr(self.inner, "bind") else self.inner
         return replace(self, auditor=auditor, interventions=interventions, inner=inner)
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        collected = self.inner(rows, runner, memory)
-        collected = replace(collected, samples=self._audited(collected.samples, runner))
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = self.inner(rows, context, memory)
+        collected = replace(collected, rollouts=self._audited(collected.rollouts, context))
         if self.counterfactuals == "none":
             return collected
         selector = None if self.counterfactuals == "extra" else getattr(memory, "selector", None)
-        features = {} if selector is None else self._features(collected, runner)
-        drawn = self._drawn(collected, runner, selector, features)
+        features = {} if selector is None else self._features(collected, context)
+        drawn = self._drawn(collected, context, selector, features)
         if self.counterfactuals == "extra":
-            more = self._extra(drawn, runner)
+            more = self._extra(drawn, context)
         else:
-            more = self._replaced(drawn, features, runner)
-        return replace(collected, samples=(*collected.samples, *self._audited(more, runner)))
+            more = self._replaced(drawn, features, context)
+        return replace(collected, rollouts=(*collected.rollouts, *self._audited(more, context)))
 
-    def _audited(self, samples: Sequence[Sample], runner: Runner) -> tuple[Sample, ...]:
+    def _audited(self, samples: Sequence[Rollout], context: MethodContext) -> tuple[Rollout, ...]:
         auditor = resolve_auditor(self.auditor)
         assert auditor is not None, "bind it to an Interaction"
         begun = time.perf_counter()
-        episodes = audited([one.episode for one in samples], auditor, runner.interaction, runner.failures)
-        runner.log("auditor/seconds", time.perf_counter() - begun)
+        episodes = audited([one.episode for one in samples], auditor, context.interaction, context.failures)
+        context.log("auditor/seconds", time.perf_counter() - begun)
         return tuple(replace(one, episode=episode) for one, episode in zip(samples, episodes, strict=True))
 
-    def _features(self, collected: Collected, runner: Runner) -> dict[str, Features]:
+    def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
         """What a selector knows of each decision, by its id, for which the policy and the critic are read."""
         episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
-        values = context_values(episodes, runner)
-        told = iter(runner.logprobs([decision for episode in episodes for decision in episode.decisions]))
+        values = context_values(episodes, context)
+        told = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
         logprobs = [[next(told) for _ in episode.decisions] for episode in episodes]
         return {
             decision.id: features
@@ -158,8 +158,12 @@ class AuditedSteps:
         }
 
     def _drawn(
-        self, collected: Collected, runner: Runner, selector: Scores | None, features: Mapping[str, Features]
-    ) -> list[tuple[Sample, int, float]]:
+        self,
+        collected: RolloutBatch,
+        context: MethodContext,
+        selector: Scores | None,
+        features: Mapping[str, Features],
+    ) -> list[tuple[Rollout, int, float]]:
         """The drawn steps: a sample, the index of the decision, and with which probability it was drawn."""
         samples = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
         drawn, lowered = [], 0
@@ -172,73 +176,73 @@ class AuditedSteps:
                 scores = selector.scores([features[one.id] for one in sample.episode.decisions])
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
-            uniform = runner.draws("steps", place).random()
+            uniform = context.draws("steps", place).random()
             drawn += [(sample, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
-        told = runner.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
+        told = context.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
         every = sum(one[0] for one in told)
-        runner.log("selection/steps", every)
-        runner.log("selection/floor_lowered", sum(one[2] for one in told))
+        context.log("selection/steps", every)
+        context.log("selection/floor_lowered", sum(one[2] for one in told))
         if every:
-            runner.log("selection/probability", sum(one[1] for one in told) / every)
+            context.log("selection/probability", sum(one[1] for one in told) / every)
         return drawn
 
-    def _applying(self, decision: Decision, runner: Runner) -> list[str]:
+    def _applying(self, decision: Decision, context: MethodContext) -> list[str]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
-        world, action = runner.interaction.action_of(decision.state, decision.action_text)
+        world, action = context.interaction.action_of(decision.state, decision.action_text)
         names = interventions.families if self.families is None else self.families
         return [name for name in names if action and interventions.applies(world, action, name)]
 
-    def _extra(self, drawn: Sequence[tuple[Sample, int, float]], runner: Runner) -> list[Sample]:
+    def _extra(self, drawn: Sequence[tuple[Rollout, int, float]], context: MethodContext) -> list[Rollout]:
         origins = [
             (sample, index)
             for sample, index, _ in drawn
-            for _ in self._applying(sample.episode.decisions[index], runner)
+            for _ in self._applying(sample.episode.decisions[index], context)
             for _ in range(self.branches)
         ]
-        seeds = [runner.draws("extra", place).randrange(2**31) for place in range(len(origins))]
-        return [replace(one, counted=False) for one in fork(origins, seeds, runner)]
+        seeds = [context.draws("extra", place).randrange(2**31) for place in range(len(origins))]
+        return [replace(one, counted=False) for one in fork(origins, seeds, context)]
 
     def _replaced(
-        self, drawn: Sequence[tuple[Sample, int, float]], features: Mapping[str, Features], runner: Runner
-    ) -> list[Sample]:
+        self, drawn: Sequence[tuple[Rollout, int, float]], features: Mapping[str, Features], context: MethodContext
+    ) -> list[Rollout]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
-        made: list[tuple[Sample, Decision, float, str, Branch]] = []
+        made: list[tuple[Rollout, Decision, float, str, Branch]] = []
         counts: dict[str, list[int]] = {}
         gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
         for place, (sample, index, probability) in enumerate(drawn):
             decision = sample.episode.decisions[index]
-            draws = runner.draws("interventions", place)
-            for family in self._applying(decision, runner):
+            draws = context.draws("interventions", place)
+            for family in self._applying(decision, context):
                 found = branches(
-                    runner.interaction,
-                    runner.chat,
+                    context.interaction,
+                    context.chat,
                     decision,
                     interventions,
                     family,
                     self.branches,
                     draws,
                     gate,
-                    runner.failures,
+                    context.failures,
                 )
                 told = counts.setdefault(family, [0, 0, 0])
                 for at, count in enumerate((found.proposals, found.invalid, not found.branches)):
                     told[at] += count
                 made += [(sample, decision, probability, family, branch) for branch in found.branches]
-        self._log_proposals(counts, runner)
+        self._log_proposals(counts, context)
         sources = [one[1].id for one in made]
         if self.counterfactuals == "random":
-            sources = _of_others(sources, runner)
+            sources = _of_others(sources, context)
         starts = [one[4].start for one in made]
-        played = runner.play(starts, policy=self.policy, counterfactual=True)
-        if self.probe_every is not None and runner.update % self.probe_every == 0:
-            again = runner.play(starts, policy="current", counterfactual=True)
-            self._log_drift([(one[1].id, one[3]) for one in made], played, again, runner)
+        played = context.play(starts, policy=self.policy, counterfactual=True)
+        if self.probe_every is not None and context.update % self.probe_every == 0:
+            again = context.play(starts, policy="current", counterfactual=True)
+            self._log_drift([(one[1].id, one[3]) for one in made], played, again, context)
         tokens = sum(episode.generated_tokens for episode in played)
-        runner.log("tokens/counterfactual", sum(runner.gather([tokens])))
+        context.log("tokens/counterfactual", sum(context.gather([tokens])))
         return [
-            Sample(
+            Rollout(
                 episode=episode,
                 instance=sample.instance,
                 trained=False,
@@ -256,7 +260,7 @@ class AuditedSteps:
         families: Sequence[tuple[str, str]],
         played: Sequence[Episode],
         again: Sequence[Episode],
-        runner: Runner,
+        context: MethodContext,
     ) -> None:
         """The mean over steps and families of how much their means differ, the noise of both means included."""
         auditor = resolve_auditor(self.auditor)
@@ -264,33 +268,33 @@ class AuditedSteps:
         means = []
         for episodes in (played, again):
             found: dict[tuple[str, str], list[float]] = {}
-            judged = audited(episodes, auditor, runner.interaction, runner.failures)
+            judged = audited(episodes, auditor, context.interaction, context.failures)
             for place, one in zip(families, judged, strict=True):
                 if one.verified is not None and one.ending != Ending.ERROR:
                     found.setdefault(place, []).append(one.verified)
             means.append({place: fmean(own) for place, own in found.items()})
         before, now = means
         apart = [abs(value - now[place]) for place, value in before.items() if place in now]
-        told = [value for own in runner.gather([apart]) for value in own]
+        told = [value for own in context.gather([apart]) for value in own]
         if told:
-            runner.log("contribution/drift", fmean(told))
+            context.log("contribution/drift", fmean(told))
 
-    def _log_proposals(self, counts: dict[str, list[int]], runner: Runner) -> None:
-        told = runner.gather([counts])
+    def _log_proposals(self, counts: dict[str, list[int]], context: MethodContext) -> None:
+        told = context.gather([counts])
         for family in sorted({name for one in told for name in one}):
             proposals, invalid, missing = (sum(one.get(family, (0, 0, 0))[at] for one in told) for at in range(3))
-            runner.log(f"interventions/{family}/invalid", invalid / max(proposals, 1))
-            runner.log(f"interventions/{family}/missing", missing)
+            context.log(f"interventions/{family}/invalid", invalid / max(proposals, 1))
+            context.log(f"interventions/{family}/missing", missing)
 
 
-def context_values(episodes: Sequence[Episode], runner: Runner) -> list[list[float]]:
+def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:
     """What the critic says before each decision of each episode; called on all processes at the same time."""
     readings = [
-        Reading(ids=decision.context_ids, at=(len(decision.context_ids),))
+        CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),))
         for episode in episodes
         for decision in episode.decisions
     ]
-    told = iter(runner.values(readings))
+    told = iter(context.values(readings))
     return [[next(told)[0] for _ in episode.decisions] for episode in episodes]
 
 
@@ -334,9 +338,9 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
     return found
 
 
-def _of_others(sources: Sequence[str], runner: Runner) -> list[str]:
+def _of_others(sources: Sequence[str], context: MethodContext) -> list[str]:
     """Each branch handed to another drawn step, all branches of a step to the same."""
     own = list(dict.fromkeys(sources))
-    shift = runner.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
+    shift = context.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
     other = {name: own[(place + shift) % len(own)] for place, name in enumerate(own)}
     return [other[name] for name in sources]

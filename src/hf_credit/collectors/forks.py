@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from hf_credit.checks import whole_number
-from hf_credit.collectors.base import Collected, Group, Sample, Single, TaskRow
-from hf_credit.rollouts import Decision, Ending, Start, replay_from
-from hf_credit.rollouts.runner import Runner
+from hf_credit.collectors.base import Group, Rollout, RolloutBatch, Single, TaskRow
+from hf_credit.rollouts import Decision, Ending, RolloutRequest, replay_from
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import whole_number
 
 FORK = "fork"
 
 
-def fork(origins: Sequence[tuple[Sample, int]], seeds: Sequence[int], runner: Runner) -> list[Sample]:
+def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: MethodContext) -> list[Rollout]:
     """Episodes that go their own way from before a recorded decision.
 
     Each holds the decisions before it as well, which it shares with the episode it comes from, and its `source` is
@@ -24,23 +24,23 @@ def fork(origins: Sequence[tuple[Sample, int]], seeds: Sequence[int], runner: Ru
     Args:
         origins: a sample and the index of one of its decisions, for each; there may be none.
         seeds: of the randomness ahead of each.
-        runner: plays.
+        context: plays.
     """
-    starts: list[Start[Any]] = [
-        replay_from(runner.interaction, runner.chat, sample.episode, index, seed=seed)
+    starts: list[RolloutRequest[Any]] = [
+        replay_from(context.interaction, context.chat, sample.episode, index, seed=seed)
         for (sample, index), seed in zip(origins, seeds, strict=True)
     ]
     forks = []
-    for played in runner.play(starts):
+    for played in context.play(starts):
         sample, index = origins[played.start]
         before = sample.episode.decisions[:index]
-        episode = replace(played, decisions=(*before, *played.decisions), inherited=index, start=sample.instance)
+        episode = replace(played, decisions=(*before, *played.decisions), prefix_length=index, start=sample.instance)
         source = sample.episode.decisions[index].id
-        forks.append(Sample(episode=episode, instance=sample.instance, kind=FORK, source=source))
+        forks.append(Rollout(episode=episode, instance=sample.instance, kind=FORK, source=source))
     return forks
 
 
-def tree_numbers(collected: Collected) -> list[int]:
+def tree_numbers(collected: RolloutBatch) -> list[int]:
     """The tree of each trained sample: one for each episode that was played from the start, and its forks'.
 
     Forks come behind the episodes that they are of.
@@ -83,17 +83,17 @@ class RandomForks:
         for name in ("trees", "expansions", "rounds"):
             whole_number(name, getattr(self, name), 1)
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, runner, memory)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, context, memory)
         for number in range(self.rounds):
-            drawn: list[tuple[Sample, int]] = []
-            of_tree: dict[int, list[tuple[Sample, int]]] = {}
-            for tree, sample in zip(tree_numbers(collected), collected.samples, strict=True):
+            drawn: list[tuple[Rollout, int]] = []
+            of_tree: dict[int, list[tuple[Rollout, int]]] = {}
+            for tree, sample in zip(tree_numbers(collected), collected.rollouts, strict=True):
                 of_tree.setdefault(tree, []).extend((sample, index) for index, _, _ in _fresh_steps(sample))
             for tree, nodes in of_tree.items():
-                drawn += runner.draws("forks", number, tree).sample(nodes, min(self.expansions, len(nodes)))
-            seeds = range(len(collected.samples), len(collected.samples) + len(drawn))
-            collected = replace(collected, samples=(*collected.samples, *fork(drawn, seeds, runner)))
+                drawn += context.draws("forks", number, tree).sample(nodes, min(self.expansions, len(nodes)))
+            seeds = range(len(collected.rollouts), len(collected.rollouts) + len(drawn))
+            collected = replace(collected, rollouts=(*collected.rollouts, *fork(drawn, seeds, context)))
         return collected
 
 
@@ -107,7 +107,7 @@ class _State:
         children: how many steps were taken from it, those that are to be played included.
     """
 
-    origin: tuple[Sample, int]
+    origin: tuple[Rollout, int]
     surprise: list[float] = field(default_factory=list)
     children: int = 0
 
@@ -144,23 +144,23 @@ class UncertainForks:
         for name, least in (("initial", 2), ("forks", 0), ("forks_per_round", 1)):
             whole_number(name, getattr(self, name), least)
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        collected = Group(size=self.initial)(rows, runner, memory)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = Group(size=self.initial)(rows, context, memory)
         known: list[dict[str, _State]] = [{} for _ in rows]  # by the decision before; none before the first state
-        fresh = collected.samples
+        fresh = collected.rollouts
         for number in range(math.ceil(self.forks / self.forks_per_round)):
-            self._look(fresh, known, runner)
+            self._look(fresh, known, context)
             left = min(self.forks_per_round, self.forks - number * self.forks_per_round)
             origins = [origin for states in known for origin in _choose(states.values(), left)]
-            seeds = range(len(collected.samples), len(collected.samples) + len(origins))
-            fresh = tuple(fork(origins, seeds, runner))
-            collected = replace(collected, samples=(*collected.samples, *fresh))
+            seeds = range(len(collected.rollouts), len(collected.rollouts) + len(origins))
+            fresh = tuple(fork(origins, seeds, context))
+            collected = replace(collected, rollouts=(*collected.rollouts, *fresh))
         return collected
 
-    def _look(self, fresh: Sequence[Sample], known: list[dict[str, _State]], runner: Runner) -> None:
+    def _look(self, fresh: Sequence[Rollout], known: list[dict[str, _State]], context: MethodContext) -> None:
         """Takes in the steps of samples that have just been played."""
         taken = [(sample, *found) for sample in fresh for found in _fresh_steps(sample)]
-        logprobs = iter(runner.logprobs([decision for _, _, step, _ in taken for decision in step]))
+        logprobs = iter(context.logprobs([decision for _, _, step, _ in taken for decision in step]))
         for sample, index, step, above in taken:
             surprise = [-sum(own) / max(len(own), 1) for own in (next(logprobs) for _ in step)]
             state = known[sample.instance].setdefault(above, _State(origin=(sample, index)))
@@ -168,7 +168,7 @@ class UncertainForks:
             state.children = max(state.children, len(state.surprise))
 
 
-def _choose(states: Collection[_State], number: int) -> list[tuple[Sample, int]]:
+def _choose(states: Collection[_State], number: int) -> list[tuple[Rollout, int]]:
     """Where an instance forks next."""
     chosen = []
     for _ in range(number if states else 0):
@@ -178,13 +178,13 @@ def _choose(states: Collection[_State], number: int) -> list[tuple[Sample, int]]
     return chosen
 
 
-def _fresh_steps(sample: Sample) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
+def _fresh_steps(sample: Rollout) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
     """The steps that no earlier sample holds: the index of the first decision, the step, and the id of the decision
     before it, the first of its step; empty at the start. There are none in an episode that failed."""
     if sample.episode.ending == Ending.ERROR:
         return
     index, above = 0, ""
     for step in sample.episode.steps:
-        if index >= sample.episode.inherited:
+        if index >= sample.episode.prefix_length:
             yield index, step, above
         index, above = index + len(step), step[0].id

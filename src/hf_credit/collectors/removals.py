@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hf_credit.checks import whole_number
-from hf_credit.collectors.base import Collected, Sample, TaskRow, say_whether_shared
-from hf_credit.rollouts import Ending, Episode, Interaction, Start
-from hf_credit.rollouts.runner import Runner
+from hf_credit.collectors.base import Rollout, RolloutBatch, TaskRow, say_whether_shared
+from hf_credit.rollouts import Ending, Episode, Interaction, RolloutRequest
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import whole_number
 
 PAIRINGS = ("index", "mean", "common")
 Roles = tuple[str, ...]
@@ -39,7 +39,7 @@ class Removals:
             `"common"` is `"index"` with the same random draws in both, where the sampler honours seeds.
         alone: whether the one role that cannot be left out is also to be heard without any other.
         train_alone: whether what it says then may be trained on; it is never counted.
-        removals: who is left out together; filled in by `bound_to`.
+        removals: who is left out together; filled in by `bind`.
 
     Raises:
         ValueError: `size` is below 2, or `pairing` is unknown.
@@ -59,7 +59,7 @@ class Removals:
         if self.pairing not in PAIRINGS:
             raise ValueError(f"solo_pairing must be one of {', '.join(PAIRINGS)}, got {self.pairing!r}; pick one.")
 
-    def bound_to(self, interaction: Interaction[Any]) -> Removals:
+    def bind(self, interaction: Interaction[Any]) -> Removals:
         """The same for the roles of one Interaction."""
         removable = tuple(role for role in interaction.roles if role in interaction.removable)
         removals: list[Roles] = [(role,) for role in removable]
@@ -67,64 +67,68 @@ class Removals:
             removals.append(removable)
         return replace(self, removals=tuple(removals))
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        say_whether_shared(runner, self.pairing == "common")
-        interaction = runner.interaction
-        starts: list[Start[Any]] = []
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        say_whether_shared(context, self.pairing == "common")
+        interaction = context.interaction
+        starts: list[RolloutRequest[Any]] = []
         made: list[tuple[int, int, Roles]] = []  # of each start: its instance, which of the episodes, without whom
         for instance, row in enumerate(rows):
             first, speaking = _opening(interaction, row)
             states: list[tuple[Roles, Any]] = [((), first)]
             for roles in self.removals if first is not None and speaking else ():
                 if speaking <= {*roles}:
-                    states += [(roles, state) for state in self._left(runner, first, roles)]
+                    states += [(roles, state) for state in self._left(context, first, roles)]
             for roles, state in states:
                 for number in range(self.size):
                     seed = None if state is None or number == 0 else number
                     starts.append(
-                        Start(task=row, state=state, seed=seed, stream=self._stream(runner, instance, number))
+                        RolloutRequest(
+                            task=row, state=state, seed=seed, stream=self._stream(context, instance, number)
+                        )
                     )
                     made.append((instance, number, roles))
         aside = [bool(roles) for _, _, roles in made]
-        played = dict(zip(made, runner.play(starts, counterfactual=aside), strict=True))
+        played = dict(zip(made, context.play(starts, counterfactual=aside), strict=True))
         whole = {one[:2]: episode for one, episode in played.items() if not one[2]}
         later = [
-            ((*place, roles), Start(state=state, stream=self._stream(runner, *place)))
+            ((*place, roles), RolloutRequest(state=state, stream=self._stream(context, *place)))
             for place, episode in whole.items()
             if episode.ending != Ending.ERROR
             for roles in self.removals
             if (*place, roles) not in played
-            for state in self._left(runner, episode.final_state, roles)
+            for state in self._left(context, episode.final_state, roles)
         ]
-        again = runner.play([start for _, start in later], counterfactual=True)
+        again = context.play([start for _, start in later], counterfactual=True)
         played |= dict(zip([one for one, _ in later], again, strict=True))
         drawn_anew = {roles for _, _, roles in made}
         samples = (
             self._sample(one, episode, whole[one[:2]], drawn_anew) for one, episode in sorted_by_place(played).items()
         )
-        return Collected(samples=tuple(samples), rows=len(rows))
+        return RolloutBatch(rollouts=tuple(samples), rows=len(rows))
 
-    def _left(self, runner: Runner, state: Any, roles: Roles) -> list[Any]:
+    def _left(self, context: MethodContext, state: Any, roles: Roles) -> list[Any]:
         """The state without these roles; none where the Interaction's own code fails, which is shown."""
         try:
             for role in roles:
-                state = runner.interaction.without(state, role)
+                state = context.interaction.without(state, role)
         except Exception as error:
-            runner.failures.add(error)
+            context.failures.add(error)
             return []
         return [state]
 
-    def _stream(self, runner: Runner, instance: int, number: int) -> str | None:
-        return runner.stream("rollout", instance, number) if self.pairing == "common" else None
+    def _stream(self, context: MethodContext, instance: int, number: int) -> str | None:
+        return context.stream("rollout", instance, number) if self.pairing == "common" else None
 
-    def _sample(self, one: tuple[int, int, Roles], episode: Episode, whole: Episode, drawn_anew: set[Roles]) -> Sample:
+    def _sample(
+        self, one: tuple[int, int, Roles], episode: Episode, whole: Episode, drawn_anew: set[Roles]
+    ) -> Rollout:
         instance, _, roles = one
         episode = replace(episode, start=instance)
         if not roles:
-            return Sample(episode=episode, instance=instance)
+            return Rollout(episode=episode, instance=instance)
         for_all = self.pairing == "mean" and roles in drawn_anew
         own = self.train_alone and len(roles) == max(map(len, self.removals))
-        return Sample(
+        return Rollout(
             episode=episode,
             instance=instance,
             trained=own,

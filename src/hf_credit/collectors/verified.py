@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hf_credit.collectors.base import Collected, Collector, Single, TaskRow, gives_of
+from hf_credit.collectors.base import Collector, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Interaction, verify
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Verified:
         """What `inner` gives, and verdicts where there is an oracle."""
         return gives_of(self.inner) | ({"verdicts"} if self.oracle is not None else set())
 
-    def bound_to(self, interaction: Interaction[Any]) -> Verified:
+    def bind(self, interaction: Interaction[Any]) -> Verified:
         """The same with the oracle of an Interaction's environment, where none is named.
 
         Raises:
@@ -52,17 +52,17 @@ class Verified:
             raise ValueError(
                 f"this method needs an oracle, got none and {interaction.name!r} has none of its own; pass oracle=."
             )
-        inner = self.inner.bound_to(interaction) if hasattr(self.inner, "bound_to") else self.inner
+        inner = self.inner.bind(interaction) if hasattr(self.inner, "bind") else self.inner
         return replace(self, oracle=oracle, inner=inner)
 
-    def __call__(self, rows: Sequence[TaskRow], runner: Runner, memory: Any = None) -> Collected:
-        collected = self.inner(rows, runner, memory)
+    def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
+        collected = self.inner(rows, context, memory)
         oracle = resolve(self.oracle)
         if oracle is None:
             return collected
         begun = time.perf_counter()
-        judged = verify(collected.episodes, oracle, runner.interaction, runner.failures)
-        runner.log("oracle/seconds", time.perf_counter() - begun)
+        judged = verify(collected.episodes, oracle, context.interaction, context.failures)
+        context.log("oracle/seconds", time.perf_counter() - begun)
         if not self.required:
             judged = [
                 replace(after, ending=before.ending, error=before.error, exception=before.exception)
@@ -71,7 +71,7 @@ class Verified:
         rest = iter(judged)
         return replace(
             collected,
-            samples=tuple(
-                replace(sample, episode=next(rest)) if sample.trained else sample for sample in collected.samples
+            rollouts=tuple(
+                replace(sample, episode=next(rest)) if sample.trained else sample for sample in collected.rollouts
             ),
         )

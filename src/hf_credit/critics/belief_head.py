@@ -16,7 +16,7 @@ from hf_credit.critics.backbone import Backbone
 from hf_credit.critics.critic import CriticConfig, context_batch
 from hf_credit.critics.weights import ReplicatedWeights
 from hf_credit.rollouts.batches import micro_batches
-from hf_credit.rollouts.runner import Reading
+from hf_credit.rollouts.method_context import CriticInput
 
 
 class BeliefHead:
@@ -61,7 +61,7 @@ class BeliefHead:
         )
 
     @torch.no_grad()
-    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         """The distributions of each reading, all of it read, one slot after the other."""
         if not readings:
             return []
@@ -69,7 +69,7 @@ class BeliefHead:
         return [tuple(own) for own in torch.cat(logs, dim=1).exp().tolist()]
 
     def fit(
-        self, readings: Sequence[Reading], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
+        self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         """Moves the distributions towards others, by cross-entropy; called on all processes at the same time.
 
@@ -129,7 +129,7 @@ class BeliefHead:
         self.weights.load(Path(folder) / name / f"{name}.safetensors")
 
     @torch.no_grad()
-    def _states(self, readings: Sequence[Reading]) -> Tensor:
+    def _states(self, readings: Sequence[CriticInput]) -> Tensor:
         """The last hidden state of each reading."""
         texts = [one.ids if self.max_tokens is None else one.ids[-self.max_tokens :] for one in readings]
         device = self.accelerator.device

@@ -15,12 +15,12 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
 from hf_credit.critics.weights import ReplicatedWeights
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
+from hf_credit.validators import finite_number, whole_number
 
 LOSSES = ("squared", "cross_entropy")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")

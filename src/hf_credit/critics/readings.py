@@ -12,7 +12,7 @@ import torch
 from hf_credit.critics.critic import Critic
 from hf_credit.rollouts import Episode, Row
 from hf_credit.rollouts.batches import pad_rows
-from hf_credit.rollouts.runner import Reading
+from hf_credit.rollouts.method_context import CriticInput
 
 
 def joint_histories(episode: Episode) -> list[tuple[int, ...]]:
@@ -33,9 +33,9 @@ def joint_histories(episode: Episode) -> list[tuple[int, ...]]:
     return histories
 
 
-def context_readings(contexts: Sequence[tuple[int, ...]]) -> list[Reading]:
+def context_readings(contexts: Sequence[tuple[int, ...]]) -> list[CriticInput]:
     """One value for each context, with all of it read."""
-    return [Reading(ids=ids, at=(len(ids),)) for ids in contexts]
+    return [CriticInput(ids=ids, at=(len(ids),)) for ids in contexts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Places:
     beyond: tuple[int, int] | None = None
 
 
-def own_readings(episode: Episode, tokens: bool = True, beyond: bool = False) -> tuple[list[Reading], Places]:
+def own_readings(episode: Episode, tokens: bool = True, beyond: bool = False) -> tuple[list[CriticInput], Places]:
     """What a critic reads before each action: what the policy was given there, and nothing that others were.
 
     Contexts that continue what came before are one reading, so an episode whose history grows costs one pass over its
@@ -91,7 +91,7 @@ def own_readings(episode: Episode, tokens: bool = True, beyond: bool = False) ->
         (last,) = places(text_of(episode.decisions[-1].event, context), [len(context)])
     # Behind the last place there is nothing to be read for; a text without places is not read.
     number_of = {number: place for place, number in enumerate(number for number, own in enumerate(at) if own)}
-    readings = [Reading(ids=tuple(texts[number][: at[number][-1]]), at=tuple(at[number])) for number in number_of]
+    readings = [CriticInput(ids=tuple(texts[number][: at[number][-1]]), at=tuple(at[number])) for number in number_of]
     return readings, Places(
         of_decisions=tuple(tuple((number_of[number], index) for number, index in own) for own in found),
         beyond=None if last is None else (number_of[last[0]], last[1]),
@@ -111,7 +111,7 @@ class ReadingCritic:
         self.critic = critic
         self.max_tokens = max_tokens
 
-    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         """The values at the places of each reading."""
         if not readings:
             return []
@@ -122,7 +122,7 @@ class ReadingCritic:
         ]
 
     def fit(
-        self, readings: Sequence[Reading], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
+        self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         """Moves the values towards their targets; called on all processes at the same time, also without readings.
 
@@ -161,7 +161,7 @@ class ReadingCritic:
         """As `Critic.load`."""
         self.critic.load(folder, name)
 
-    def _row(self, reading: Reading) -> Row:
+    def _row(self, reading: CriticInput) -> Row:
         """The reading as a row whose completion begins at its first place: values stand before its tokens."""
         ids, first = self._cut(reading)
         # Behind the last token a value stands before a token that nobody reads.
@@ -175,12 +175,12 @@ class ReadingCritic:
             logprobs=None,
         )
 
-    def _places(self, reading: Reading) -> list[int]:
+    def _places(self, reading: CriticInput) -> list[int]:
         gone = len(reading.ids) - len(self._cut(reading)[0])
         first = self._cut(reading)[1]
         return [max(at - gone, 1) - first for at in reading.at]
 
-    def _cut(self, reading: Reading) -> tuple[tuple[int, ...], int]:
+    def _cut(self, reading: CriticInput) -> tuple[tuple[int, ...], int]:
         """What is read, and how much of it before the first place."""
         ids = reading.ids if self.max_tokens is None else reading.ids[-self.max_tokens :]
         return ids, max(reading.at[0] - (len(reading.ids) - len(ids)), 1)

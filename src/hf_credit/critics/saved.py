@@ -15,14 +15,14 @@ from transformers import PreTrainedTokenizerBase
 from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
-from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
+from hf_credit.critics.specs import CriticSpec
 from hf_credit.loading import load_adapter, load_model
-from hf_credit.rollouts.runner import Reading
+from hf_credit.rollouts.method_context import CriticInput
 
 
 class SavedCritic:
-    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalRunner`; loaded when first asked.
+    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalContext`; loaded when first asked.
 
     It lies where the policy lies.
 
@@ -43,14 +43,14 @@ class SavedCritic:
         tokenizer: PreTrainedTokenizerBase,
         name: str = "critic",
         *,
-        kind: CriticKind | None = None,
+        kind: CriticSpec | None = None,
         model: str | None = None,
         max_tokens: int | None = None,
     ) -> None:
-        self._where = (Path(folder), policy, tokenizer, name, kind or CriticKind(), model, max_tokens)
+        self._where = (Path(folder), policy, tokenizer, name, kind or CriticSpec(), model, max_tokens)
         self._critic: ReadingCritic | BeliefHead | None = None
 
-    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         if self._critic is None:
             self._critic = _load(*self._where)
         return self._critic(readings)
@@ -70,15 +70,15 @@ def _load(
     policy: Any,
     tokenizer: PreTrainedTokenizerBase,
     name: str,
-    kind: CriticKind,
+    kind: CriticSpec,
     model: str | None,
     max_tokens: int | None,
 ) -> ReadingCritic | BeliefHead:
     accelerator = alone_on(policy.device)
     config = CriticConfig(
-        gradient_checkpointing=False, loss="cross_entropy" if kind.says == "probability" else "squared"
+        gradient_checkpointing=False, loss="cross_entropy" if kind.output == "probability" else "squared"
     )
-    if kind.says == "beliefs":
+    if kind.output == "beliefs":
         head = BeliefHead(policy, cast(int, tokenizer.pad_token_id), accelerator, config, kind.slots, max_tokens)
         head.load(folder, name)
         return head

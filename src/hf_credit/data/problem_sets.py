@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from hf_credit.data.identity import fingerprint
 from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
 from hf_credit.registry import did_you_mean
-from hf_credit.untrusted import parse_json, read_text
+from hf_credit.safe_io import parse_json, read_text
 
 _SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
@@ -102,7 +102,7 @@ class Problems:
     dropped: int
     fingerprint: str
 
-    def facts(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """What a run should remember of the set, as plain values."""
         return {
             "name": self.name,

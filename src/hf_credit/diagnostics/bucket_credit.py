@@ -16,12 +16,12 @@ from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.collaborations.exact_values import exact_values
-from hf_credit.collectors import Collected, Sample
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Verdict
-from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 
 Truth = Literal["estimated", "exact"]
 
@@ -31,7 +31,7 @@ class OnlyInTrainingError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketCollected(Collected):
+class BucketBatch(RolloutBatch):
     """Buckets as an update that was played: an instance each, and an episode for each replay of each candidate.
 
     An episode holds the decisions before the bucket's, the candidate, and what followed in the replay. Replays of a
@@ -44,14 +44,14 @@ class BucketCollected(Collected):
 
     candidates: tuple[tuple[str, ...], ...] = field(default=())
 
-    def of_kind(self, kind: str) -> tuple[Sample, ...]:
-        """As in `Collected`.
+    def of_kind(self, kind: str) -> tuple[Rollout, ...]:
+        """As in `RolloutBatch`.
 
         Raises:
             OnlyInTrainingError: buckets hold nothing of this kind.
         """
         found = super().of_kind(kind)
-        if self.samples and not found:
+        if self.rollouts and not found:
             raise OnlyInTrainingError(
                 f"credit of buckets must come from replays of their candidates, got a method that asks for samples of "
                 f"kind {kind!r}, which only its own collector plays; diagnose it on the credit of training."
@@ -59,14 +59,14 @@ class BucketCollected(Collected):
         return found
 
 
-def collected_from(buckets: Sequence[Bucket]) -> BucketCollected:
+def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
     """The update that `BucketCollected` describes.
 
     Args:
         buckets: together the batch, where a method compares across contexts. Where one holds no replays but only
             returns, each is an episode that ends with the candidate.
     """
-    samples: list[Sample] = []
+    samples: list[Rollout] = []
     candidates: list[tuple[str, ...]] = []
     for number, bucket in enumerate(buckets):
         before = _before(bucket, number)
@@ -85,27 +85,29 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketCollected:
                     decisions=(*before, *decisions),
                     start=number,
                     path=(place, replay),
-                    inherited=0 if first else len(before) + shared,
+                    prefix_length=0 if first else len(before) + shared,
                 )
-                samples.append(Sample(episode=whole, instance=number))
+                samples.append(Rollout(episode=whole, instance=number))
         candidates.append(tuple(own))
-    return BucketCollected(samples=tuple(samples), rows=len(buckets), candidates=tuple(candidates))
+    return BucketBatch(rollouts=tuple(samples), rows=len(buckets), candidates=tuple(candidates))
 
 
 class RememberedValues:
-    """A critic for `LocalRunner` that is asked once for each text: the replays of a bucket share most of theirs.
+    """A critic for `LocalContext` that is asked once for each text: the replays of a bucket share most of theirs.
 
     Args:
         critic: says the values at the places of readings, and learns nothing meanwhile.
         batch: how many texts it is asked about at once.
     """
 
-    def __init__(self, critic: Callable[[Sequence[Reading]], Sequence[tuple[float, ...]]], batch: int = 256) -> None:
+    def __init__(
+        self, critic: Callable[[Sequence[CriticInput]], Sequence[tuple[float, ...]]], batch: int = 256
+    ) -> None:
         self._critic = critic
         self._batch = batch
-        self._known: dict[Reading, tuple[float, ...]] = {}
+        self._known: dict[CriticInput, tuple[float, ...]] = {}
 
-    def __call__(self, readings: Sequence[Reading]) -> list[tuple[float, ...]]:
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         new = [reading for reading in dict.fromkeys(readings) if reading not in self._known]
         new.sort(key=lambda reading: len(reading.ids))  # texts of one length need no padding
         for first in range(0, len(new), self._batch):
@@ -117,7 +119,7 @@ class RememberedValues:
 def assigned_credit(
     buckets: Sequence[Bucket],
     method: Method | str,
-    runner: Runner | None = None,
+    context: MethodContext | None = None,
     replays: int | None = None,
     memory: Any = None,
 ) -> list[list[float]]:
@@ -129,7 +131,7 @@ def assigned_credit(
     Args:
         buckets: together the batch, where a method compares across contexts.
         method: a `Method`, or the name of one with its default options.
-        runner: has the critics that the method asks; without one it can have none.
+        context: has the critics that the method asks; without one it can have none.
         replays: how many replays of each candidate the credit may look at, the first ones; all if `None`. Training has
             one or a few, while the truth is measured with many.
         memory: what the method remembers of earlier updates; as before the first one if `None`.
@@ -150,9 +152,9 @@ def assigned_credit(
             "again."
         )
     collected = collected_from(seen)
-    if not collected.samples:
+    if not collected.rollouts:
         return [[] for _ in buckets]
-    credit = method.estimator(collected, runner or LocalRunner(), method.memory if memory is None else memory)
+    credit = method.estimator(collected, context or LocalContext(), method.memory if memory is None else memory)
     return [[decision_credit(credit.decisions.get(name)) for name in own] for own in collected.candidates]
 
 
@@ -204,7 +206,7 @@ def bucket_fidelity(
     method: Method | str,
     truth: Truth = "estimated",
     replays: int | None = None,
-    runner: Runner | None = None,
+    context: MethodContext | None = None,
 ) -> Fidelity:
     """`credit_fidelity` of a method's credit on buckets.
 
@@ -223,7 +225,7 @@ def bucket_fidelity(
     Raises:
         ValueError: as `assigned_credit` and `bucket_targets`.
     """
-    return credit_fidelity(*credits_and_targets(buckets, method, truth, replays, runner))
+    return credit_fidelity(*credits_and_targets(buckets, method, truth, replays, context))
 
 
 def credits_and_targets(
@@ -231,10 +233,10 @@ def credits_and_targets(
     method: Method | str,
     truth: Truth = "estimated",
     replays: int | None = None,
-    runner: Runner | None = None,
+    context: MethodContext | None = None,
 ) -> tuple[list[list[float]], list[list[float]]]:
     """Credits and targets of the candidates that have both; arguments as in `bucket_fidelity`."""
-    credits = assigned_credit(buckets, method, runner, replays)
+    credits = assigned_credit(buckets, method, context, replays)
     return known_pairs(credits, bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays))
 
 

@@ -21,7 +21,7 @@ from hf_credit.rollouts import (
     Episode,
     Generation,
     Ledger,
-    Start,
+    RolloutRequest,
     refuse_total_failure,
     replay_from,
     verify,
@@ -91,7 +91,7 @@ class _Draft:
 
 def diagnostic_buckets(
     engine: Engine[Any],
-    starts: Sequence[Start[Any]],
+    starts: Sequence[RolloutRequest[Any]],
     plan: BucketPlan | None = None,
     *,
     oracle: Oracle[Any] | None = None,
@@ -169,7 +169,9 @@ def decision_buckets(
     return buckets, places, cost + replay_cost
 
 
-def _references(engine: Engine[Any], starts: Sequence[Start[Any]], plan: BucketPlan) -> tuple[list[Episode], Ledger]:
+def _references(
+    engine: Engine[Any], starts: Sequence[RolloutRequest[Any]], plan: BucketPlan
+) -> tuple[list[Episode], Ledger]:
     if any(start.fanout for start in starts):
         raise ValueError("a start of a diagnosis must have no fanout, got one with alternatives; leave fanout out.")
     named = [
@@ -291,7 +293,7 @@ def _replayed(
 
 def _replay(engine: Engine[Any], drafts: Sequence[_Draft], plan: BucketPlan) -> tuple[Iterator[list[Episode]], Ledger]:
     """The replays of each action of each draft, and what they cost beyond the actions themselves."""
-    starts: list[Start[Any]] = []
+    starts: list[RolloutRequest[Any]] = []
     for draft in drafts:
         before = replay_from(engine.interaction, engine.chat, draft.episode, draft.index)
         for place, reply in enumerate(draft.actions()):

@@ -16,7 +16,7 @@ from typing import Any
 
 from hf_credit.diagnostics.taxonomy import Failure, failure_category
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
-from hf_credit.untrusted import parse_json, read_text
+from hf_credit.safe_io import parse_json, read_text
 
 _MOST_BYTES = 2**32  # of a file of buckets, with the replays of each
 _MOST_TOKENS = 2**26  # of all contexts of a bucket, of which a file holds only what is new in each

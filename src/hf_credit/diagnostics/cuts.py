@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hf_credit.rollouts import Chat, Ending, Episode, Start, Truncated, replay_from
+from hf_credit.rollouts import Chat, Ending, Episode, RolloutRequest, Truncated, replay_from
 
 
 def uncut(episode: Episode) -> Episode:
@@ -15,7 +15,7 @@ def uncut(episode: Episode) -> Episode:
     return replace(episode, decisions=decisions)
 
 
-def played_on(truncated: Truncated[Any], chat: Chat, episodes: Sequence[Episode]) -> list[Start[Any]]:
+def played_on(truncated: Truncated[Any], chat: Chat, episodes: Sequence[Episode]) -> list[RolloutRequest[Any]]:
     """Starts from which the episodes that a hard cut stopped go on, for an engine that plays `truncated.inner`.
 
     Each begins with the last reply of its episode, as it was given, so what comes after is what the cut left out.

@@ -24,7 +24,7 @@ from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.evaluation.statistics import Interval, mean_interval
 from hf_credit.methods import Method
 from hf_credit.rollouts import Ledger
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts.method_context import MethodContext
 
 TRUTHS = {
     "shared": "same returns",
@@ -113,7 +113,7 @@ def diagnose(
     name: str,
     buckets: Sequence[Bucket],
     methods: Mapping[str, Method] | None = None,
-    runner: Runner | None = None,
+    context: MethodContext | None = None,
     *,
     success: Mapping[str, Interval] | None = None,
     cost: Ledger | None = None,
@@ -128,7 +128,7 @@ def diagnose(
         name: of the policy.
         buckets: as sampled, or from a file.
         methods: whose credit to measure, by the name to show; those of `standard_methods` if `None`.
-        runner: as in `assigned_credit`; give it `RememberedValues` around a critic, which is asked the same many
+        context: as in `assigned_credit`; give it `RememberedValues` around a critic, which is asked the same many
             times.
         success, cost, about: kept with the result.
         credit_replays: where credit is held against a target of other replays, how many of them make the credit.
@@ -145,7 +145,7 @@ def diagnose(
     not_measured = {}
     for label, method in (standard_methods(buckets) if methods is None else methods).items():
         try:
-            measured = {event: _credit(own, label, method, runner, credit_replays) for event, own in groups.items()}
+            measured = {event: _credit(own, label, method, context, credit_replays) for event, own in groups.items()}
         except OnlyInTrainingError as error:
             not_measured[label] = str(error)
             continue
@@ -195,10 +195,10 @@ def _said(bucket: Bucket) -> list[str]:
 
 
 def _credit(
-    buckets: list[Bucket], label: str, method: Method, runner: Runner | None, credit_replays: int
+    buckets: list[Bucket], label: str, method: Method, context: MethodContext | None, credit_replays: int
 ) -> CreditQuality | None:
     """`None` where no candidate gets credit."""
-    whole = assigned_credit(buckets, method, runner)
+    whole = assigned_credit(buckets, method, context)
     if all(math.isnan(credit) for own in whole for credit in own):
         return None
     ways: dict[str, tuple[Truth, int | None]] = {"shared": ("estimated", None)}
@@ -206,7 +206,7 @@ def _credit(
         ways["apart"] = ("estimated", credit_replays)
     if any(bucket.exact is not None for bucket in buckets):
         ways |= {"exact": ("exact", None), "exact_first": ("exact", credit_replays)}
-    first = assigned_credit(buckets, method, runner, credit_replays) if len(ways) > 1 else whole
+    first = assigned_credit(buckets, method, context, credit_replays) if len(ways) > 1 else whole
     fidelity, status = {}, {}
     for way, (truth, replays) in ways.items():
         targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)

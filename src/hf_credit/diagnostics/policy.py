@@ -20,10 +20,10 @@ from hf_credit.evaluation.attempts import attempt
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Engine, Ledger, Start
-from hf_credit.rollouts.runner import LocalRunner, Logprobs, Reading
+from hf_credit.rollouts import Engine, Ledger, RolloutRequest
+from hf_credit.rollouts.method_context import CriticInput, LocalContext, Logprobs
 
-Critic = Callable[[Sequence[Reading]], Sequence[tuple[float, ...]]]
+Critic = Callable[[Sequence[CriticInput]], Sequence[tuple[float, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +72,15 @@ class Subject:
     enumeration: Enumeration | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def runner(self, seed: int = 0) -> LocalRunner:
+    def context(self, seed: int = 0) -> LocalContext:
         """Plays with the policy and asks its critics; its frozen copy is the policy itself."""
         remembered = {name: RememberedValues(critic) for name, critic in self.critics.items()}
-        return LocalRunner(self.engine, remembered, seed, self.engine, self.logprobs, self.end_tokens)
+        return LocalContext(self.engine, remembered, seed, self.engine, self.logprobs, self.end_tokens)
 
 
 def diagnose_policy(
     subject: Subject,
-    starts: Sequence[Start[Any]],
+    starts: Sequence[RolloutRequest[Any]],
     plan: BucketPlan,
     *,
     methods: Mapping[str, Method] | None = None,
@@ -105,7 +105,7 @@ def diagnose_policy(
     if attempts and subject.greedy is None:
         raise ValueError("attempts need an engine without chance, got none; give a greedy one, or 0 attempts.")
     engine = subject.engine
-    asked = {label: method.bound_to(engine.interaction) for label, method in (methods or {}).items()}
+    asked = {label: method.bind(engine.interaction) for label, method in (methods or {}).items()}
     buckets, cost = diagnostic_buckets(engine, starts, plan, oracle=oracle)
     known = subject.enumeration
     if known is not None:
@@ -116,13 +116,13 @@ def diagnose_policy(
         success, played = _success(subject.greedy, engine, starts, attempts, plan.seed)
         cost += played
     standard = standard_methods(buckets, subject.trained)
-    asked = {**{label: method.bound_to(engine.interaction) for label, method in standard.items()}, **asked}
+    asked = {**{label: method.bind(engine.interaction) for label, method in standard.items()}, **asked}
     about = {**subject.about, "attempts": attempts, "credit_replays": credit_replays}
     return diagnose(
         subject.name,
         buckets,
         asked,
-        subject.runner(plan.seed),
+        subject.context(plan.seed),
         success=success,
         cost=cost,
         about={**about, "methods": {label: method.spec() for label, method in asked.items()}},
@@ -131,7 +131,10 @@ def diagnose_policy(
 
 
 def diagnose_training(
-    subject: Subject, starts: Sequence[Start[Any]], plan: BucketPlan, methods: Mapping[str, Method] | None = None
+    subject: Subject,
+    starts: Sequence[RolloutRequest[Any]],
+    plan: BucketPlan,
+    methods: Mapping[str, Method] | None = None,
 ) -> list[TrainingDiagnosis]:
     """Measures the credit of an update of training, by each method.
 
@@ -156,8 +159,8 @@ def diagnose_training(
     found = []
     for label, method in asked.items():
         about = {**subject.about, "method": method.spec(), "rows": len(rows)}
-        runner = subject.runner(plan.seed)
-        measured = training_credit(method, runner, rows, plan, name=subject.name, exact=_exact(subject), about=about)
+        context = subject.context(plan.seed)
+        measured = training_credit(method, context, rows, plan, name=subject.name, exact=_exact(subject), about=about)
         found.append(replace(measured, method=label))
     return found
 
@@ -173,7 +176,7 @@ def _exact(subject: Subject) -> Advantages | None:
 
 
 def _success(
-    greedy: Engine[Any], drawn: Engine[Any], starts: Sequence[Start[Any]], attempts: int, seed: int
+    greedy: Engine[Any], drawn: Engine[Any], starts: Sequence[RolloutRequest[Any]], attempts: int, seed: int
 ) -> tuple[dict[str, Interval], Ledger]:
     once, cost = attempt(greedy, starts, 1, seed)
     often, more = attempt(drawn, starts, attempts, seed)

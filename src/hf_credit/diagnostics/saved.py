@@ -19,7 +19,7 @@ from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
-from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, Start
+from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
@@ -94,7 +94,7 @@ def load_subject(
     device: str | None = None,
     trust_remote_code: bool = False,
     on_replies: Callable[[int], None] | None = None,
-) -> tuple[Subject, list[Start[Any]]]:
+) -> tuple[Subject, list[RolloutRequest[Any]]]:
     """A saved policy, and the tasks that it is diagnosed on.
 
     Args:
@@ -116,7 +116,7 @@ def load_subject(
     speakers = dict(role_models or {})
     require_untrained(interaction, speakers)
     trained = setup.build_method()
-    bound = None if trained is None else trained.bound_to(interaction)
+    bound = None if trained is None else trained.bind(interaction)
     if exact_floor is not None:
         _refuse_inexact(interaction, setup)
     starts = evaluation_starts(interaction, tasks.episodes, tasks.first_task, tasks.dataset, tasks.split)
@@ -149,7 +149,7 @@ def load_subject(
                 network,
                 tokenizer,
                 critic,
-                kind=None if bound is None else bound.kinds.get(critic),
+                kind=None if bound is None else bound.critic_specs.get(critic),
                 model=setup.critic_model,
                 max_tokens=None if room is None else room + sampling.max_new_tokens,
             )

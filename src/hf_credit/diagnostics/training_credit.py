@@ -16,7 +16,7 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from hf_credit.collaborations.exact_values import exact_values
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.collectors.base import TaskRow
 from hf_credit.diagnostics.bucket_credit import bucket_targets, decision_credit
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets
@@ -27,7 +27,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.evaluation.statistics import Interval
 from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, by_episode, replay_from
-from hf_credit.rollouts.runner import LocalRunner
+from hf_credit.rollouts.method_context import LocalContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class TrainedDecision:
         return self.episode.decisions[self.index]
 
 
-def credited_decisions(collected: Collected, credit: Credit) -> list[TrainedDecision]:
+def credited_decisions(collected: RolloutBatch, credit: Credit) -> list[TrainedDecision]:
     """The decisions of an update that got credit, in order.
 
     Args:
@@ -123,7 +123,7 @@ Advantages = Callable[[Sequence[TrainedDecision]], Sequence[float]]
 
 def training_credit(
     method: Method,
-    runner: LocalRunner,
+    context: LocalContext,
     rows: Sequence[TaskRow],
     plan: BucketPlan | None = None,
     *,
@@ -136,7 +136,7 @@ def training_credit(
 
     Args:
         method: whose credit.
-        runner: plays, with the policy that is looked at, and has the critics that the method asks.
+        context: plays, with the policy that is looked at, and has the critics that the method asks.
         rows: the task rows of the update. Methods that compare across tasks depend on how many there are; training
             has `instances_per_update`.
         plan: how many credited decisions to draw (`buckets`), of which `events`, how often to replay each (`replays`)
@@ -147,19 +147,19 @@ def training_credit(
         about: kept with the result.
 
     Raises:
-        ValueError: the method does not fit the Interaction or needs what a runner without a trainer has not, there
+        ValueError: the method does not fit the Interaction or needs what a context without a trainer has not, there
             are no value-only actions, or an event type got no credit, in one sentence.
     """
     plan = plan or BucketPlan()
-    if runner.engine is None:
-        raise ValueError("the credit of training needs an engine to play with, got none; give the runner one.")
+    if context.engine is None:
+        raise ValueError("the credit of training needs an engine to play with, got none; give the context one.")
     if exact is None and not plan.value_actions:
         raise ValueError("replays of decisions need value_actions of at least 1 as their baseline, got 0; raise it.")
-    method = method.bound_to(runner.interaction)
+    method = method.bind(context.interaction)
     memory = method.memory if memory is None else memory
-    spent = runner.ledger
-    collected = method.collector(rows, runner, memory)
-    found = credited_decisions(collected, method.estimator(collected, runner, memory))
+    spent = context.ledger
+    collected = method.collector(rows, context, memory)
+    found = credited_decisions(collected, method.estimator(collected, context, memory))
     events = list(dict.fromkeys(one.decision.event for one in found))
     if plan.events and not set(plan.events) & set(events):
         raise ValueError(
@@ -175,9 +175,9 @@ def training_credit(
         for place, value in zip(drawn, exact([found[place] for place in drawn]), strict=True):
             targets[place] = value
     else:
-        sound = [place for place in drawn if _can_be_replayed(runner.engine, found[place])]
+        sound = [place for place in drawn if _can_be_replayed(context.engine, found[place])]
         unreplayed = len(drawn) - len(sound)
-        values, cost = replayed_advantages(runner.engine, [found[place] for place in sound], plan)
+        values, cost = replayed_advantages(context.engine, [found[place] for place in sound], plan)
         for place, value in zip(sound, values, strict=True):
             targets[place] = value
     return TrainingDiagnosis(
@@ -186,7 +186,7 @@ def training_credit(
         events=by_event(found, targets),
         decisions=len({decision.id for episode in collected.episodes for decision in episode.decisions}),
         unreplayed=unreplayed,
-        cost=_difference(runner.ledger, spent) + cost,
+        cost=_difference(context.ledger, spent) + cost,
         about=dict(about or {}),
     )
 

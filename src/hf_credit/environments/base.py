@@ -154,7 +154,7 @@ class Environment(ABC, Generic[S]):
         """What asks for the final answer in `state`, before its time; `None` in a world without final answers."""
         return None
 
-    def hurried(self, state: S) -> S:
+    def force_answer(self, state: S) -> S:
         """`state` as it is when the answer is asked for before its time: the next reply is the last."""
         return state
 

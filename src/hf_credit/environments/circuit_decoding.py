@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.formulas import MAX_INPUTS, draw_formulas, truth_table
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
+from hf_credit.validators import whole_number
 
 TASKS = {"train": 1000, "held_out": 300}
 """Table 5: rows of the set."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hf_credit.checks import finite_number
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
+from hf_credit.validators import finite_number
 
 ON, OFF = "on", "off"
 GENUINE, FORGED, PURGED = "genuine", "forged", "purged"

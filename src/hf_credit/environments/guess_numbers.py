@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from typing import Any, Literal
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
+from hf_credit.validators import whole_number
 
 SUBGROUPS = (
     (3, 4, 0, 3),

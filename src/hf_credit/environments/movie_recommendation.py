@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.preference_estimation import (
     TASKS,
     PreferenceEstimation,
@@ -18,6 +17,7 @@ from hf_credit.environments.preference_estimation import (
 from hf_credit.environments.queries import ANSWER
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
+from hf_credit.validators import whole_number
 
 
 class MovieRecommendation(PreferenceEstimation):

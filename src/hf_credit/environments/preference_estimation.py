@@ -9,10 +9,10 @@ from fractions import Fraction
 from itertools import permutations
 from typing import Any, ClassVar, Literal
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
+from hf_credit.validators import whole_number
 from hf_credit.verifiers.vectors import cosine_exceeds
 
 TASKS = {"train": 700, "held_out": 300}

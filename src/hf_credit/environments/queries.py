@@ -113,7 +113,7 @@ class QueryEnvironment(Environment[S]):
         """What asks for the answer at once; `hurried(state)` is the state that goes with it."""
         return "Now give your final answer inside <answer> and </answer>."
 
-    def hurried(self, state: S) -> S:
+    def force_answer(self, state: S) -> S:
         """`state` with one reply left, to be asked for the answer: a query then ends the episode."""
         return replace(state, left=1)
 

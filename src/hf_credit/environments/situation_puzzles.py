@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 from hf_credit.registry import find
-from hf_credit.untrusted import read_json
+from hf_credit.safe_io import read_json
+from hf_credit.validators import whole_number
 from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Judge
 from hf_credit.verifiers.text_overlap import token_f1
 

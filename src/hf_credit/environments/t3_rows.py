@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.formulas import MAX_INPUTS, truth_table
+from hf_credit.validators import whole_number
 
 LEVELS = 100
 """Numbers of their rows become multiples of 1/100, unless they are multiples of a tenth."""

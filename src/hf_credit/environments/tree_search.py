@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.environments.randomness import stream
+from hf_credit.validators import finite_number, whole_number
 
 P = TypeVar("P", bound=Hashable)
 M = TypeVar("M", bound=Hashable)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hf_credit.rollouts import Ending, Engine, Ledger, Start, refuse_total_failure
+from hf_credit.rollouts import Ending, Engine, Ledger, RolloutRequest, refuse_total_failure
 
 
 def attempt(
-    engine: Engine[Any], starts: Sequence[Start[Any]], samples: int = 1, seed: int = 0
+    engine: Engine[Any], starts: Sequence[RolloutRequest[Any]], samples: int = 1, seed: int = 0
 ) -> tuple[list[list[float | None]], Ledger]:
     """The score of each of several episodes of each task, as `mean_pass_at_k` takes them.
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.buckets import alternatives
-from hf_credit.untrusted import is_number, parse_json, read_text
+from hf_credit.safe_io import is_number, parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
 """In the folder of a run: an episode a line, some of every logged update."""
@@ -168,7 +168,7 @@ def credited_episode(
             tokenizer,
             alternatives=tuple(alternatives[place]) if alternatives else (),
             outcomes=tuple(outcomes[place]) if outcomes else (() if worth is None else (worth,)),
-            inherited=place < episode.inherited,
+            inherited=place < episode.prefix_length,
         )
         for place, (decision, own) in enumerate(zip(episode.decisions, credit, strict=True))
     )
@@ -183,7 +183,7 @@ def credited_episode(
 
 
 def credited_episodes(
-    collected: Collected,
+    collected: RolloutBatch,
     credit: Sequence[Sequence[DecisionCredit]],
     tokenizer: PreTrainedTokenizerBase,
     update: int = 0,
@@ -206,7 +206,7 @@ def credited_episodes(
         first = {sample.instance: sample for sample in reversed(chosen)}
         chosen = [first[place] for place in sorted(first)[:instances]]
     shown = {sample.instance for sample in chosen}
-    scored = [sample for sample in collected.samples if sample.instance in shown and sample.episode.scored]
+    scored = [sample for sample in collected.rollouts if sample.instance in shown and sample.episode.scored]
     compared = alternatives([one.episode for one in scored], instances=[one.instance for one in scored])
     given = {
         decision.id: one

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
 from hf_credit.policies.reply_logprobs import reply_logprobs
-from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentTurn
+from hf_credit.rollouts import Chat, EnvironmentInteraction, EnvironmentState
 
 S = TypeVar("S", bound=State)
 Probabilities = Mapping[str, float]
@@ -274,7 +274,7 @@ def model_policy(
         return {}
 
     def policy(states: Sequence[Any]) -> list[Probabilities]:
-        turns = (EnvironmentTurn(world=state, transcript=()) for state in states)
+        turns = (EnvironmentState(world=state, transcript=()) for state in states)
         shown = [interaction.with_world(_opened(turn), turn.world) for turn in turns]
         requests = [interaction.pending(turn)[0] for turn in shown]
         contexts = [
@@ -299,9 +299,9 @@ def model_policy(
     return policy
 
 
-def _opened(turn: EnvironmentTurn) -> EnvironmentTurn:
+def _opened(turn: EnvironmentState) -> EnvironmentState:
     """With a message whose content `with_world` replaces."""
-    return EnvironmentTurn(world=turn.world, transcript=(("user", ""),))
+    return EnvironmentState(world=turn.world, transcript=(("user", ""),))
 
 
 def _raise(error: Exception) -> Any:

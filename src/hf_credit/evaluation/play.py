@@ -21,7 +21,7 @@ from hf_credit.rollouts import (
     Episode,
     GenerateFn,
     Interaction,
-    Start,
+    RolloutRequest,
     refuse_total_failure,
     verify,
 )
@@ -131,14 +131,14 @@ def evaluate_policy(
     generate: GenerateFn | Mapping[str, GenerateFn],
     chat: Chat,
     interaction: Interaction[Any],
-    starts: Sequence[Start[Any]],
+    starts: Sequence[RolloutRequest[Any]],
     oracle: Oracle[Any] | None = None,
     *,
     max_concurrent: int = 256,
     max_context_tokens: int | None = None,
     about: Mapping[str, Any] | None = None,
     on_replies: Callable[[int], None] | None = None,
-    on_episodes: Callable[[Sequence[Start[Any]], Sequence[Episode]], None] | None = None,
+    on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays one episode from each start and keeps a record of it.
 
@@ -208,7 +208,7 @@ def evaluate_model(
     trust_remote_code: bool = False,
     on_begin: Callable[[int], None] | None = None,
     on_replies: Callable[[int], None] | None = None,
-    on_episodes: Callable[[Sequence[Start[Any]], Sequence[Episode]], None] | None = None,
+    on_episodes: Callable[[Sequence[RolloutRequest[Any]], Sequence[Episode]], None] | None = None,
 ) -> EvalResults:
     """Plays the tasks `first_task` to `first_task + episodes - 1` of an evaluation with a saved policy.
 
@@ -257,7 +257,7 @@ def evaluate_model(
     )
 
 
-def _seed(start: Start[Any]) -> int:
+def _seed(start: RolloutRequest[Any]) -> int:
     if start.seed is None:
         raise ValueError("every episode must have a seed, got a start without one; give it one.")
     return start.seed

@@ -12,7 +12,7 @@ from typing import Any
 
 from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
-from hf_credit.untrusted import parse_json, read_text
+from hf_credit.safe_io import parse_json, read_text
 
 LABELS = {
     "success": "success rate",

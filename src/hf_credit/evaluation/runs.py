@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hf_credit.redaction import redacted
-from hf_credit.untrusted import is_number, parse_json, parse_yaml, read_json, read_text
+from hf_credit.safe_io import is_number, parse_json, parse_yaml, read_json, read_text
 
 CONFIG_FILE = "config.yaml"
 FACTS_FILE = "run.json"

@@ -28,8 +28,8 @@ from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tensors import load_values, save_values
+from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
-from hf_credit.untrusted import read_json
 
 LEDGER_FILE = "ledger.json"
 LOADED_FILE = "hf_credit_loaded.json"

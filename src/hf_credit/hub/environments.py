@@ -14,7 +14,7 @@ from hf_credit.hub.openenv_interaction import OpenEnvInteraction
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.spaces import refuse_what_stays_behind, space_files, space_url
 from hf_credit.rollouts import EnvironmentInteraction
-from hf_credit.untrusted import read_yaml
+from hf_credit.safe_io import read_yaml
 
 
 def publish_environment(

@@ -11,15 +11,15 @@ from typing import Any
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import Audit
-from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Start, Verdict, context_key
-from hf_credit.untrusted import parse_json
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
+from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
 """By estimator, by `Decision.id`: what the decision got, or each of its tokens."""
 
 
 def episode_row(
-    place: int, episode: Episode, start: Start[Any], interaction: Interaction[Any], facts: Mapping[str, Any]
+    place: int, episode: Episode, start: RolloutRequest[Any], interaction: Interaction[Any], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The row of an episode.
 
@@ -52,8 +52,8 @@ def episode_row(
         "error": None if episode.error is None else _unicode(episode.error),
         "start": episode.start,
         "path": list(episode.path),
-        "inherited": episode.inherited,
-        "ways": episode.ways,
+        "inherited": episode.prefix_length,
+        "ways": episode.num_leaves,
         "scored": episode.scored,
         "next_context": None if episode.next_context is None else list(episode.next_context),
         "verified": episode.verified,
@@ -153,8 +153,8 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], own: list[
         error=row["error"],
         start=row["start"],
         path=tuple(row["path"]),
-        inherited=row["inherited"],
-        ways=row["ways"],
+        prefix_length=row["inherited"],
+        num_leaves=row["ways"],
         scored=row["scored"],
         next_context=None if row["next_context"] is None else tuple(row["next_context"]),
         verified=row["verified"],
@@ -200,7 +200,7 @@ def trace(row: Mapping[str, Any]) -> bytes:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
-def _episode_id(place: int, episode: Episode, start: Start[Any]) -> str:
+def _episode_id(place: int, episode: Episode, start: RolloutRequest[Any]) -> str:
     told = [place, start.seed, [list(decision.action_ids) for decision in episode.decisions], list(episode.path)]
     return hashlib.sha256(compact_json(told).encode()).hexdigest()[:24]
 

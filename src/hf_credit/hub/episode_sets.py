@@ -31,9 +31,9 @@ from hf_credit.hub.tables import (
     write_description,
     write_table,
 )
-from hf_credit.rollouts import Chat, Episode, Interaction, Start
+from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
+from hf_credit.safe_io import parse_json
 from hf_credit.tasks import TaskSpec
-from hf_credit.untrusted import parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class EpisodeSet(Sequence[Episode]):
 
     episodes: tuple[Episode, ...]
     interaction: Interaction[Any]
-    starts: tuple[Start[Any], ...]
+    starts: tuple[RolloutRequest[Any], ...]
     credits: Credits = field(default_factory=dict)
     policy: str = ""
     policy_commit: str | None = None
@@ -202,7 +202,7 @@ def load_episode_folder(
     found, starts = [], []
     for row in read_table(folder, "episodes", "train", EPISODES):
         found.append(episode_of(interaction, row, decisions.get(row["id"], [])))
-        starts.append(Start[Any](task=parse_json(row["task"], broken_text=True), seed=row["seed"]))
+        starts.append(RolloutRequest[Any](task=parse_json(row["task"], broken_text=True), seed=row["seed"]))
     counted = {"episodes": len(found), "decisions": sum(len(own) for own in decisions.values())}
     if counted != about.get("rows") or sum(len(one.decisions) for one in found) != counted["decisions"]:
         raise ValueError(

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from hf_credit.hub import parquet
-from hf_credit.untrusted import MOST_BYTES, parse_json
+from hf_credit.safe_io import MOST_BYTES, parse_json
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
 """Formats that run code when they are read, or may."""

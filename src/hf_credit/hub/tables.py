@@ -19,8 +19,8 @@ from datasets.features.features import FeatureType
 from hf_credit._version import __version__
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub import parquet
+from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
-from hf_credit.untrusted import read_json
 
 DESCRIPTION_FILE = "hf_credit_dataset.json"
 """What kind of data set it is, and how it was made."""

@@ -8,11 +8,22 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hf_credit.methods.base import Credit, DecisionCredit, Estimator, Lesson, Method
+from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Estimator, Method
 from hf_credit.registry import build, names
 from hf_credit.registry import find as find_named
 
-__all__ = ["METHODS", "Credit", "DecisionCredit", "Estimator", "Lesson", "Method", "find", "known", "make", "summary"]
+__all__ = [
+    "METHODS",
+    "Credit",
+    "CriticTargets",
+    "DecisionCredit",
+    "Estimator",
+    "Method",
+    "find",
+    "known",
+    "make",
+    "summary",
+]
 
 METHODS = {
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",

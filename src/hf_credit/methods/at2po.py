@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected, UncertainForks
+from hf_credit.collectors import RolloutBatch, UncertainForks
 from hf_credit.credit import group_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound, step_weights
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, step_weights, without_errors
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 PAPER = paper(
     "AT$^2$PO: Agentic Turn-based Policy Optimization via Tree Search",
@@ -60,8 +60,8 @@ class TurnValues:
     def __post_init__(self) -> None:
         finite_number("eps", self.eps, above=0)
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         advantages = group_advantages(*outcomes_of(collected, rows), eps=self.eps).tolist()
         vertices: dict[Hashable, int] = {}
         parents: list[int] = []

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from hf_credit import oracles
-from hf_credit.collectors import Collected, Collector, Single
+from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
-from hf_credit.critics.kinds import CriticKind
+from hf_credit.critics.specs import CriticSpec
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.interaction import require_replayable
-from hf_credit.rollouts.runner import Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 DecisionCredit = float | Sequence[float] | None
 """What one decision gets: nothing, and it is not trained on; one number for all its tokens; or one for each token."""
@@ -35,7 +35,7 @@ def one_number(credit: DecisionCredit) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class CriticTargets:
     """What a critic learns from an update, once credit is given.
 
     Attributes:
@@ -45,7 +45,7 @@ class Lesson:
         critic: its name.
     """
 
-    readings: Sequence[Reading]
+    readings: Sequence[CriticInput]
     targets: Sequence[Sequence[float]]
     values: Sequence[Sequence[float]]
     critic: str = "critic"
@@ -69,7 +69,7 @@ class Credit:
     decisions: Mapping[str, DecisionCredit]
     weights: Mapping[str, float] = field(default_factory=dict)
     memory: Any = None
-    lessons: Sequence[Lesson] = ()
+    critic_targets: Sequence[CriticTargets] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.decisions, Mapping):
@@ -86,12 +86,12 @@ class Estimator(Protocol):
     An attribute `needs` has what of `Collector.gives` it cannot do without.
     """
 
-    def __call__(self, collected: Collected, runner: Runner, memory: Any) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Any) -> Credit:
         """Credits.
 
         Args:
             collected: of this process.
-            runner: gathers, reads critics, logs.
+            context: gathers, reads critics, logs.
             memory: what the last update's credit left, or the method's own at the start.
         """
 
@@ -128,13 +128,13 @@ class Method:
     evaluation: Collector = field(default_factory=Single)
     refresh_frozen_every: int | None = None
     frozen_decay: float | None = None
-    kinds: Mapping[str, CriticKind] = field(default_factory=dict)
+    critic_specs: Mapping[str, CriticSpec] = field(default_factory=dict)
     sequence_ratio: bool = False
     options: Mapping[str, Any] | None = None
     paper: Mapping[str, str] = field(default_factory=dict)
 
-    def bound_to(self, interaction: Interaction[Any]) -> Method:
-        """The same for one Interaction: parts with a `bound_to` of their own fill in what only it can tell, such as
+    def bind(self, interaction: Interaction[Any]) -> Method:
+        """The same for one Interaction: parts with a `bind` of their own fill in what only it can tell, such as
         its default oracle, and refuse one that they cannot be used with.
 
         A collector that goes on from states says so by a true `replaying`, and is refused where the Interaction cannot
@@ -146,14 +146,12 @@ class Method:
         if getattr(self.collector, "replaying", False):
             require_replayable(interaction, f"the method {self.name!r}")
         parts = {name: getattr(self, name) for name in ("collector", "estimator", "evaluation")}
-        bound = {
-            name: part.bound_to(interaction) if hasattr(part, "bound_to") else part for name, part in parts.items()
-        }
+        bound = {name: part.bind(interaction) if hasattr(part, "bind") else part for name, part in parts.items()}
         method = dataclasses.replace(self, **bound)
         method._refuse_other_collector()
-        if hasattr(method.estimator, "kinds"):
-            kinds = method.estimator.kinds()
-            return dataclasses.replace(method, kinds=kinds, critics=tuple(kinds))
+        if hasattr(method.estimator, "critic_specs"):
+            critic_specs = method.estimator.critic_specs()
+            return dataclasses.replace(method, critic_specs=critic_specs, critics=tuple(critic_specs))
         return method
 
     def _refuse_other_collector(self) -> None:
@@ -179,7 +177,7 @@ class Method:
             )
         return {"name": self.name, "options": {name: _option(value) for name, value in self.options.items()}}
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """Plain values by which two methods can be told apart: the name, and all that its parts hold."""
         parts = ("collector", "estimator", "evaluation")
         told = {name: _described(getattr(self, name)) for name in parts}
@@ -231,7 +229,7 @@ def _described(part: Any) -> Any:
         return {"is": type(part).__qualname__}
 
 
-def spread(collected: Collected, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
+def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
     """One number for every decision of each trained episode; `None` leaves the episode out.
 
     A decision that several episodes share, because they split after it, gets the mean of theirs.
@@ -240,13 +238,15 @@ def spread(collected: Collected, per_episode: Sequence[float | None]) -> dict[st
         collected: of this process.
         per_episode: one entry for each trained sample.
     """
-    return average(
+    return mean_over_shared(
         collected,
         [[value] * len(episode.decisions) for episode, value in zip(collected.episodes, per_episode, strict=True)],
     )
 
 
-def average(collected: Collected, per_decision: Sequence[Sequence[DecisionCredit]]) -> dict[str, DecisionCredit]:
+def mean_over_shared(
+    collected: RolloutBatch, per_decision: Sequence[Sequence[DecisionCredit]]
+) -> dict[str, DecisionCredit]:
     """Credit by decision, from that of each place in each episode.
 
     A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
@@ -281,7 +281,7 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
     return {name: scaled(own, credit.weights.get(name, 1.0)) for name, own in credit.decisions.items()}
 
 
-def step_weights(collected: Collected) -> dict[str, float]:
+def step_weights(collected: RolloutBatch) -> dict[str, float]:
     """How much the decisions of episodes that split count, by their id, so that all steps of an instance weigh alike.
 
         w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of ways
@@ -293,12 +293,12 @@ def step_weights(collected: Collected) -> dict[str, float]:
     Args:
         collected: of this process; episodes that failed are none of the alternatives.
     """
-    rows = sound(collected)
+    rows = without_errors(collected)
     paths = [[collected.instances[row], *(step[0].id for step in collected.episodes[row].steps)] for row in rows]
     taken: dict[Hashable, set[Hashable]] = {}
     weights: dict[Hashable, float] = {}
     for row, path in zip(rows, paths, strict=True):
-        weights[path[0]] = weights.get(path[0], 0) + collected.episodes[row].ways
+        weights[path[0]] = weights.get(path[0], 0) + collected.episodes[row].num_leaves
         for above, own in itertools.pairwise(path):
             taken.setdefault(above, set()).add(own)
     found: dict[str, float] = {}
@@ -309,24 +309,24 @@ def step_weights(collected: Collected) -> dict[str, float]:
     return found
 
 
-def sound(collected: Collected) -> list[int]:
+def without_errors(collected: RolloutBatch) -> list[int]:
     """The places of the trained samples whose episodes did not end in an error, which alone are compared."""
     return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
 
 
-def everywhere(items: Sequence[Any], runner: Runner) -> tuple[list[Any], slice]:
+def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple[list[Any], slice]:
     """The items of all processes, and where those of this one are among them.
 
     Args:
         items: of this process; there may be none.
-        runner: gathers.
+        context: gathers.
     """
-    of_processes = runner.gather([list(items)])
-    before = sum(map(len, of_processes[: runner.process]))
+    of_processes = context.gather([list(items)])
+    before = sum(map(len, of_processes[: context.process]))
     return [item for own in of_processes for item in own], slice(before, before + len(items))
 
 
-def outcomes_of(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Outcome and instance of some of the trained samples, for the functions of `hf_credit.credit`.
 
     Args:
@@ -337,7 +337,7 @@ def outcomes_of(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tens
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
 
 
-def at_rows(collected: Collected, rows: Sequence[int], values: Tensor) -> list[Any]:
+def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -> list[Any]:
     """One entry for each trained sample: the value of those that have one, `None` for the others.
 
     Args:
@@ -349,7 +349,7 @@ def at_rows(collected: Collected, rows: Sequence[int], values: Tensor) -> list[A
     return [given.get(row) for row in range(len(collected.episodes))]
 
 
-def numbered(runner: Runner, collected: Collected) -> list[int]:
+def global_group_ids(context: MethodContext, collected: RolloutBatch) -> list[int]:
     """The instance of each trained sample, with numbers that no other process uses."""
-    before = sum(runner.gather([collected.rows])[: runner.process])
+    before = sum(context.gather([collected.rows])[: context.process])
     return [before + instance for instance in collected.instances]

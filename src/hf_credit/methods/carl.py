@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from hf_credit.collectors import Collected, UncertainForks
+from hf_credit.collectors import RolloutBatch, UncertainForks
 from hf_credit.credit import branch_advantages
-from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, sound, step_weights
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, step_weights, without_errors
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "CARL: Criticality-Aware Agentic Reinforcement Learning",
@@ -32,11 +32,11 @@ class Branches:
     needs: ClassVar[frozenset[str]] = frozenset({"alternatives", "trees"})
     equal_steps: bool = False
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         vertices: dict[Hashable, int] = {}
         parents: list[int] = []
         outcomes: list[float] = []
-        for row in sound(collected):
+        for row in without_errors(collected):
             episode = collected.episodes[row]
             above = -1
             for name in [collected.instances[row], *(step[0].id for step in episode.steps)]:
@@ -49,7 +49,7 @@ class Branches:
         known = branch_advantages(torch.tensor(parents, dtype=torch.long), torch.tensor(outcomes, dtype=torch.float64))
         advantages, siblings = (found.tolist() for found in known)
         given: dict[str, DecisionCredit] = {}
-        for row in sound(collected):
+        for row in without_errors(collected):
             for step in collected.episodes[row].steps:
                 vertex = vertices[step[0].id]
                 if siblings[vertex] > 1:

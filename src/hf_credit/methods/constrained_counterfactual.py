@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.collectors import (
     AuditedSteps,
-    Collected,
     Collector,
     Group,
+    RolloutBatch,
     Single,
     context_values,
 )
@@ -30,15 +29,16 @@ from hf_credit.credit import (
     generalized_advantages,
     harmonic_mean,
 )
-from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import context_readings
-from hf_credit.methods.base import Credit, Lesson, Method, average, everywhere, paper
-from hf_credit.methods.drawn_steps import DrawnStep, is_sound
+from hf_credit.critics.specs import CriticSpec
+from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
+from hf_credit.methods.drawn_steps import DrawnStep, is_audited
 from hf_credit.methods.step_contributions import StepContributions
-from hf_credit.methods.turns import matrix
+from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Episode, Interaction
-from hf_credit.rollouts.runner import Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.validators import finite_number, whole_number
 
 PAPER = paper(
     "Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language Agents",
@@ -129,7 +129,7 @@ class ConstrainedCounterfactual:
         believes: whether there is a belief head.
         own_policy: whether who plays on is the policy itself, so that every ratio is 1.
         auditor: who judges steps, as in `AuditedSteps`.
-        slots: of its beliefs; filled in by `bound_to`.
+        slots: of its beliefs; filled in by `bind`.
 
     Raises:
         ValueError: a setting is out of range, in one sentence.
@@ -192,7 +192,7 @@ class ConstrainedCounterfactual:
             finite_number(f"the limit of {name}", limit, 0)
         self.multipliers(())  # refuses its own settings
 
-    def bound_to(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
+    def bind(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
         """The same for the slots of an auditor, the Interaction's own where none is given.
 
         Raises:
@@ -211,13 +211,13 @@ class ConstrainedCounterfactual:
             )
         return dataclasses.replace(self, slots=tuple(auditor.slots.items()))
 
-    def kinds(self) -> dict[str, CriticKind]:
+    def critic_specs(self) -> dict[str, CriticSpec]:
         """What its critics say, by name."""
-        found = {"critic": CriticKind()}
+        found = {"critic": CriticSpec()}
         if self._contrasts and self.estimator != "ips":
-            found["outcome"] = CriticKind(says="probability")
+            found["outcome"] = CriticSpec(output="probability")
         if self.believes and self.slots:
-            found["belief"] = CriticKind(says="beliefs", slots=tuple(size for _, size in self.slots))
+            found["belief"] = CriticSpec(output="beliefs", slots=tuple(size for _, size in self.slots))
         return found
 
     def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
@@ -242,18 +242,18 @@ class ConstrainedCounterfactual:
             own_policy=self.own_policy,
         )
 
-    def __call__(self, collected: Collected, runner: Runner, memory: Constraints) -> Credit:
-        rows = [row for row, one in enumerate(collected.episodes) if is_sound(one)]
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Constraints) -> Credit:
+        rows = [row for row, one in enumerate(collected.episodes) if is_audited(one)]
         episodes = [collected.episodes[row] for row in rows]
-        values = context_values(episodes, runner)
+        values = context_values(episodes, context)
 
         # What the drawn steps contributed (eqs. 4 to 6)
         of_steps = self._of_steps
         steps = of_steps.steps(collected, episodes)
-        found, lessons = of_steps(steps, episodes, runner) if self._contrasts else ({}, [])
+        found, critic_targets = of_steps(steps, episodes, context) if self._contrasts else ({}, [])
 
         # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
-        beliefs = self._beliefs(episodes, runner)
+        beliefs = self._beliefs(episodes, context)
         rewards = [
             [
                 self._reward(episode, turn, found.get((row, turn), 0.0), self._held(beliefs, row, turn))
@@ -261,10 +261,10 @@ class ConstrainedCounterfactual:
             ]
             for row, episode in enumerate(episodes)
         ]
-        table, there = matrix(rewards)
-        known, _ = matrix(values)
+        table, there = pad_to_matrix(rewards)
+        known, _ = pad_to_matrix(values)
         advantages = generalized_advantages(table, known, there, self.gamma, self.lam)
-        lessons.insert(0, _value_lesson(episodes, values, advantages))
+        critic_targets.insert(0, _value_lesson(episodes, values, advantages))
         for row, episode in enumerate(episodes):
             for turn, decision in enumerate(episode.decisions):
                 contributed = found.get((row, turn), 0.0)
@@ -276,25 +276,25 @@ class ConstrainedCounterfactual:
         samples = collected.trained
         counted = [samples[row].counted for row in rows]
         if self.constrained:
-            weighed, remembered = self._constrained(episodes, counted, remembered, runner)
+            weighed, remembered = self._constrained(episodes, counted, remembered, context)
             advantages -= weighed[:, : advantages.shape[1]]
 
         given: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
         for row, own in zip(rows, advantages.tolist(), strict=True):
             given[row] = own[: len(collected.episodes[row].decisions)]
         if beliefs is not None:
-            lessons.append(self._belief_lesson(episodes, beliefs))
+            critic_targets.append(self._belief_lesson(episodes, beliefs))
         whole = [place for place, one in enumerate(counted) if one]
-        self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, runner)
+        self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, context)
         assert remembered.values is not None
         return Credit(
-            decisions=average(collected, given),
+            decisions=mean_over_shared(collected, given),
             memory=Constraints(
                 multipliers=tuple(remembered.values.items()),
-                selector=self._learned(memory.selector, steps, episodes, runner),
+                selector=self._learned(memory.selector, steps, episodes, context),
                 updates=memory.updates + 1,
             ),
-            lessons=lessons,
+            critic_targets=critic_targets,
         )
 
     # What is remembered -----------------------------------------------------------------------------------------
@@ -304,17 +304,17 @@ class ConstrainedCounterfactual:
         selector: StepSelector,
         steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
-        runner: Runner,
+        context: MethodContext,
     ) -> StepSelector:
         """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
         examples = []
         for step in steps:
-            without = [one for one in step.branches.get("deletion", ()) if is_sound(one.episode)]
+            without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
             if without and without[0].features:
                 before, told = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
                 changed = any(_verdict(one.episode, before) != told for one in without)
                 examples.append((without[0].features, float(changed)))
-        return selector.updated(everywhere(examples, runner)[0])
+        return selector.updated(all_gather_with_slice(examples, context)[0])
 
     # Reward and belief --------------------------------------------------------------------------------------------
 
@@ -338,11 +338,11 @@ class ConstrainedCounterfactual:
             hack=_hack(episode.decisions[turn]),
         )
 
-    def _beliefs(self, episodes: Sequence[Episode], runner: Runner) -> list[list[tuple[float, ...]]] | None:
+    def _beliefs(self, episodes: Sequence[Episode], context: MethodContext) -> list[list[tuple[float, ...]]] | None:
         if not (self.believes and self.slots):
             return None
         told = iter(
-            runner.values(context_readings([one.context_ids for own in episodes for one in own.decisions]), "belief")
+            context.values(context_readings([one.context_ids for own in episodes for one in own.decisions]), "belief")
         )
         return [[next(told) for _ in episode.decisions] for episode in episodes]
 
@@ -359,7 +359,9 @@ class ConstrainedCounterfactual:
             at += size
         return held
 
-    def _belief_lesson(self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]) -> Lesson:
+    def _belief_lesson(
+        self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]
+    ) -> CriticTargets:
         """Each slot's shares, one after the other; NaN in a slot that is not defined."""
         readings, targets, values = [], [], []
         for episode, own in zip(episodes, told, strict=True):
@@ -368,15 +370,15 @@ class ConstrainedCounterfactual:
                 wanted: list[float] = []
                 for name, size in self.slots:
                     wanted += decision.audit.beliefs.get(name, (math.nan,) * size)
-                readings.append(Reading(ids=decision.context_ids, at=(len(decision.context_ids),)))
+                readings.append(CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),)))
                 targets.append(tuple(wanted))
                 values.append(said)
-        return Lesson(readings=readings, targets=targets, values=values, critic="belief")
+        return CriticTargets(readings=readings, targets=targets, values=values, critic="belief")
 
     # Constraints --------------------------------------------------------------------------------------------------
 
     def _constrained(
-        self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, runner: Runner
+        self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, context: MethodContext
     ) -> tuple[Tensor, Multipliers]:
         """What costs take off the advantage of each decision, and the multipliers of the next update.
 
@@ -385,13 +387,13 @@ class ConstrainedCounterfactual:
         """
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
-        told, here = everywhere(own, runner)
-        whole = torch.tensor(everywhere(counted, runner)[0], dtype=torch.bool)
+        told, here = all_gather_with_slice(own, context)
+        whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
         if not whole.any():
             return torch.zeros(len(own), max(map(len, told), default=1), dtype=torch.float64), known
         width = max(map(len, told))
         weighed = torch.zeros(len(told), max(width, 1), dtype=torch.float64)
-        tables = {name: matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
+        tables = {name: pad_to_matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
         discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
         for name, weight in known.weights(means).items():
@@ -399,8 +401,8 @@ class ConstrainedCounterfactual:
         following = known.updated(means)
         assert known.values is not None
         for name in names:
-            runner.log(f"costs/{name}", means[name])
-            runner.log(f"multipliers/{name}", known.values[name])
+            context.log(f"costs/{name}", means[name])
+            context.log(f"multipliers/{name}", known.values[name])
         return weighed[here], following
 
     # What is logged -----------------------------------------------------------------------------------------------
@@ -410,7 +412,7 @@ class ConstrainedCounterfactual:
         episodes: Sequence[Episode],
         rewards: Sequence[Sequence[float]],
         found: Mapping[tuple[int, int], float],
-        runner: Runner,
+        context: MethodContext,
     ) -> None:
         every = [decision for episode in episodes for decision in episode.decisions]
         finals = [one.audit.evidence for one in every if one.audit is not None and one.audit.evidence is not None]
@@ -425,11 +427,11 @@ class ConstrainedCounterfactual:
             "contribution/mean": list(found.values()),
             "contribution/size": [abs(value) for value in found.values()],
         }
-        told = runner.gather([lists])
+        told = context.gather([lists])
         for name in lists:
             values = [value for one in told for value in one[name]]
             if values:
-                runner.log(name, sum(values) / len(values))
+                context.log(name, sum(values) / len(values))
 
 
 def constrained_counterfactual(
@@ -574,10 +576,10 @@ def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ..
     return episode.verified, episode.outcome, hacks, tuple(finals)
 
 
-def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> Lesson:
+def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> CriticTargets:
     """What the critic should have said before each decision: the advantage plus what it did say."""
     pairs = zip(values, advantages.tolist(), strict=True)
-    return Lesson(
+    return CriticTargets(
         readings=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
         targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
         values=[(value,) for own in values for value in own],

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hf_credit.checks import finite_number, whole_number
-from hf_credit.collectors import Collected, Collector, Group, Removals
+from hf_credit.collectors import Collector, Group, Removals, RolloutBatch
 from hf_credit.collectors.removals import without
 from hf_credit.credit import (
     Moment,
@@ -26,8 +25,9 @@ from hf_credit.credit import (
 )
 from hf_credit.methods.base import Credit, Method, paper
 from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.reply_ends import was_cut
-from hf_credit.rollouts.runner import Runner
+from hf_credit.validators import finite_number, whole_number
 
 PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collaboration", arxiv="2603.21563")
 V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "cut_replies": "zero"}
@@ -92,7 +92,7 @@ class CounterfactualAdvantages:
         train_solo: whether the last speaker's replies alone are trained on, too, weighed by 1 - trust.
         bonus: with that reward, `"events"` for help and hurt alone, `"difference"` for how much.
         bonus_weight: of the bonus, at least 0.
-        roles: of the team, in their order; filled in by `bound_to`, like the next.
+        roles: of the team, in their order; filled in by `bind`, like the next.
         last: the role that cannot be left out, if there is one.
 
     Raises:
@@ -149,7 +149,7 @@ class CounterfactualAdvantages:
                 f"{self.reward!r} and {self.allocation!r}; take 'score'."
             )
 
-    def bound_to(self, interaction: Interaction[Any]) -> CounterfactualAdvantages:
+    def bind(self, interaction: Interaction[Any]) -> CounterfactualAdvantages:
         """The same for the roles of one Interaction.
 
         Raises:
@@ -190,10 +190,10 @@ class CounterfactualAdvantages:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bound_to` asks of a collector."""
+        """What `Method.bind` asks of a collector."""
         return frozenset({"groups"} if self.reward == "shared" else {"groups", "removals"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: Moments) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Moments) -> Credit:
         _refuse_outcomes(collected)
         if self.reward == "shared":
             pairs = dict.fromkeys(self.roles, _whole(collected))
@@ -204,17 +204,19 @@ class CounterfactualAdvantages:
         pairs = {role: _matched(collected, without(self._left_out(role))) for role in self.roles}
 
         # What the team remembers of that, over all processes (eqs. 2 and 3)
-        batch = _together({name: own for role in self.roles for name, own in self._streams(role, pairs[role])}, runner)
+        batch = _together(
+            {name: own for role in self.roles for name, own in self._streams(role, pairs[role])}, context
+        )
         moments = memory.updated(batch, self.decay)
         known = moments if self.order == "current" else memory
-        self._log(batch, known, runner)
+        self._log(batch, known, context)
 
         # Each role's reward (eq. 4, Appendix B.2), and its advantage within the prompt (eq. 5)
         if self.allocation == "direct":
             rewards = {role: self._rewards(role, pairs[role], known) for role in self.roles}
             if self.cut_replies == "zero":
                 rewards = {
-                    role: _zero_where_cut(collected, role, pairs[role], rewards[role], runner) for role in rewards
+                    role: _zero_where_cut(collected, role, pairs[role], rewards[role], context) for role in rewards
                 }
             eps = None if self.reward == "bonus" else self.eps
             found = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
@@ -272,7 +274,7 @@ class CounterfactualAdvantages:
         shares = allocated_advantages(outcomes, contributions, _groups(own), self.eps)
         return {role: _unless_lone(shares[:, at], own) for at, role in enumerate(self.roles)}
 
-    def _solo(self, collected: Collected, known: Moments) -> dict[str, float]:
+    def _solo(self, collected: RolloutBatch, known: Moments) -> dict[str, float]:
         """The last speaker's replies alone, compared with each other, as far as it does not trust the others."""
         assert self.last is not None
         gain = known.of(f"{self.last}/contribution")
@@ -287,7 +289,7 @@ class CounterfactualAdvantages:
         weighed = [None if value is None else (1 - self._trust(gain)) * value for value in found]
         return _by_decision(collected, {self.last: pairs}, {self.last: weighed})
 
-    def _log(self, batch: Mapping[str, Sequence[float]], known: Moments, runner: Runner) -> None:
+    def _log(self, batch: Mapping[str, Sequence[float]], known: Moments, context: MethodContext) -> None:
         for role in self.roles:
             name, values = f"{role}/contribution", batch[f"{role}/contribution"]
             if not values:
@@ -303,7 +305,7 @@ class CounterfactualAdvantages:
                 **({"trust": self._trust(gain)} if role == self.last else {}),
             }
             for what, value in told.items():
-                runner.log(f"contribution/{role}/{what}", value)
+                context.log(f"contribution/{role}/{what}", value)
 
 
 def counterfactual_grpo(
@@ -359,7 +361,7 @@ def counterfactual_grpo(
     return Method(name="counterfactual_grpo", collector=collector, estimator=estimator, memory=Moments(), paper=PAPER)
 
 
-def _whole(collected: Collected) -> list[Pair]:
+def _whole(collected: RolloutBatch) -> list[Pair]:
     """The whole episodes that did not fail."""
     return [
         Pair(row, sample.instance, sample.episode.outcome, 0.0)
@@ -368,7 +370,7 @@ def _whole(collected: Collected) -> list[Pair]:
     ]
 
 
-def _matched(collected: Collected, kind: str) -> list[Pair]:
+def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
     """The whole episodes that did not fail, each with what the walks of a kind were worth that stand beside it."""
     beside: dict[str | int, list[float]] = {}
     for sample in collected.of_kind(kind):
@@ -389,9 +391,9 @@ def _of_all(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
     return {role: [one for one in own if one.row in rows] for role, own in pairs.items()}
 
 
-def _together(streams: Mapping[str, list[float]], runner: Runner) -> dict[str, list[float]]:
+def _together(streams: Mapping[str, list[float]], context: MethodContext) -> dict[str, list[float]]:
     """The streams of all processes."""
-    told = runner.gather([streams])
+    told = context.gather([streams])
     return {name: [value for own in told for value in own[name]] for name in streams}
 
 
@@ -410,20 +412,20 @@ def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
 
 
 def _zero_where_cut(
-    collected: Collected, role: str, pairs: Sequence[Pair], rewards: Sequence[float], runner: Runner
+    collected: RolloutBatch, role: str, pairs: Sequence[Pair], rewards: Sequence[float], context: MethodContext
 ) -> list[float]:
     replies = [
         [decision.action_ids for decision in collected.episodes[one.row].decisions if decision.role == role]
         for one in pairs
     ]
     return [
-        0.0 if any(was_cut(ids, runner.end_tokens) for ids in own) else reward
+        0.0 if any(was_cut(ids, context.end_tokens) for ids in own) else reward
         for own, reward in zip(replies, rewards, strict=True)
     ]
 
 
 def _by_decision(
-    collected: Collected, pairs: Mapping[str, Sequence[Pair]], advantages: Mapping[str, Sequence[float | None]]
+    collected: RolloutBatch, pairs: Mapping[str, Sequence[Pair]], advantages: Mapping[str, Sequence[float | None]]
 ) -> dict[str, float]:
     """The advantage of a role for each of its decisions (eq. 6), by their ids."""
     return {
@@ -435,8 +437,8 @@ def _by_decision(
     }
 
 
-def _refuse_outcomes(collected: Collected) -> None:
-    for sample in collected.samples:
+def _refuse_outcomes(collected: RolloutBatch) -> None:
+    for sample in collected.rollouts:
         outcome = sample.episode.outcome
         if sample.episode.ending != Ending.ERROR and not 0 <= outcome <= 1:
             raise ValueError(

@@ -10,11 +10,11 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Sample, counterfactual
-from hf_credit.methods.base import Lesson
-from hf_credit.methods.turns import matrix
+from hf_credit.collectors import Rollout, counterfactual
+from hf_credit.methods.base import CriticTargets
+from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Decision, Ending, Episode
-from hf_credit.rollouts.runner import Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 PARAPHRASE = "paraphrase"
 """The family that leaves an action as it is, so that what it comes to is what the step comes to."""
@@ -36,7 +36,7 @@ class DrawnStep:
     turn: int
     probability: float = 1.0
     drawn: bool = True
-    branches: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    branches: Mapping[str, Sequence[Rollout]] = field(default_factory=dict)
 
 
 class OutcomeReadings:
@@ -46,7 +46,7 @@ class OutcomeReadings:
         steps: whose actions are read.
         episodes: that they are in.
         families: of interventions, each of which has a mark in the text, by its place.
-        runner: asks it, on all processes at the same time.
+        context: asks it, on all processes at the same time.
         along: whether what followed is read as well.
     """
 
@@ -55,37 +55,37 @@ class OutcomeReadings:
         steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
         families: Sequence[str],
-        runner: Runner,
+        context: MethodContext,
         along: bool,
     ) -> None:
         self.steps, self.episodes = steps, episodes
         decisions = [episodes[step.row].decisions[step.turn] for step in steps]
         self.branches = [one for step in steps for own in step.branches.values() for one in own]
-        context = {
+        given = {
             id(one): decision.context_ids
             for step, decision in zip(steps, decisions, strict=True)
             for own in step.branches.values()
             for one in own
         }
         marks = {
-            counterfactual(name): runner.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
+            counterfactual(name): context.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
         }
         self._own = [
-            Reading(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
+            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
         ]
         self._replaced = [
-            Reading(ids=ids, at=(len(ids),))
+            CriticInput(ids=ids, at=(len(ids),))
             for one in self.branches
-            for ids in [(*context[id(one)], *one.reply, *marks[one.kind])]
+            for ids in [(*given[id(one)], *one.reply, *marks[one.kind])]
         ]
         self._later = {
-            one.id: Reading(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
+            one.id: CriticInput(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
             for step in steps
             for one in episodes[step.row].decisions[step.turn + 1 :]
             if along
         }
         readings = [*self._own, *self._replaced, *self._later.values()]
-        self.told = runner.values(readings, "outcome")
+        self.told = context.values(readings, "outcome")
         first, second = len(self._own), len(self._own) + len(self._replaced)
         self._before = [one[0] for one in self.told[:first]]
         self.of_steps = numbers([one[1] for one in self.told[:first]])
@@ -100,11 +100,11 @@ class OutcomeReadings:
     def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What it says before and of each later decision of each step, their ratios, and which there are."""
         later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
-        before, mask = matrix([[self._said_later[one.id][0] for one in own] for own in later])
-        of, _ = matrix([[self._said_later[one.id][1] for one in own] for own in later])
-        return before, of, matrix(ratios)[0], mask
+        before, mask = pad_to_matrix([[self._said_later[one.id][0] for one in own] for own in later])
+        of, _ = pad_to_matrix([[self._said_later[one.id][1] for one in own] for own in later])
+        return before, of, pad_to_matrix(ratios)[0], mask
 
-    def lesson(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> Lesson:
+    def lesson(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> CriticTargets:
         """Outcomes of the frozen copy, of which alone the model is: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
 
         For a step as it was taken these are the outcomes of its paraphrases. The policy's own continuation is one of
@@ -115,7 +115,7 @@ class OutcomeReadings:
             outcome: Y of an episode.
             ratios: of each decision after each step, as `along` takes them.
         """
-        taught: list[tuple[Reading, list[float], tuple[float, ...]]] = []
+        taught: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []
         later: dict[str, float] = {}
         for step, reading, values, own in zip(self.steps, self._own, self.told, ratios, strict=False):
             if step.drawn:
@@ -126,11 +126,11 @@ class OutcomeReadings:
                 after = enumerate(episode.decisions[step.turn + 1 :])
                 later |= {one.id: y for at, one in after if one.id in self._later and _equal(own[at:])}
         for one, reading in zip(self.branches, self._replaced, strict=True):
-            came = [outcome(one.episode)] if is_sound(one.episode) else []
+            came = [outcome(one.episode)] if is_audited(one.episode) else []
             taught.append((reading, came, (self.of_branches[id(one)],)))
         taught += [(self._later[name], [y], self._said_later[name]) for name, y in later.items()]
         known = [one for one in taught if one[1]]
-        return Lesson(
+        return CriticTargets(
             readings=[reading for reading, _, _ in known],
             targets=[(fmean(outcomes),) * len(values) for _, outcomes, values in known],
             values=[values for _, _, values in known],
@@ -138,12 +138,12 @@ class OutcomeReadings:
         )
 
 
-def sound_branches(step: DrawnStep, family: str) -> list[Sample]:
+def sound_branches(step: DrawnStep, family: str) -> list[Rollout]:
     """The branches of a family at a step whose episodes are sound."""
-    return [one for one in step.branches.get(family, ()) if is_sound(one.episode)]
+    return [one for one in step.branches.get(family, ()) if is_audited(one.episode)]
 
 
-def is_sound(episode: Episode) -> bool:
+def is_audited(episode: Episode) -> bool:
     """Whether an episode ended without an error and was audited to its end."""
     return episode.ending != Ending.ERROR and episode.verified is not None
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import torch
 
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import discounted_returns, group_in_group_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
-from hf_credit.methods.turns import ANCHORS, by_turn, matrix, paid, state_numbers
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
+from hf_credit.methods.turns import ANCHORS, pad_to_matrix, state_numbers, step_rewards, turn_to_decision_credit
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 PAPER = paper(
     "Group-in-Group Policy Optimization for LLM Agent Training",
@@ -49,11 +49,11 @@ class GroupInGroup:
         finite_number("weight", self.weight, least=0)
         finite_number("eps", self.eps, above=0)
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
-        rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
-        states = state_numbers(collected, rows, self.anchor, runner)
+        rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
+        states = state_numbers(collected, rows, self.anchor, context)
         rollouts, _ = active.nonzero(as_tuple=True)
         advantages = torch.zeros_like(rewards)
         advantages[active] = group_in_group_advantages(
@@ -67,7 +67,7 @@ class GroupInGroup:
             self.by_steps,
             self.eps,
         )
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 def gigpo(

@@ -7,12 +7,21 @@ from typing import ClassVar
 
 import torch
 
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import group_advantages
 from hf_credit.credit.group_advantages import SCALES
-from hf_credit.methods.base import Credit, Method, at_rows, everywhere, numbered, paper, sound, spread
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import (
+    Credit,
+    Method,
+    all_gather_with_slice,
+    broadcast_to_decisions,
+    global_group_ids,
+    paper,
+    scatter_rows,
+    without_errors,
+)
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 PAPER = paper(
     "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
@@ -38,13 +47,13 @@ class GroupScore:
             raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}; pick one.")
         finite_number("eps", self.eps, above=0)
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows, instances = sound(collected), numbered(runner, collected)
-        told, own = everywhere([(collected.episodes[row].outcome, instances[row]) for row in rows], runner)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows, instances = without_errors(collected), global_group_ids(context, collected)
+        told, own = all_gather_with_slice([(collected.episodes[row].outcome, instances[row]) for row in rows], context)
         outcomes = torch.tensor([outcome for outcome, _ in told], dtype=torch.float64)
         groups = torch.tensor([instance for _, instance in told], dtype=torch.long)
         advantages = group_advantages(outcomes, groups, self.scale, self.eps)[own]
-        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
 
 
 def grpo(group_size: int = 8, scale: str = "group", eps: float = 1e-4) -> Method:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import full_mean, group_scaled
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, sound, spread
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, broadcast_to_decisions, outcomes_of, scatter_rows, without_errors
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,12 @@ class GroupMean:
         if not self.return_clip > 0:
             raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         returns, groups = outcomes_of(collected, rows)
         centred = full_mean(returns.clamp(-self.return_clip, self.return_clip), groups)
         centred = group_scaled(centred, groups) if self.normalise else centred
-        return Credit(decisions=spread(collected, at_rows(collected, rows, centred)))
+        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, centred)))
 
 
 def magrpo(group_size: int = 8, normalise_credit: bool = False, return_clip: float = 10.0) -> Method:

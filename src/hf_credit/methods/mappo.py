@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import generalized_advantages
 from hf_credit.critics.readings import context_readings, joint_histories
-from hf_credit.methods.base import Credit, Lesson, Method, average, sound
-from hf_credit.methods.turns import matrix
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, CriticTargets, Method, mean_over_shared, without_errors
+from hf_credit.methods.turns import pad_to_matrix
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +36,12 @@ class DecisionAdvantages:
         if not self.return_clip > 0:
             raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         episodes = [collected.episodes[row] for row in rows]
         histories = [joint_histories(episode) for episode in episodes]
         readings = context_readings([history for own in histories for history in own])
-        told = runner.values(readings)
+        told = context.values(readings)
         rest = (value for (value,) in told)
         values = [[next(rest) for _ in own] for own in histories]
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
@@ -55,7 +55,8 @@ class DecisionAdvantages:
         for row, own in zip(rows, advantages, strict=True):
             given[row] = [*own]
         return Credit(
-            decisions=average(collected, given), lessons=[Lesson(readings=readings, targets=targets, values=told)]
+            decisions=mean_over_shared(collected, given),
+            critic_targets=[CriticTargets(readings=readings, targets=targets, values=told)],
         )
 
 
@@ -69,8 +70,8 @@ def decision_advantages(
         values: what the critic said before each decision of each episode.
         gamma, lam: as in `DecisionAdvantages`.
     """
-    table, mask = matrix(values)
-    rewards, _ = matrix(
+    table, mask = pad_to_matrix(values)
+    rewards, _ = pad_to_matrix(
         [[*[0.0] * (len(own) - 1), outcome][: len(own)] for own, outcome in zip(values, outcomes, strict=True)]
     )
     advantages = generalized_advantages(rewards, table, mask, gamma, lam).tolist()

@@ -9,10 +9,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import full_mean
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import (
+    Credit,
+    Method,
+    broadcast_to_decisions,
+    outcomes_of,
+    paper,
+    scatter_rows,
+    without_errors,
+)
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
 
@@ -47,10 +55,10 @@ class MeanScaled:
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         advantages = mean_scaled(*outcomes_of(collected, rows))
-        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
 
 
 def maxrl(group_size: int = 8) -> Method:

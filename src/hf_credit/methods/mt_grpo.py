@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import multi_turn_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, sound
-from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
+from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 PAPER = paper(
     "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
@@ -42,18 +42,18 @@ class MultiTurn:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bound_to` asks of a collector."""
+        """What `Method.bind` asks of a collector."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         turns = [scores(collected.episodes[row], self.turn_scores) for row in rows]
-        rewards, active = matrix([[value or 0.0 for value in own] for own in turns])
+        rewards, active = pad_to_matrix([[value or 0.0 for value in own] for own in turns])
         advantages = multi_turn_advantages(
             rewards, outcomes, active, groups, self.turn_weight, self.gamma, self.all_turns, self.eps
         )
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 def mt_grpo(

@@ -8,13 +8,22 @@ from dataclasses import dataclass, field
 
 import torch
 
-from hf_credit.collectors import Collected, Collector, Group, Single
+from hf_credit.collectors import Collector, Group, RolloutBatch, Single
 from hf_credit.credit import generalized_advantages, whitened
 from hf_credit.critics.readings import Places, own_readings
-from hf_credit.methods.base import Credit, DecisionCredit, Lesson, Method, average, everywhere, paper, sound
-from hf_credit.methods.turns import matrix, paid
+from hf_credit.methods.base import (
+    Credit,
+    CriticTargets,
+    DecisionCredit,
+    Method,
+    all_gather_with_slice,
+    mean_over_shared,
+    paper,
+    without_errors,
+)
+from hf_credit.methods.turns import pad_to_matrix, step_rewards
 from hf_credit.rollouts import Episode
-from hf_credit.rollouts.runner import Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 
@@ -62,11 +71,11 @@ class TokenAdvantages:
         if self.cut_value not in CUT_VALUES:
             raise ValueError(f"cut_value must be one of {', '.join(CUT_VALUES)}, got {self.cut_value!r}; pick one.")
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         episodes = [collected.episodes[row] for row in rows]
         read = [own_readings(one, self.level == "token", self.cut_value == "bootstrap") for one in episodes]
-        told = iter(runner.values([reading for readings, _ in read for reading in readings]))
+        told = iter(context.values([reading for readings, _ in read for reading in readings]))
         said = [[next(told) for _ in readings] for readings, _ in read]
         walks = [
             _walk(one, places, values, self.gamma)
@@ -75,14 +84,14 @@ class TokenAdvantages:
         advantages = _advantages(walks, self.gamma, self.lam)
         lesson = _lesson(read, said, advantages)
         if self.whiten:
-            advantages = _whitened(walks, advantages, runner)
+            advantages = _whitened(walks, advantages, context)
         given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
         for row, episode, walk, own in zip(rows, episodes, walks, advantages, strict=True):
             for number, found in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
                 credits = tuple(credit for _, credit in found)
                 if episode.decisions[number].trained:
                     given[row][number] = credits if self.level == "token" else credits[0]
-        return Credit(decisions=average(collected, given), lessons=[lesson])
+        return Credit(decisions=mean_over_shared(collected, given), critic_targets=[lesson])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +114,7 @@ class _Walk:
 def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gamma: float) -> _Walk:
     walk = _Walk()
     number = 0
-    for step, reward in zip(episode.steps, paid(episode), strict=True):
+    for step, reward in zip(episode.steps, step_rewards(episode), strict=True):
         for decision in step:
             at = places.of_decisions[number]
             walk.owners.extend([number] * len(at))
@@ -122,27 +131,29 @@ def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gam
 
 
 def _advantages(walks: Sequence[_Walk], gamma: float, lam: float) -> list[list[float]]:
-    values, mask = matrix([walk.values for walk in walks])
-    rewards, _ = matrix([walk.rewards for walk in walks])
+    values, mask = pad_to_matrix([walk.values for walk in walks])
+    rewards, _ = pad_to_matrix([walk.rewards for walk in walks])
     found = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
     return [own[: len(walk.values)] for own, walk in zip(found, walks, strict=True)]
 
 
-def _whitened(walks: Sequence[_Walk], advantages: Sequence[Sequence[float]], runner: Runner) -> list[list[float]]:
+def _whitened(
+    walks: Sequence[_Walk], advantages: Sequence[Sequence[float]], context: MethodContext
+) -> list[list[float]]:
     pairs = [pair for walk, own in zip(walks, advantages, strict=True) for pair in zip(own, walk.tokens, strict=True)]
-    told, own_part = everywhere(pairs, runner)
+    told, own_part = all_gather_with_slice(pairs, context)
     everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
     rest = iter(whitened(everyone[:, 0], everyone[:, 1])[own_part].tolist())
     return [[next(rest) for _ in own] for own in advantages]
 
 
 def _lesson(
-    read: Sequence[tuple[Sequence[Reading], Places]],
+    read: Sequence[tuple[Sequence[CriticInput], Places]],
     said: Sequence[Sequence[Sequence[float]]],
     advantages: Sequence[Sequence[float]],
-) -> Lesson:
+) -> CriticTargets:
     """What the critic should have said before each action: the advantage plus what it did say."""
-    readings: list[Reading] = []
+    readings: list[CriticInput] = []
     targets: list[tuple[float, ...]] = []
     values: list[tuple[float, ...]] = []
     for (own, places), told, credits in zip(read, said, advantages, strict=True):
@@ -151,10 +162,10 @@ def _lesson(
             wanted[reading][index] = credit + told[reading][index]
         for reading_, known, target in zip(own, told, wanted, strict=True):
             if target:  # of the context after a cut nothing is learned
-                readings.append(Reading(ids=reading_.ids, at=tuple(reading_.at[index] for index in target)))
+                readings.append(CriticInput(ids=reading_.ids, at=tuple(reading_.at[index] for index in target)))
                 targets.append(tuple(target.values()))
                 values.append(tuple(known[index] for index in target))
-    return Lesson(readings=readings, targets=targets, values=values)
+    return CriticTargets(readings=readings, targets=targets, values=values)
 
 
 def ppo(

@@ -7,10 +7,19 @@ from itertools import accumulate
 
 import torch
 
-from hf_credit.collectors import Collected, Collector, Group, Single
+from hf_credit.collectors import Collector, Group, RolloutBatch, Single
 from hf_credit.credit import full_mean, token_returns, whitened
-from hf_credit.methods.base import Credit, DecisionCredit, Method, average, everywhere, outcomes_of, paper, sound
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import (
+    Credit,
+    DecisionCredit,
+    Method,
+    all_gather_with_slice,
+    mean_over_shared,
+    outcomes_of,
+    paper,
+    without_errors,
+)
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models",
@@ -42,16 +51,16 @@ class WhitenedReturns:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bound_to` asks of a collector."""
+        """What `Method.bind` asks of a collector."""
         return frozenset({"groups"} if self.group_mean else ())
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
         lengths = [sum(len(one.action_ids) for one in collected.episodes[row].decisions) for row in rows]
-        told, own = everywhere(list(zip(outcomes.tolist(), lengths, strict=True)), runner)
+        told, own = all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
         everyone = torch.tensor([length for _, length in told], dtype=torch.long)
         returns = token_returns(torch.tensor([value for value, _ in told], dtype=torch.float64), everyone, self.gamma)
         first = int(everyone[: own.start].sum())
@@ -62,7 +71,7 @@ class WhitenedReturns:
                 tokens = tuple(values[start : start + len(decision.action_ids)])
                 given[row][number] = tokens if self.gamma < 1 else next(iter(tokens), None)
                 start += len(tokens)
-        return Credit(decisions=average(collected, given))
+        return Credit(decisions=mean_over_shared(collected, given))
 
 
 def reinforce_plus_plus(

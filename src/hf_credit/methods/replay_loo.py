@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from hf_credit.checks import whole_number
-from hf_credit.collectors import Collected, Collector, Tree, VisitedContexts
+from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
-from hf_credit.methods.base import Credit, Lesson, Method, paper, step_weights
+from hf_credit.methods.base import Credit, CriticTargets, Method, paper, step_weights
 from hf_credit.rollouts.buckets import Alternative, alternatives
-from hf_credit.rollouts.runner import Reading, Runner
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.validators import whole_number
 
 PAPER = paper(
     "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
@@ -58,23 +58,25 @@ class LeaveOneOut:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bound_to` asks of a collector."""
+        """What `Method.bind` asks of a collector."""
         return frozenset({"alternatives" if self.match_contexts else "groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         compared = alternatives(collected.episodes, self.match_contexts, collected.instances, self.return_clip)
-        lessons = []
+        critic_targets = []
         expected: list[float] | None = None
         if self.value_assistance:
             readings = [_message(collected, alternative) for alternative in compared]
-            values = runner.values(readings)
-            lessons.append(Lesson(readings=readings, targets=[(one.mean_outcome,) for one in compared], values=values))
+            values = context.values(readings)
+            critic_targets.append(
+                CriticTargets(readings=readings, targets=[(one.mean_outcome,) for one in compared], values=values)
+            )
             expected = [value for (value,) in values]
         credits = self._credits(compared, expected)
-        _log_buckets(compared, credits, runner)
+        _log_buckets(compared, credits, context)
         given = {one.decision.id: credit for one, credit in zip(compared, credits, strict=True)}
         weights = step_weights(collected) if self.equal_steps else {}
-        return Credit(decisions=given, weights=weights, lessons=lessons)
+        return Credit(decisions=given, weights=weights, critic_targets=critic_targets)
 
     def _credits(self, compared: Sequence[Alternative], expected: Sequence[float] | None) -> list[float | None]:
         if not compared:
@@ -197,21 +199,21 @@ def _refuse_impossible_layout(
         )
 
 
-def _message(collected: Collected, alternative: Alternative) -> Reading:
+def _message(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
     """All that was said until a message, and the message."""
     row, turn = alternative.place
     ids = joint_histories(collected.episodes[row])[turn] + alternative.decision.action_ids
-    return Reading(ids=ids, at=(len(ids),))
+    return CriticInput(ids=ids, at=(len(ids),))
 
 
-def _log_buckets(compared: Sequence[Alternative], credits: Sequence[float | None], runner: Runner) -> None:
+def _log_buckets(compared: Sequence[Alternative], credits: Sequence[float | None], context: MethodContext) -> None:
     sizes: dict[int, int] = {}
     for alternative in compared:
         sizes[alternative.bucket] = sizes.get(alternative.bucket, 0) + 1
-    told = runner.gather([(list(sizes.values()), [credit is None for credit in credits])])
+    told = context.gather([(list(sizes.values()), [credit is None for credit in credits])])
     every = [size for own, _ in told for size in own]
     alone = [one for _, own in told for one in own]
     if every:
-        runner.log("buckets/count", len(every))
-        runner.log("buckets/alternatives", sum(every) / len(every))
-        runner.log("buckets/alone", sum(alone) / len(alone))
+        context.log("buckets/count", len(every))
+        context.log("buckets/alternatives", sum(every) / len(every))
+        context.log("buckets/alone", sum(alone) / len(alone))

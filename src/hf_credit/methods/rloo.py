@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import leave_one_out
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import (
+    Credit,
+    Method,
+    broadcast_to_decisions,
+    outcomes_of,
+    paper,
+    scatter_rows,
+    without_errors,
+)
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
@@ -22,10 +30,10 @@ class OthersMean:
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         advantages = leave_one_out(*outcomes_of(collected, rows))
-        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)))
+        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
 
 
 def rloo(group_size: int = 8) -> Method:

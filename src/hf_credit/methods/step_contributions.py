@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Collected, Sample, counterfactual
+from hf_credit.collectors import Rollout, RolloutBatch, counterfactual
 from hf_credit.credit import (
     continuation_ratio,
     contributions,
@@ -17,11 +17,11 @@ from hf_credit.credit import (
     family_mean,
     sequential_values,
 )
-from hf_credit.methods.base import Lesson
+from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
-from hf_credit.methods.turns import matrix
+from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Episode
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class StepContributions:
     ratio_high: float
     own_policy: bool
 
-    def steps(self, collected: Collected, episodes: Sequence[Episode]) -> list[DrawnStep]:
+    def steps(self, collected: RolloutBatch, episodes: Sequence[Episode]) -> list[DrawnStep]:
         """The drawn steps, and all others as well where the model says something of them that is used."""
-        own: dict[str, dict[str, list[Sample]]] = {}
+        own: dict[str, dict[str, list[Rollout]]] = {}
         probability: dict[str, float] = {}
         for family in self.families:
             for sample in collected.of_kind(counterfactual(family)):
@@ -64,20 +64,20 @@ class StepContributions:
         ]
 
     def __call__(
-        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
-    ) -> tuple[dict[tuple[int, int], float], list[Lesson]]:
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
+    ) -> tuple[dict[tuple[int, int], float], list[CriticTargets]]:
         """The mean contribution of each step over its families, and what the outcome model learns."""
-        ratios, apart = self._ratios(steps, episodes, runner)
+        ratios, apart = self._ratios(steps, episodes, context)
         along = self.estimator == "sequential"
         model = None
         if self.estimator != "ips":
-            model = OutcomeReadings(steps, episodes, tuple(self.families), runner, along)
-        lessons = [] if model is None else [model.lesson(self._outcome, apart)]
+            model = OutcomeReadings(steps, episodes, tuple(self.families), context, along)
+        critic_targets = [] if model is None else [model.lesson(self._outcome, apart)]
         if not any(step.drawn for step in steps):
             if model is not None and self.estimator == "process":
-                runner.gather([(0.0, 0)])
-            return {}, lessons
-        return self._estimated(steps, episodes, ratios, apart, model, runner), lessons
+                context.gather([(0.0, 0)])
+            return {}, critic_targets
+        return self._estimated(steps, episodes, ratios, apart, model, context), critic_targets
 
     def _outcome(self, episode: Episode) -> float:
         value = self.outcome(episode)
@@ -92,14 +92,14 @@ class StepContributions:
         ratios: Tensor,
         apart: Sequence[Sequence[float]],
         model: OutcomeReadings | None,
-        runner: Runner,
+        context: MethodContext,
     ) -> dict[tuple[int, int], float]:
         outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
         probabilities = numbers([step.probability for step in steps])
         drawn = torch.tensor([step.drawn for step in steps])
         said = torch.zeros_like(outcomes) if model is None else model.of_steps
         if self.estimator == "process":
-            told = runner.gather([(said.sum().item(), len(said))])
+            told = context.gather([(said.sum().item(), len(said))])
             mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
             return {(step.row, step.turn): value for step, value in zip(steps, (said - mean).tolist(), strict=True)}
         if self.estimator == "model":
@@ -117,10 +117,10 @@ class StepContributions:
         estimates = []
         for family in self.families:
             branches = [sound_branches(step, family) for step in steps]
-            replaced, mask = matrix([[self._outcome(one.episode) for one in own] for own in branches])
+            replaced, mask = pad_to_matrix([[self._outcome(one.episode) for one in own] for own in branches])
             if self.estimator == "model":
                 assert model is not None
-                replaced, mask = matrix([[model.of_branches[id(one)] for one in own] for own in branches])
+                replaced, mask = pad_to_matrix([[model.of_branches[id(one)] for one in own] for own in branches])
             estimates.append(
                 contributions(
                     worth,
@@ -133,7 +133,7 @@ class StepContributions:
                 )
             )
         by_family = torch.stack(estimates, dim=1)
-        self._log_families(by_family, drawn, runner)
+        self._log_families(by_family, drawn, context)
         mean = family_mean(by_family, numbers(list(self.families.values())))
         return {
             (step.row, step.turn): value
@@ -144,11 +144,11 @@ class StepContributions:
     def _pooled(self, worth: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
         """The mean with what the paraphrases of each step came to, which are its own action played on by the copy."""
         outcomes = [[self._outcome(one.episode) for one in sound_branches(step, PARAPHRASE)] for step in steps]
-        came, mask = matrix(outcomes)
+        came, mask = pad_to_matrix(outcomes)
         return (worth + came.sum(dim=1)) / (1 + mask.sum(dim=1))
 
     def _ratios(
-        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], runner: Runner
+        self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[Tensor, list[list[float]]]:
         """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
 
@@ -158,27 +158,27 @@ class StepContributions:
         if self.own_policy:
             return torch.ones(len(steps), dtype=torch.float64), [[1.0] * len(own) for own in later]
         needed = {one.id: one for own in later for one in own}
-        target = dict(zip(needed, runner.logprobs(list(needed.values()), "frozen"), strict=True))
-        behaviour = dict(zip(needed, runner.logprobs(list(needed.values()), "current"), strict=True))
+        target = dict(zip(needed, context.logprobs(list(needed.values()), "frozen"), strict=True))
+        behaviour = dict(zip(needed, context.logprobs(list(needed.values()), "current"), strict=True))
         apart = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
-        under, mask = matrix([[value for one in own for value in target[one.id]] for own in later])
-        before, _ = matrix([[value for one in own for value in behaviour[one.id]] for own in later])
+        under, mask = pad_to_matrix([[value for one in own for value in target[one.id]] for own in later])
+        before, _ = pad_to_matrix([[value for one in own for value in behaviour[one.id]] for own in later])
         whole = continuation_ratio(under, before, mask, 0.0, math.inf)
         clipped = whole.clamp(self.ratio_low, self.ratio_high)
-        told = sorted(value for own in runner.gather([whole.tolist()]) for value in own)
+        told = sorted(value for own in context.gather([whole.tolist()]) for value in own)
         if told:
             cut = sum(not self.ratio_low <= value <= self.ratio_high for value in told)
-            runner.log("overlap/ratio_median", told[len(told) // 2])
-            runner.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
-            runner.log("overlap/ratio_clipped", cut / len(told))
-            runner.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
+            context.log("overlap/ratio_median", told[len(told) // 2])
+            context.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
+            context.log("overlap/ratio_clipped", cut / len(told))
+            context.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
         bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in apart]
         return clipped, bound
 
-    def _log_families(self, by_family: Tensor, drawn: Tensor, runner: Runner) -> None:
+    def _log_families(self, by_family: Tensor, drawn: Tensor, context: MethodContext) -> None:
         # Only of this process where there are several: it says what is going on, and no number depends on it.
         for at, family in enumerate(self.families):
             own = by_family[drawn, at]
             own = own[~own.isnan()]
-            if len(own) and runner.process == 0:
-                runner.log(f"contribution/{family}", float(own.mean()))
+            if len(own) and context.process == 0:
+                context.log(f"contribution/{family}", float(own.mean()))

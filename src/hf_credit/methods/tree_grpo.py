@@ -7,11 +7,20 @@ from typing import ClassVar
 
 import torch
 
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected, RandomForks, tree_numbers
+from hf_credit.collectors import RandomForks, RolloutBatch, tree_numbers
 from hf_credit.credit import tree_group_advantages
-from hf_credit.methods.base import Credit, Method, at_rows, outcomes_of, paper, sound, spread, step_weights
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import (
+    Credit,
+    Method,
+    broadcast_to_decisions,
+    outcomes_of,
+    paper,
+    scatter_rows,
+    step_weights,
+    without_errors,
+)
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 PAPER = paper(
     "Tree Search for LLM Agent Reinforcement Learning",
@@ -38,12 +47,14 @@ class TreeScore:
     def __post_init__(self) -> None:
         finite_number("eps", self.eps, above=0)
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows, trees = sound(collected), tree_numbers(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows, trees = without_errors(collected), tree_numbers(collected)
         own = torch.tensor([trees[row] for row in rows], dtype=torch.long)
         advantages = tree_group_advantages(*outcomes_of(collected, rows), own, self.eps)
         weights = step_weights(collected) if self.equal_steps else {}
-        return Credit(decisions=spread(collected, at_rows(collected, rows, advantages)), weights=weights)
+        return Credit(
+            decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)), weights=weights
+        )
 
 
 def tree_grpo(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hf_credit.collectors import Collected, Group
+from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import alive_advantages, all_turns_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, sound
-from hf_credit.methods.turns import by_turn, matrix, paid
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
+from hf_credit.methods.turns import pad_to_matrix, step_rewards, turn_to_decision_credit
+from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +21,11 @@ class AliveMean:
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
-        rewards, active = matrix([paid(collected.episodes[row]) for row in rows])
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
+        rewards, active = pad_to_matrix([step_rewards(collected.episodes[row]) for row in rows])
         advantages = alive_advantages(rewards, active, outcomes_of(collected, rows)[1])
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +37,13 @@ class AllTurnsMean:
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         steps = [[step[0].reward for step in collected.episodes[row].steps] for row in rows]
-        rewards, active = matrix(steps)
+        rewards, active = pad_to_matrix(steps)
         advantages = all_turns_advantages(rewards, outcomes - rewards.sum(dim=1), active, groups)
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 def alive_baseline(group_size: int = 8) -> Method:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hf_credit import credit
-from hf_credit.checks import finite_number
-from hf_credit.collectors import Collected
-from hf_credit.methods.base import Credit, Method, outcomes_of, sound
-from hf_credit.methods.turns import by_turn, matrix, scored_group, scores
-from hf_credit.rollouts.runner import Runner
+from hf_credit.collectors import RolloutBatch
+from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
+from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import finite_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +33,18 @@ class SpreadDeltas:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bound_to` asks of a collector."""
+        """What `Method.bind` asks of a collector."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
-        told, known = matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        told, known = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
         steps = [collected.episodes[row].steps for row in rows]
-        tokens, active = matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
+        tokens, active = pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
         deltas = credit.score_deltas(told, known)
         advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 def turn_credit(group_size: int = 8, turn_scores: str = "reward", gamma: float = 0.9, beta: float = 1.0) -> Method:

@@ -8,10 +8,10 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Collected, Collector, Group, Single, Verified, continuation_values
-from hf_credit.methods.base import DecisionCredit, average
+from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
+from hf_credit.methods.base import DecisionCredit, mean_over_shared
 from hf_credit.rollouts import Decision, Episode
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts.method_context import MethodContext
 
 ANCHORS = ("observation", "context", "state")
 """What tells that two states are equal."""
@@ -20,7 +20,7 @@ SOURCES = ("reward", "verdict")
 """Where turns have their scores from: what the Interaction pays for a step, or what an oracle says of it."""
 
 
-def paid(episode: Episode) -> list[float]:
+def step_rewards(episode: Episode) -> list[float]:
     """The reward of each step; the last one is paid what the outcome adds to all of them.
 
     A world whose rewards sum to its outcome adds nothing; one that pays at the end only adds everything.
@@ -42,7 +42,7 @@ def scores(episode: Episode, source: str) -> list[float | None]:
     return [sum(own) / len(own) if own else None for own in judged]
 
 
-def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
+def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     """Ragged rows as a (rollouts, turns) matrix of 64 bits, and where it holds a value; `None` is none."""
     width = max([len(row) for row in rows] + [1])
     padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
@@ -51,7 +51,7 @@ def matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
     return values.view(len(rows), width), there.view(len(rows), width)
 
 
-def step_values(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The Monte Carlo value before each step of some of the trained samples, as a `matrix`.
 
     What was decided at once was decided in one state, and all rollouts from it count.
@@ -62,7 +62,7 @@ def step_values(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tens
     """
     known = continuation_values(collected)
     rest = [iter(known[row] or []) for row in rows]
-    return matrix(
+    return pad_to_matrix(
         [
             [fmean(next(own) for _ in step) for step in collected.episodes[row].steps]
             for row, own in zip(rows, rest, strict=True)
@@ -70,7 +70,9 @@ def step_values(collected: Collected, rows: Sequence[int]) -> tuple[Tensor, Tens
     )
 
 
-def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> dict[str, DecisionCredit]:
+def turn_to_decision_credit(
+    collected: RolloutBatch, rows: Sequence[int], advantages: Tensor
+) -> dict[str, DecisionCredit]:
     """The credit of turns for the decisions that they are made of.
 
     Args:
@@ -83,10 +85,10 @@ def by_turn(collected: Collected, rows: Sequence[int], advantages: Tensor) -> di
     for row, values in given.items():
         steps = collected.episodes[row].steps
         per_decision[row] = [value for step, value in zip(steps, values, strict=False) for _ in step]
-    return average(collected, per_decision)
+    return mean_over_shared(collected, per_decision)
 
 
-def state_numbers(collected: Collected, rows: Sequence[int], anchor: str, runner: Runner) -> list[int]:
+def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:
     """A number for each step of some of the trained samples, the same for steps of one instance from equal states.
 
     Args:
@@ -95,12 +97,12 @@ def state_numbers(collected: Collected, rows: Sequence[int], anchor: str, runner
         anchor: what the decisions of two steps must have in common, beside their event types: the `"observation"`,
             the last message that was shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction,
             which must be hashable.
-        runner: knows the Interaction.
+        context: knows the Interaction.
     """
 
     def of(decision: Decision) -> Hashable:
         if anchor == "observation":
-            requests = runner.interaction.pending(decision.state)
+            requests = context.interaction.pending(decision.state)
             return next(str(one.messages[-1]["content"]) for one in requests if one.event == decision.event)
         return decision.context_ids if anchor == "context" else decision.state
 

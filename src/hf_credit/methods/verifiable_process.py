@@ -8,14 +8,22 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from hf_credit.checks import whole_number
-from hf_credit.collectors import Collected, Continuations, Verified
+from hf_credit.collectors import Continuations, RolloutBatch, Verified
 from hf_credit.credit import discounted_returns, trajectory_advantages, turn_group_advantages, value_differences
-from hf_credit.methods.base import Credit, Method, average, everywhere, outcomes_of, paper, sound
-from hf_credit.methods.turns import by_turn, matrix, step_values
+from hf_credit.methods.base import (
+    Credit,
+    Method,
+    all_gather_with_slice,
+    mean_over_shared,
+    outcomes_of,
+    paper,
+    without_errors,
+)
+from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
-from hf_credit.rollouts.runner import Runner
+from hf_credit.rollouts.method_context import MethodContext
+from hf_credit.validators import whole_number
 
 PAPER = paper(
     "Verifiable Process Rewards for Agentic Reasoning",
@@ -45,22 +53,22 @@ class TurnGroup:
             raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper uses 0.")
         whole_number("min_active", self.min_active, 1)
 
-    def rewards(self, collected: Collected) -> TurnRewards:
+    def rewards(self, collected: RolloutBatch) -> TurnRewards:
         """The oracle's verdicts."""
         return [
             [None if decision.verdict is None else decision.verdict.score for decision in episode.decisions]
             for episode in collected.episodes
         ]
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         own = self.rewards(collected)
-        return _credit(collected, own, self._advantages(own, runner))
+        return _credit(collected, own, self._advantages(own, context))
 
-    def _advantages(self, own: TurnRewards, runner: Runner) -> Tensor:
-        rewards, active, here = _everywhere(own, runner)
+    def _advantages(self, own: TurnRewards, context: MethodContext) -> Tensor:
+        rewards, active, here = _everywhere(own, context)
         if active.any():
-            runner.log("process_reward/mean", rewards[active].mean().item())
-            runner.log("process_reward/std", rewards[active].std(correction=0).item())
+            context.log("process_reward/mean", rewards[active].mean().item())
+            context.log("process_reward/std", rewards[active].std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
         return turn_group_advantages(returns, active, self.min_active)[here]
 
@@ -74,28 +82,28 @@ class ValueDifferences(TurnGroup):
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
-    def rewards(self, collected: Collected) -> TurnRewards:
+    def rewards(self, collected: RolloutBatch) -> TurnRewards:
         """V(s') - V(s) of each step, with the outcome as the value of the last state; of no episode that failed."""
-        rows = sound(collected)
+        rows = without_errors(collected)
         values, active = step_values(collected, rows)
         changes = value_differences(values, outcomes_of(collected, rows)[0], active)
         return [own[there].tolist() for own, there in zip(changes, active, strict=True)]
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        advantages = self._advantages(self.rewards(collected), runner)
-        return Credit(decisions=by_turn(collected, sound(collected), advantages))
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        advantages = self._advantages(self.rewards(collected), context)
+        return Credit(decisions=turn_to_decision_credit(collected, without_errors(collected), advantages))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryOutcome:
     """The outcome of an episode, normalised over all of the update, for each of its decisions (eq. 1)."""
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         outcomes: TurnRewards = [
             [None if episode.ending == Ending.ERROR else episode.outcome] * len(episode.decisions)
             for episode in collected.episodes
         ]
-        rewards, active, here = _everywhere(outcomes, runner)
+        rewards, active, here = _everywhere(outcomes, context)
         # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
         return _credit(collected, outcomes, advantages[here])
@@ -147,17 +155,17 @@ def _watched(oracle: OracleLike | None) -> Verified:
     return Verified(oracle=oracle, required=False)
 
 
-def _everywhere(own: TurnRewards, runner: Runner) -> tuple[Tensor, Tensor, slice]:
+def _everywhere(own: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
     """The turn rewards of all processes as a matrix, where it holds one, and the rows of this process in it."""
-    every, here = everywhere(own, runner)
-    rewards, active = matrix(every)
+    every, here = all_gather_with_slice(own, context)
+    rewards, active = pad_to_matrix(every)
     return rewards, active, here
 
 
-def _credit(collected: Collected, own: TurnRewards, advantages: Tensor) -> Credit:
+def _credit(collected: RolloutBatch, own: TurnRewards, advantages: Tensor) -> Credit:
     """Each decision's entry of the matrix, where it had a reward."""
     given = [
         [None if reward is None else values[turn] for turn, reward in enumerate(turns)]
         for turns, values in zip(own, advantages.tolist(), strict=True)
     ]
-    return Credit(decisions=average(collected, given))
+    return Credit(decisions=mean_over_shared(collected, given))

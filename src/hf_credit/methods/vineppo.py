@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from hf_credit.collectors import Collected, Collector, Continuations, Group, Single
+from hf_credit.collectors import Collector, Continuations, Group, RolloutBatch, Single
 from hf_credit.credit import value_differences, whitened
-from hf_credit.methods.base import Credit, Method, everywhere, outcomes_of, paper, sound
-from hf_credit.methods.turns import by_turn, matrix, step_values
-from hf_credit.rollouts.runner import Runner
+from hf_credit.methods.base import Credit, Method, all_gather_with_slice, outcomes_of, paper, without_errors
+from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
+from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
     "VinePPO: Refining Credit Assignment in RL Training of LLMs",
@@ -34,18 +34,18 @@ class VineValues:
 
     whiten: bool = True
 
-    def __call__(self, collected: Collected, runner: Runner, memory: None = None) -> Credit:
-        rows = sound(collected)
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
+        rows = without_errors(collected)
         values, active = step_values(collected, rows)
         advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
         if self.whiten:
             steps = [collected.episodes[row].steps for row in rows]
-            tokens, _ = matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
+            tokens, _ = pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
             pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
-            told, own_part = everywhere(pairs, runner)
+            told, own_part = all_gather_with_slice(pairs, context)
             everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
             advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[own_part]
-        return Credit(decisions=by_turn(collected, rows, advantages))
+        return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
 def vineppo(

@@ -22,16 +22,16 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, get_cosine_schedule_with_warmup
 from transformers.utils.logging import tqdm
 
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
 from hf_credit.policies.scripted import play, walk
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, Row, Start, decision_rows
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.batches import pad_rows
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script, random_texts
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
+from hf_credit.validators import finite_number, whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ def token_shares(ids: Sequence[int], replies: Mapping[tuple[int, ...], float]) -
 def init_policy(
     interaction: EnvironmentInteraction,
     oracle: Oracle[Any],
-    starts: Iterable[Start[Any]],
+    starts: Iterable[RolloutRequest[Any]],
     output: str | Path,
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
@@ -252,7 +252,7 @@ def init_policy(
 def init_collaboration_policy(
     collaboration: Collaboration,
     player: Callable[[float], Script],
-    starts: Iterable[Start[Any]],
+    starts: Iterable[RolloutRequest[Any]],
     output: str | Path,
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
@@ -274,7 +274,7 @@ def init_collaboration_policy(
 def init_scripted_policy(
     interaction: Interaction[Any],
     script: Script,
-    starts: Iterable[Start[Any]],
+    starts: Iterable[RolloutRequest[Any]],
     output: str | Path,
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None = None,
@@ -288,7 +288,7 @@ def init_scripted_policy(
             those that scripted play shows, and no others.
         config: how it is built; its quality is only noted.
     """
-    played: Iterable[Start[Any]] = islice(starts, config.episodes)
+    played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
     texts = interaction.texts(_RANDOM_EPISODES)
     if texts is None:
         played = list(played)
@@ -309,7 +309,7 @@ def _imitate(
     interaction: Interaction[Any],
     tokenizer: PreTrainedTokenizerFast,
     script: Script,
-    starts: Iterable[Start[Any]],
+    starts: Iterable[RolloutRequest[Any]],
     config: MicroConfig,
     on_step: Callable[[int, int, float], None] | None,
 ) -> Qwen3ForCausalLM:
@@ -329,7 +329,7 @@ def _examples(
     chat: Chat,
     encode: Callable[[str], tuple[int, ...]],
     script: Script,
-    start: Start[Any],
+    start: RolloutRequest[Any],
 ) -> Iterator[tuple[Row, list[TokenShares]]]:
     """The rows of one scripted episode, with how likely the script was to say which token."""
     decisions, end = play(interaction, chat, script, start).decisions, chat.tokenizer.eos_token_id
@@ -399,7 +399,7 @@ def _imitation_loss(
 
 
 def _card(interaction: Interaction[Any], config: MicroConfig, parameters: int) -> str:
-    facts = [f"task: `{json.dumps(interaction.facts(), ensure_ascii=False)}`"]
+    facts = [f"task: `{json.dumps(interaction.fingerprint(), ensure_ascii=False)}`"]
     facts += [f"roles: {', '.join(interaction.roles)}"] if len(interaction.roles) > 1 else []
     listed = "\n".join(f"- {fact}" for fact in [*facts, f"built with: `{json.dumps(asdict(config))}`"])
     return f"""---

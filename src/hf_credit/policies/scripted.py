@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, Start
+from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Episode, Interaction, Request, RolloutRequest
 from hf_credit.rollouts.chat import Thread
 from hf_credit.rollouts.scripts import OraclePlayer, Script
 
@@ -15,7 +15,7 @@ Step = tuple[Any, Sequence[Request], list[str]]
 """A state, who was asked in it, and what they replied."""
 
 
-def walk(interaction: Interaction[Any], script: Script, start: Start[Any]) -> tuple[list[Step], Any]:
+def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> tuple[list[Step], Any]:
     """The steps of one scripted episode, and the state after the last.
 
     Args:
@@ -34,7 +34,7 @@ def walk(interaction: Interaction[Any], script: Script, start: Start[Any]) -> tu
     return steps, state
 
 
-def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start[Any]) -> Episode:
+def play(interaction: Interaction[Any], chat: Chat, script: Script, start: RolloutRequest[Any]) -> Episode:
     """One scripted episode, as an Engine would record it of a policy that gives the same replies.
 
     Args:
@@ -73,7 +73,7 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Start
 
 
 def scripted_episode(
-    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: Start
+    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, start: RolloutRequest
 ) -> Episode:
     """One episode of `OraclePlayer`.
 
@@ -91,7 +91,7 @@ def scripted_episode(
 
 
 def scripted_episodes(
-    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, starts: Iterable[Start]
+    interaction: EnvironmentInteraction, chat: Chat, oracle: Oracle, quality: float, starts: Iterable[RolloutRequest]
 ) -> list[Episode]:
     """`scripted_episode` of each start."""
     return [scripted_episode(interaction, chat, oracle, quality, start) for start in starts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hf_credit.registry import did_you_mean
-from hf_credit.untrusted import read_text
+from hf_credit.safe_io import read_text
 
 RECIPES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*/*.yaml"))}
 """The library's own, by name; the folder of each is called as the trainer's module."""

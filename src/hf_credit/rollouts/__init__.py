@@ -1,21 +1,22 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
+from hf_credit.deprecated import renamed
 from hf_credit.rollouts.audits import audited
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.cut_rules import RULES, make_rule
-from hf_credit.rollouts.engine import Engine, Start
-from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentTurn
+from hf_credit.rollouts.engine import Engine, RolloutRequest
+from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentState
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.interventions import Branch, Branches, branches
 from hf_credit.rollouts.ledger import Ledger
+from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
-from hf_credit.rollouts.runner import LocalRunner, Reading, Runner
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
-from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedTurn, first_cut
+from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedState, first_cut
 from hf_credit.rollouts.validity_gate import Gate
 from hf_credit.rollouts.verification import verify
 
@@ -27,11 +28,12 @@ __all__ = [
     "Chat",
     "ContextCollisionError",
     "ContextKeys",
+    "CriticInput",
     "Decision",
     "Ending",
     "Engine",
     "EnvironmentInteraction",
-    "EnvironmentTurn",
+    "EnvironmentState",
     "Episode",
     "EveryEpisodeFailedError",
     "Gate",
@@ -39,17 +41,16 @@ __all__ = [
     "Generation",
     "Interaction",
     "Ledger",
-    "LocalRunner",
-    "Reading",
+    "LocalContext",
+    "MethodContext",
     "Request",
+    "RolloutRequest",
     "Row",
     "Rule",
-    "Runner",
     "SeededGenerateFn",
-    "Start",
     "Step",
     "Truncated",
-    "TruncatedTurn",
+    "TruncatedState",
     "Verdict",
     "alternatives",
     "audited",
@@ -64,3 +65,15 @@ __all__ = [
     "sequence_mean",
     "verify",
 ]
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "EnvironmentTurn": "EnvironmentState",
+        "LocalRunner": "LocalContext",
+        "Reading": "CriticInput",
+        "Runner": "MethodContext",
+        "Start": "RolloutRequest",
+        "TruncatedTurn": "TruncatedState",
+    },
+)

@@ -66,7 +66,7 @@ def alternatives(
             keys.setdefault(decision.id, (instance, decision.event, matched))
             if episode.ending != Ending.ERROR:
                 outcome = max(-return_clip, min(return_clip, episode.outcome))
-                leaves[decision.id].append((episode.path, outcome, episode.ways))
+                leaves[decision.id].append((episode.path, outcome, episode.num_leaves))
     numbers: dict[Hashable, int] = {}
     return [
         Alternative(

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_credit.rollouts.interaction import Message
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
-from hf_credit.untrusted import TookTooLong, at_most
+from hf_credit.safe_io import TookTooLong, at_most
 
 # Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
 _REPLY = "\ue000reply\ue001"

@@ -101,7 +101,7 @@ class _TaskRule(Rule):
 
     tasks: ClassVar[tuple[str, ...]]
 
-    def bound_to(self, interaction: Interaction[Any]) -> Self:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         environment = getattr(interaction, "environment", None)
         own = {f"{one.__module__}:{one.__qualname__}" for one in type(environment).__mro__}
         if not own & set(self.tasks):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.engine import Engine, Start
+from hf_credit.rollouts.engine import Engine, RolloutRequest
 from hf_credit.rollouts.episode import Ending, Episode
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
@@ -27,7 +27,9 @@ class DryRunError(RuntimeError):
     """A task's own code failed on its first row; the failure is the cause."""
 
 
-def dry_run(interaction: Interaction[Any], chat: Chat, start: Start[Any], what: str = "the first task row") -> None:
+def dry_run(
+    interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], what: str = "the first task row"
+) -> None:
     """Plays one task with the constant reply "?" to every request, through the same engine as training.
 
     Templates are rendered, at most 16 steps are taken, and the outcome and the metrics are asked for, so a scorer is
@@ -53,7 +55,7 @@ def dry_run(interaction: Interaction[Any], chat: Chat, start: Start[Any], what: 
 
 
 def require_room(
-    interaction: Interaction[Any], chat: Chat, starts: Iterable[Start[Any]], max_context_tokens: float
+    interaction: Interaction[Any], chat: Chat, starts: Iterable[RolloutRequest[Any]], max_context_tokens: float
 ) -> None:
     """Refuses a limit that not one of the first eight tasks fits, so that every episode would end before it begins.
 
@@ -95,7 +97,7 @@ def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
 
 
 def _play(
-    interaction: Interaction[Any], chat: Chat, start: Start[Any], steps: int, limit: float | None = None
+    interaction: Interaction[Any], chat: Chat, start: RolloutRequest[Any], steps: int, limit: float | None = None
 ) -> Episode:
     encoded = chat.tokenizer(_REPLY, add_special_tokens=False)["input_ids"]
     reply = Generation(ids=[*encoded, chat.tokenizer.eos_token_id])

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.randomness import derive
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
@@ -17,12 +16,13 @@ from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request, require_replayable
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
+from hf_credit.validators import whole_number
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start(Generic[S]):
+class RolloutRequest(Generic[S]):
     """Where an episode begins: a task and a seed, or a recorded state; and how it goes on from there.
 
     Attributes:
@@ -55,7 +55,7 @@ class Start(Generic[S]):
 class _Walk(Generic[S]):
     """An episode in the making; `episode` is set once it is over, `branches` once it has split."""
 
-    start: Start[S]
+    start: RolloutRequest[S]
     place: int
     begun: bool = False
     state: Any = None
@@ -68,7 +68,7 @@ class _Walk(Generic[S]):
     steps: int = 0
     fanout: tuple[int, ...] = ()
     path: tuple[int, ...] = ()
-    inherited: int = 0
+    prefix_length: int = 0
     asked: int = 0
     shared: SharedStates | None = None  # where others go on from its state
     episode: Episode | None = None
@@ -93,7 +93,7 @@ class _Walk(Generic[S]):
                 decisions=list(self.decisions),
                 fanout=(1, *self.fanout[1:]),
                 path=(*self.path, index),
-                inherited=len(self.decisions) if index else self.inherited,
+                prefix_length=len(self.decisions) if index else self.prefix_length,
                 branches=[],
                 siblings=siblings,
             )
@@ -185,7 +185,7 @@ class Engine(Generic[S]):
         other.chat = Chat(self.chat.tokenizer, {**self.chat.template_kwargs, **template_kwargs})
         return other
 
-    def run(self, starts: Iterable[Start[S]]) -> list[Episode]:
+    def run(self, starts: Iterable[RolloutRequest[S]]) -> list[Episode]:
         """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
 
         Raises:
@@ -215,7 +215,7 @@ class Engine(Generic[S]):
         most = getattr(self.interaction, "most_live", None)
         return self.max_concurrent if most is None else min(most, self.max_concurrent)
 
-    def _walk(self, start: Start[S], place: int) -> _Walk[S]:
+    def _walk(self, start: RolloutRequest[S], place: int) -> _Walk[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"every step must have at least 1 alternative, got a fanout of {start.fanout}; raise it.")
         if not getattr(self.interaction, "replayable", True) and (
@@ -279,8 +279,8 @@ class Engine(Generic[S]):
             metrics=dict(self.interaction.metrics(walk.state)),
             start=walk.place,
             path=walk.path,
-            inherited=walk.inherited,
-            ways=math.prod(walk.fanout),
+            prefix_length=walk.prefix_length,
+            num_leaves=math.prod(walk.fanout),
             scored=walk.asked,
             next_context=self._next_context(walk) if ending == Ending.CUT else None,
             final_state=walk.state,
@@ -288,7 +288,7 @@ class Engine(Generic[S]):
 
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
         """What a walk that was cut would have been given next: of several roles at once, the first."""
-        for request in self.interaction.beyond(walk.state):
+        for request in self.interaction.bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request.messages, walk.threads.get(request.event))])
             if isinstance(context, Exception):
                 raise context
@@ -438,8 +438,8 @@ class _ErrorsEnd:
             exception=error,
             start=walk.place,
             path=walk.path,
-            inherited=walk.inherited,
-            ways=math.prod(walk.fanout),
+            prefix_length=walk.prefix_length,
+            num_leaves=math.prod(walk.fanout),
             scored=walk.asked,
         )
         return True

@@ -20,14 +20,14 @@ from hf_credit.oracles.auditors import default_auditor, default_interventions, r
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Request, advance_or_error, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
-from hf_credit.untrusted import parse_json
+from hf_credit.safe_io import parse_json
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentTurn:
+class EnvironmentState:
     """The state of an `EnvironmentInteraction`.
 
     Attributes:
@@ -43,7 +43,7 @@ class EnvironmentTurn:
     reward: float = 0.0
 
 
-class EnvironmentInteraction(Interaction[EnvironmentTurn]):
+class EnvironmentInteraction(Interaction[EnvironmentState]):
     """One agent that plays an environment.
 
     Args:
@@ -60,7 +60,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
 
     roles: Collection[str] = ("agent",)
     seeded = True
-    turn_types: tuple[type[EnvironmentTurn], ...] = (EnvironmentTurn,)
+    turn_types: tuple[type[EnvironmentState], ...] = (EnvironmentState,)
     """Of its states, by whose names they are written."""
 
     def __init__(
@@ -112,13 +112,13 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
         shown = {"history": self.history, "instructions": self.instructions, "max_turns": self._own_limit}
         return {"environment": name, "environment_options": options, **shown}
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         try:
             return {**self.spec(), "max_turns": self.max_turns}
         except ValueError:
             own = type(self.environment)
             shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
-            return {**super().facts(), "environment": f"{own.__module__}:{own.__qualname__}", **shown}
+            return {**super().fingerprint(), "environment": f"{own.__module__}:{own.__qualname__}", **shown}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         if columns is not None:
@@ -148,7 +148,7 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
             require_auditor_fit(auditor, self.environment)
         return auditor
 
-    def action_of(self, state: EnvironmentTurn, reply: str) -> tuple[State, str]:
+    def action_of(self, state: EnvironmentState, reply: str) -> tuple[State, str]:
         return state.world, self.environment.read_action(reply)
 
     def write_action(self, action: str) -> str:
@@ -161,18 +161,18 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def texts(self, episodes: int) -> Iterable[str]:
         return random_texts(self.environment, episodes)
 
-    def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentTurn:
+    def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentState:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})
         world = self.environment.initial_state(complete, seed)
-        return EnvironmentTurn(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
+        return EnvironmentState(world=world, transcript=(("user", self._prompt(self.environment.observe(world))),))
 
-    def pending(self, state: EnvironmentTurn) -> tuple[Request, ...]:
+    def pending(self, state: EnvironmentState) -> tuple[Request, ...]:
         if state.world.status != "active" or state.turns >= self.max_turns:
             return ()
         messages = [{"role": role, "content": content} for role, content in state.transcript]
         return (Request(role="agent", messages=messages),)
 
-    def advance(self, state: EnvironmentTurn, replies: Sequence[str]) -> EnvironmentTurn:
+    def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies
         # The empty action is readable nowhere.
         action = self.environment.read_action(reply)
@@ -182,13 +182,13 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
             transcript = (*state.transcript, ("assistant", reply), (answer, transition.observation))
         else:
             transcript = (("user", self._prompt(transition.observation)),)
-        return EnvironmentTurn(
+        return EnvironmentState(
             world=transition.state, transcript=transcript, turns=state.turns + 1, reward=transition.reward
         )
 
     def advance_many(
-        self, states: Sequence[EnvironmentTurn], replies: Sequence[Sequence[str]]
-    ) -> list[EnvironmentTurn | Exception]:
+        self, states: Sequence[EnvironmentState], replies: Sequence[Sequence[str]]
+    ) -> list[EnvironmentState | Exception]:
         """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
         threads = min(self.environment.slow_steps, len(states))
         if threads <= 1:
@@ -199,23 +199,23 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
     def costs(self) -> Mapping[str, float]:
         return self.environment.costs()
 
-    def outcome(self, state: EnvironmentTurn) -> float:
+    def outcome(self, state: EnvironmentState) -> float:
         return self.environment.outcome(state.world)
 
-    def reward(self, state: EnvironmentTurn) -> float:
+    def reward(self, state: EnvironmentState) -> float:
         return state.reward
 
     @property
     def asks_for_answers(self) -> bool:
         return type(self.environment).answer_prompt is not Environment.answer_prompt
 
-    def answer_prompt(self, state: EnvironmentTurn) -> str | None:
+    def answer_prompt(self, state: EnvironmentState) -> str | None:
         return self.environment.answer_prompt(state.world)
 
-    def hurried(self, state: EnvironmentTurn) -> EnvironmentTurn:
-        return dataclasses.replace(state, world=self.environment.hurried(state.world))
+    def force_answer(self, state: EnvironmentState) -> EnvironmentState:
+        return dataclasses.replace(state, world=self.environment.force_answer(state.world))
 
-    def ending(self, state: EnvironmentTurn) -> Ending:
+    def ending(self, state: EnvironmentState) -> Ending:
         match state.world.status:
             case "finished":
                 return Ending.FINISHED
@@ -224,23 +224,23 @@ class EnvironmentInteraction(Interaction[EnvironmentTurn]):
             case _:
                 return Ending.TURN_LIMIT
 
-    def metrics(self, state: EnvironmentTurn) -> Mapping[str, float]:
+    def metrics(self, state: EnvironmentState) -> Mapping[str, float]:
         return self.environment.metrics(state.world)
 
-    def with_world(self, state: EnvironmentTurn, world: State) -> EnvironmentTurn:
+    def with_world(self, state: EnvironmentState, world: State) -> EnvironmentState:
         observation, (role, _) = self.environment.observe(world), state.transcript[-1]
         follows = self.history == "append" and state.turns > 0
         shown = (role, observation if follows else self._prompt(observation))
         return dataclasses.replace(state, world=world, transcript=(*state.transcript[:-1], shown))
 
-    def reseed(self, state: EnvironmentTurn, seed: int) -> EnvironmentTurn:
+    def reseed(self, state: EnvironmentState, seed: int) -> EnvironmentState:
         return dataclasses.replace(state, world=reseed(state.world, seed))
 
-    def state_to_json(self, state: EnvironmentTurn) -> str:
+    def state_to_json(self, state: EnvironmentState) -> str:
         values = {**vars(state), "type": type(state).__name__, "world": json.loads(state.world.to_json())}
         return json.dumps(values, separators=(",", ":"))
 
-    def state_from_json(self, text: str) -> EnvironmentTurn:
+    def state_from_json(self, text: str) -> EnvironmentState:
         with readable_state(self):
             values = parse_json(text, broken_text=True)
             turn_type = {one.__name__: one for one in self.turn_types}[values.pop("type")]

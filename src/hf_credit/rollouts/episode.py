@@ -114,8 +114,8 @@ class Episode:
     exception: Exception | None = field(default=None, compare=False, repr=False)
     start: int = field(default=0, compare=False)
     path: tuple[int, ...] = ()
-    inherited: int = 0
-    ways: int = 1
+    prefix_length: int = 0
+    num_leaves: int = 1
     scored: int = 1
     next_context: tuple[int, ...] | None = None
     verified: float | None = None
@@ -124,7 +124,7 @@ class Episode:
     @property
     def own_decisions(self) -> tuple[Decision, ...]:
         """The decisions that no earlier episode of the same start holds."""
-        return self.decisions[self.inherited :]
+        return self.decisions[self.prefix_length :]
 
     @property
     def turns(self) -> int:

@@ -104,7 +104,7 @@ class Interaction(ABC, Generic[S]):
             )
         return {"collaboration": noted[0], "collaboration_options": noted[1]}
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """Plain values by which two can be told apart: `spec()`, or as much of it as can be told."""
         try:
             return self.spec()
@@ -250,7 +250,7 @@ class Interaction(ABC, Generic[S]):
         """How a walk that is over in `state` ended."""
         return Ending.FINISHED
 
-    def beyond(self, state: S) -> tuple[Request, ...]:
+    def bootstrap_requests(self, state: S) -> tuple[Request, ...]:
         """What a walk that was cut in `state` (`Ending.CUT`) would have been asked for next, where that is worth
         something to a critic."""
         return ()
@@ -264,7 +264,7 @@ class Interaction(ABC, Generic[S]):
         """What asks for the final answer in `state`, before its time; `None` where the task has no such thing."""
         return None
 
-    def hurried(self, state: S) -> S:
+    def force_answer(self, state: S) -> S:
         """`state` as it is when the answer is asked for before its time: the next reply is the last."""
         return state
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hf_credit.oracles.auditing import Interventions, Proposal
 from hf_credit.rollouts.chat import Chat, Thread
-from hf_credit.rollouts.engine import Start
+from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
@@ -26,7 +26,7 @@ class Branch:
         text: that reply.
     """
 
-    start: Start[Any]
+    start: RolloutRequest[Any]
     action_ids: tuple[int, ...]
     text: str
 
@@ -142,5 +142,5 @@ def _branch(
     thread = Thread(
         messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
     )
-    start = Start[Any](state=after, seed=draws.randrange(2**31), threads={decision.event: thread})
+    start = RolloutRequest[Any](state=after, seed=draws.randrange(2**31), threads={decision.event: thread})
     return Branch(start=start, action_ids=tuple(ids), text=text)

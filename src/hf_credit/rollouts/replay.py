@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from hf_credit.rollouts.chat import Chat, Thread
-from hf_credit.rollouts.engine import Start
+from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import Generation
@@ -69,7 +69,7 @@ def replay_from(
     seed: int | None = None,
     fanout: Sequence[int] = (),
     stream: str | None = None,
-) -> Start[S]:
+) -> RolloutRequest[S]:
     """A start right before a recorded decision: the same state, and the same context to the token.
 
     What other roles decide at the same time is decided anew, because it comes after the frozen context.
@@ -81,7 +81,7 @@ def replay_from(
         index: of the decision among them.
         reply: what is decided there instead of a fresh sample; a recorded decision stands for its own reply.
         seed: of the randomness ahead of the state; `None` keeps the recorded one.
-        fanout, stream: as in `Start`.
+        fanout, stream: as in `RolloutRequest`.
 
     Raises:
         IndexError: there is no such decision.
@@ -105,7 +105,7 @@ def replay_from(
             f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
         )
     forced = {} if reply is None else {decision.event: _generation(reply)}
-    return Start(
+    return RolloutRequest(
         state=decision.state,
         seed=seed,
         contexts={decision.event: decision.context_ids},

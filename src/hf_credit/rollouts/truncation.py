@@ -18,7 +18,7 @@ from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
 from hf_credit.rollouts.scripts import Script
-from hf_credit.untrusted import parse_json
+from hf_credit.safe_io import parse_json
 
 if TYPE_CHECKING:
     import random
@@ -141,7 +141,7 @@ class Rule(ABC):
         It is asked of steps after which the walk goes on: no answer, no invalid reply.
         """
 
-    def bound_to(self, interaction: Interaction[Any]) -> Self:
+    def bind(self, interaction: Interaction[Any]) -> Self:
         """The rule for one Interaction.
 
         Raises:
@@ -159,7 +159,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncatedTurn(Generic[S]):
+class TruncatedState(Generic[S]):
     """The state of a `Truncated`.
 
     Attributes:
@@ -181,7 +181,7 @@ class TruncatedTurn(Generic[S]):
     begun: tuple[S, tuple[str, ...]] | None = None
 
 
-class Truncated(Interaction[TruncatedTurn[S]]):
+class Truncated(Interaction[TruncatedState[S]]):
     """An Interaction that is cut where a rule says so. For training: an evaluation plays what is within.
 
     Nothing is cut by an answer or an invalid reply, nor where the walk is over anyway. All else is the inner
@@ -216,17 +216,17 @@ class Truncated(Interaction[TruncatedTurn[S]]):
                 "take a hard cut."
             )
         self.inner = inner
-        self.rule = rule.bound_to(inner)
+        self.rule = rule.bind(inner)
         self.cut = cut
         self.train_stalled = train_stalled
         self._logged = f"cut/{rule.name or type(rule).__name__}"
 
     # What the cut changes -----------------------------------------------------------------------------------------
 
-    def start(self, task: Mapping[str, Any], seed: int) -> TruncatedTurn[S]:
-        return TruncatedTurn(inner=self.inner.start(task, seed), seed=derive(seed, "cut"))
+    def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
+        return TruncatedState(inner=self.inner.start(task, seed), seed=derive(seed, "cut"))
 
-    def pending(self, state: TruncatedTurn[S]) -> tuple[Request, ...]:
+    def pending(self, state: TruncatedState[S]) -> tuple[Request, ...]:
         if state.cut is None or self.cut == "mask":
             return self.inner.pending(state.inner)
         if self.cut == "hard" or state.turns > state.cut:
@@ -237,12 +237,12 @@ class Truncated(Interaction[TruncatedTurn[S]]):
             for request in self.inner.pending(state.inner)
         )
 
-    def advance(self, state: TruncatedTurn[S], replies: Sequence[str]) -> TruncatedTurn[S]:
+    def advance(self, state: TruncatedState[S], replies: Sequence[str]) -> TruncatedState[S]:
         return self._judged(state, replies, self.inner.advance(state.inner, replies))
 
     def advance_many(
-        self, states: Sequence[TruncatedTurn[S]], replies: Sequence[Sequence[str]]
-    ) -> list[TruncatedTurn[S] | Exception]:
+        self, states: Sequence[TruncatedState[S]], replies: Sequence[Sequence[str]]
+    ) -> list[TruncatedState[S] | Exception]:
         made = self.inner.advance_many([state.inner for state in states], replies)
         return [
             after if isinstance(after, Exception) else self._judged_or_error(state, own, after)
@@ -250,14 +250,14 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         ]
 
     def _judged_or_error(
-        self, state: TruncatedTurn[S], replies: Sequence[str], after: S
-    ) -> TruncatedTurn[S] | Exception:
+        self, state: TruncatedState[S], replies: Sequence[str], after: S
+    ) -> TruncatedState[S] | Exception:
         try:
             return self._judged(state, replies, after)
         except Exception as error:  # of a rule
             return error
 
-    def _judged(self, state: TruncatedTurn[S], replies: Sequence[str], after: S) -> TruncatedTurn[S]:
+    def _judged(self, state: TruncatedState[S], replies: Sequence[str], after: S) -> TruncatedState[S]:
         begins = not self._observes(self.inner.pending(state.inner))
         begun = (state.inner, tuple(replies)) if begins else state.begun
         turns, pending = state.turns + begins, self.inner.pending(after)
@@ -273,7 +273,7 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         cuts = self.rule.cuts(progress)
         return dataclasses.replace(
             state,
-            inner=self.inner.hurried(after) if cuts and self.cut == "soft" else after,
+            inner=self.inner.force_answer(after) if cuts and self.cut == "soft" else after,
             progress=progress,
             cut=turns if cuts else None,
             stalled=self.rule.stalls(made),
@@ -283,47 +283,47 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         """Whether only roles that are never learned from are to reply."""
         return bool(pending) and all(request.role in self.inner.untrained for request in pending)
 
-    def scores(self, state: TruncatedTurn[S]) -> int:
+    def scores(self, state: TruncatedState[S]) -> int:
         return 0 if self._unanswered(state) else self.inner.scores(state.inner)
 
-    def outcome(self, state: TruncatedTurn[S]) -> float:
+    def outcome(self, state: TruncatedState[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
 
-    def trained(self, state: TruncatedTurn[S]) -> bool:
+    def trained(self, state: TruncatedState[S]) -> bool:
         masked = self.cut == "mask" and state.cut is not None and state.turns > state.cut
         stalled = state.stalled and not self.train_stalled
         return not masked and not stalled and self.inner.trained(state.inner)
 
-    def ending(self, state: TruncatedTurn[S]) -> Ending:
+    def ending(self, state: TruncatedState[S]) -> Ending:
         return Ending.CUT if self.inner.pending(state.inner) else self.inner.ending(state.inner)
 
-    def beyond(self, state: TruncatedTurn[S]) -> tuple[Request, ...]:
+    def bootstrap_requests(self, state: TruncatedState[S]) -> tuple[Request, ...]:
         return self.inner.pending(state.inner) if self.cut == "hard" else ()
 
-    def metrics(self, state: TruncatedTurn[S]) -> Mapping[str, float]:
+    def metrics(self, state: TruncatedState[S]) -> Mapping[str, float]:
         was_cut = float(state.cut is not None)
         turn = {} if state.cut is None else {"cut/turn": float(state.cut)}
         return {**self.inner.metrics(state.inner), "cut/ratio": was_cut, self._logged: was_cut, **turn}
 
-    def reseed(self, state: TruncatedTurn[S], seed: int) -> TruncatedTurn[S]:
+    def reseed(self, state: TruncatedState[S], seed: int) -> TruncatedState[S]:
         inner = self.inner.reseed(state.inner, seed)
         return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
 
-    def state_to_json(self, state: TruncatedTurn[S]) -> str:
+    def state_to_json(self, state: TruncatedState[S]) -> str:
         plain = {**vars(state), "inner": json.loads(self.inner.state_to_json(state.inner))}
         if state.begun is not None:
             plain["begun"] = [json.loads(self.inner.state_to_json(state.begun[0])), state.begun[1]]
         return json.dumps(plain)
 
-    def state_from_json(self, text: str) -> TruncatedTurn[S]:
+    def state_from_json(self, text: str) -> TruncatedState[S]:
         with readable_state(self):
             values = parse_json(text, broken_text=True)
             inner = self.inner.state_from_json(json.dumps(values.pop("inner")))
             if (begun := values.get("begun")) is not None:
                 values["begun"] = self.inner.state_from_json(json.dumps(begun[0])), tuple(begun[1])
-            return TruncatedTurn(**{**values, "inner": inner, "progress": tuple(values["progress"])})
+            return TruncatedState(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
-    def _unanswered(self, state: TruncatedTurn[S]) -> bool:
+    def _unanswered(self, state: TruncatedState[S]) -> bool:
         """Whether the answer was asked for, and something else was said."""
         if self.cut != "soft" or state.cut is None or state.turns == state.cut:
             return False
@@ -351,7 +351,7 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def untrained(self) -> Collection[str]:  # type: ignore[override]
         return self.inner.untrained
 
-    def without(self, state: TruncatedTurn[S], role: str) -> TruncatedTurn[S]:
+    def without(self, state: TruncatedState[S], role: str) -> TruncatedState[S]:
         return dataclasses.replace(state, inner=self.inner.without(state.inner, role))
 
     @property
@@ -384,10 +384,10 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def spec(self) -> dict[str, Any]:
         return self.inner.spec()
 
-    def facts(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         rule = {"is": type(self.rule).__qualname__, **dataclasses.asdict(self.rule)}
         cut = {"rule": rule, "cut": self.cut, "train_stalled": self.train_stalled}
-        return {**self.inner.facts(), "truncation": cut}
+        return {**self.inner.fingerprint(), "truncation": cut}
 
     def default_oracle(self) -> Oracle[Any] | None:
         return self.inner.default_oracle()
@@ -404,13 +404,13 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
         return self.inner.check_auditor(auditor)
 
-    def action_of(self, state: TruncatedTurn[S], reply: str) -> tuple[State, str]:
+    def action_of(self, state: TruncatedState[S], reply: str) -> tuple[State, str]:
         return self.inner.action_of(state.inner, reply)
 
     def write_action(self, action: str) -> str:
         return self.inner.write_action(action)
 
-    def with_world(self, state: TruncatedTurn[S], world: Any) -> TruncatedTurn[S]:
+    def with_world(self, state: TruncatedState[S], world: Any) -> TruncatedState[S]:
         return dataclasses.replace(state, inner=self.inner.with_world(state.inner, world))
 
     def scripted_player(self, quality: float) -> Script | None:
@@ -418,7 +418,7 @@ class Truncated(Interaction[TruncatedTurn[S]]):
         if script is None:
             return None
 
-        def play(state: TruncatedTurn[S], request: Request, draws: random.Random) -> str:
+        def play(state: TruncatedState[S], request: Request, draws: random.Random) -> str:
             return script(state.inner, request, draws)
 
         return play
@@ -432,7 +432,7 @@ class Truncated(Interaction[TruncatedTurn[S]]):
     def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
         return self.inner.tasks(split, size, start)
 
-    def reward(self, state: TruncatedTurn[S]) -> float:
+    def reward(self, state: TruncatedState[S]) -> float:
         return self.inner.reward(state.inner)
 
 

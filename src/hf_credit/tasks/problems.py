@@ -92,8 +92,8 @@ def without_evaluation(
         everything = concatenate_datasets([one.rows for one in evaluation])
         held_out = everything.shuffle(seed=0).select(range(min(held_out_tasks, len(everything))))
     problems = {
-        "train": [one.facts() for one in sets],
-        "evaluation": [one.facts() for one in evaluation],
+        "train": [one.description() for one in sets],
+        "evaluation": [one.description() for one in evaluation],
         "overlap_dropped": dropped,
         "rows": len(train),
     }

@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetsError
 from hf_credit.data import is_problem_set, load_problems
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import task_seed
-from hf_credit.rollouts import Interaction, Start
+from hf_credit.rollouts import Interaction, RolloutRequest
 
 _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -65,14 +65,14 @@ def require_split(splits: Mapping[str, Any], split: str, remedy: str) -> Any:
     return splits[split]
 
 
-def held_out_starts(episodes: int, first: int = 0) -> list[Start[Any]]:
+def held_out_starts(episodes: int, first: int = 0) -> list[RolloutRequest[Any]]:
     """The starts of held-out tasks `first` to `first + episodes - 1` of any environment, the same for every policy.
 
     Raises:
         ValueError: there is no such task.
     """
     seeds = [task_seed("held_out", index) for index in range(first, first + episodes)]
-    return [Start(task={}, seed=seed) for seed in seeds]
+    return [RolloutRequest(task={}, seed=seed) for seed in seeds]
 
 
 def evaluation_starts(
@@ -81,7 +81,7 @@ def evaluation_starts(
     first: int = 0,
     dataset: str | None = None,
     split: str = "test",
-) -> list[Start[Any]]:
+) -> list[RolloutRequest[Any]]:
     """One start for each task of an evaluation, the same for every policy.
 
     Args:
@@ -97,7 +97,7 @@ def evaluation_starts(
     """
     if dataset is None:
         rows = interaction.tasks("held_out", 256 if episodes is None else episodes, first)
-        return [Start(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
+        return [RolloutRequest(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
     if is_problem_set(dataset):
         found = load_problems(dataset).rows
     else:
@@ -110,7 +110,7 @@ def evaluation_starts(
             f"row {first}; ask for fewer."
         )
     chosen = enumerate(found.select(range(first, last)), start=first)
-    return [Start(task=row, seed=row["seed"] if interaction.seeded else _seed(n, row)) for n, row in chosen]
+    return [RolloutRequest(task=row, seed=row["seed"] if interaction.seeded else _seed(n, row)) for n, row in chosen]
 
 
 def _seed(place: int, row: Mapping[str, Any]) -> int:

@@ -15,7 +15,6 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from hf_credit import collaborations, environments, methods
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.collaborations import COLLABORATIONS
 from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.http_guard import guard
@@ -23,7 +22,8 @@ from hf_credit.methods import Method
 from hf_credit.redaction import redacted
 from hf_credit.registry import code_in, did_you_mean, find, without_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
-from hf_credit.untrusted import read_json
+from hf_credit.safe_io import read_json
+from hf_credit.validators import finite_number, whole_number
 
 TASK_FILE = "hf_credit_task.json"
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from hf_credit.environments import ENVIRONMENTS, Environment
-from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, Start
+from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_update
@@ -212,7 +212,7 @@ def check_rows(
     refuse_short_dataset(train_dataset, args)
     for name, played, dataset in (("training", interaction, train_dataset), ("evaluation", evaluated, eval_dataset)):
         for row in first_rows(dataset):
-            dry_run(played, chat, Start(task=row), f"the first task row of the {name} dataset")
+            dry_run(played, chat, RolloutRequest(task=row), f"the first task row of the {name} dataset")
 
 
 def require_room_for_rows(trainer: Any, dataset: Any) -> None:
@@ -221,7 +221,7 @@ def require_room_for_rows(trainer: Any, dataset: Any) -> None:
     Raises:
         ValueError: none fits.
     """
-    starts = (Start[Any](task=row) for row in first_rows(dataset, 8))
+    starts = (RolloutRequest[Any](task=row) for row in first_rows(dataset, 8))
     require_room(trainer.interaction, trainer.chat, starts, trainer.engine.max_context_tokens)
 
 

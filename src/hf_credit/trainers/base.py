@@ -28,7 +28,7 @@ from trl.generation import vllm_generation
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
 from trl.trainer.utils import use_adapter
 
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
 from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.loading import require_whole_files
@@ -194,11 +194,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     # What a subclass says ---------------------------------------------------------------------------------------
 
-    def collect(self, rows: list[dict[str, Any]]) -> Collected:
+    def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
         """What is played for the task rows of this process; called on every process at the same time."""
         raise NotImplementedError
 
-    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
+    def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         """The credit of the decisions of this process, by their ids; one without is not in the loss.
 
         Called on every process at the same time, so it may gather.
@@ -631,7 +631,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 for name in costs:
                     self.metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
 
-    def _log_decisions(self, collected: Collected, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+    def _log_decisions(self, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         if self.model.training:
             self.recorder.record(self.state.global_step, collected, advantages)
         if not self.log_completions:

@@ -11,12 +11,12 @@ from typing import Any, Self
 from datasets import Dataset
 from trl import GRPOConfig
 
-from hf_credit.checks import finite_number, whole_number
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
 from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
+from hf_credit.validators import finite_number, whole_number
 
 silence_known_warnings()
 

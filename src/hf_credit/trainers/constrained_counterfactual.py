@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 from hf_credit.methods import Method, make
 from hf_credit.methods.constrained_counterfactual import PAPER, constrained_counterfactual
 from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import parse_json
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.untrusted import parse_json
 
 _MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
 _NAMED = ("auditor", "interventions")

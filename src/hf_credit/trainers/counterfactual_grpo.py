@@ -101,7 +101,7 @@ class CounterfactualGRPOTrainer(CreditTrainer):
     ) -> None:
         args = args or CounterfactualGRPOConfig()
         arguments.require(interaction, args, CounterfactualGRPOConfig)
-        method = args.method().bound_to(interaction)  # refuses what is no team before adapters are asked for
+        method = args.method().bind(interaction)  # refuses what is no team before adapters are asked for
         if args.role_adapters is None and args.role_schedule == "alternating":
             args.role_adapters = list(interaction.roles)
         super().__init__(model, interaction, args, train_dataset, method=method, **kwargs)

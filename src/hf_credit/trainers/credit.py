@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, TrainerCallback
 
 from hf_credit import methods
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
-from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
+from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
@@ -30,9 +30,9 @@ from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
+from hf_credit.trainers.method_context import TrainerContext
 from hf_credit.trainers.resumption import CheckpointCallback
 from hf_credit.trainers.role_adapters import RoleAdapterTrainer
-from hf_credit.trainers.runner import TrainerRunner
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ FROZEN_FILE = "frozen_policy.safetensors"
 class CreditCallback(TrainerCallback):
     """A callback that is shown what decisions got which credit."""
 
-    def on_credit(self, trainer: CreditTrainer, collected: Collected, credit: Credit) -> None:
+    def on_credit(self, trainer: CreditTrainer, collected: RolloutBatch, credit: Credit) -> None:
         """Called on every process in each update of training, after credit is given and before anything learns.
 
         Args:
@@ -91,7 +91,7 @@ class CreditTrainer(RoleAdapterTrainer):
         arguments.require(interaction, args, CreditConfig)
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
-        self.method = (methods.make(method) if isinstance(method, str) else method).bound_to(interaction)
+        self.method = (methods.make(method) if isinstance(method, str) else method).bind(interaction)
         self.memory = self.method.memory
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
             raise ValueError(
@@ -107,10 +107,10 @@ class CreditTrainer(RoleAdapterTrainer):
             self._paper = dict(self.method.paper)
         super().__init__(model, interaction, args, train_dataset, **kwargs)
         self.updates_collected = 0
-        self.runner = TrainerRunner(self, self.engine)
-        self.evaluation_runner = self.runner
+        self.context = TrainerContext(self, self.engine)
+        self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
-            self.evaluation_runner = TrainerRunner(self, self.engine.of(self.evaluation_interaction))
+            self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
         self.critics: dict[str, ReadingCritic | BeliefHead]
         self.critics = {name: self._make_critic(name, critic) for name in self.method.critics}
         self.frozen: FrozenCopy | None = None
@@ -127,9 +127,9 @@ class CreditTrainer(RoleAdapterTrainer):
 
     # An update ----------------------------------------------------------------------------------------------------
 
-    def collect(self, rows: list[dict[str, Any]]) -> Collected:
+    def collect(self, rows: list[dict[str, Any]]) -> RolloutBatch:
         if not self.model.training:
-            return self.method.evaluation(rows, self.evaluation_runner, self.memory)
+            return self.method.evaluation(rows, self.evaluation_context, self.memory)
         every = self.method.refresh_frozen_every
         if self.frozen is not None and every is not None:
             if self.method.frozen_decay is not None:
@@ -137,18 +137,18 @@ class CreditTrainer(RoleAdapterTrainer):
             elif self.updates_collected % every == 0:
                 self.frozen.refresh()  # with 1 it is the policy of this very update
         self.updates_collected += 1
-        return self.method.collector(rows, self.runner, self.memory)
+        return self.method.collector(rows, self.context, self.memory)
 
-    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
+    def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
             return {}
-        credit = self.method.estimator(collected, self.runner, self.memory)
+        credit = self.method.estimator(collected, self.context, self.memory)
         credit = dataclasses.replace(credit, decisions=trained(collected, credit.decisions))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
-        for lesson in credit.lessons:
+        for lesson in credit.critic_targets:
             taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
@@ -195,12 +195,12 @@ class CreditTrainer(RoleAdapterTrainer):
     def _make_critic(
         self, name: str, backbone: str | PreTrainedModel | LoraConfig | None
     ) -> ReadingCritic | BeliefHead:
-        kind = self.method.kinds.get(name, CriticKind())
+        kind = self.method.critic_specs.get(name, CriticSpec())
         room = self.room_for_context()
         most = None if room is None else room + self.args.max_completion_length
         config = self.args.critic_config()
         policy = self.accelerator.unwrap_model(self.model)
-        if kind.says == "beliefs":
+        if kind.output == "beliefs":
             pad = self.chat.tokenizer.pad_token_id
             return BeliefHead(policy, pad, self.accelerator, config, kind.slots, most)
         if backbone is None:
@@ -212,7 +212,7 @@ class CreditTrainer(RoleAdapterTrainer):
             policy,
             self.chat.tokenizer,
             self.accelerator,
-            dataclasses.replace(config, loss="cross_entropy") if kind.says == "probability" else config,
+            dataclasses.replace(config, loss="cross_entropy") if kind.output == "probability" else config,
             self.args.model_init_kwargs,
             name,
         )
@@ -265,7 +265,7 @@ class CreditTrainer(RoleAdapterTrainer):
         """
         args = self.args
         return TaskSpec.of(
-            self.evaluation_runner.interaction,
+            self.evaluation_context.interaction,
             chat_template_kwargs=args.chat_template_kwargs or {},
             sampling=Sampling(
                 max_new_tokens=args.max_completion_length,
@@ -308,7 +308,7 @@ class _SaveFrozen(CheckpointCallback):
         save_file({name: weight.contiguous() for name, weight in self.frozen.state().items()}, folder / FROZEN_FILE)
 
 
-def trained(collected: Collected, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
+def trained(collected: RolloutBatch, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
     """The credit of the decisions that may be trained on."""
     decisions = [decision for episode in collected.episodes for decision in episode.decisions if decision.trained]
     return {one.id: credit[one.id] for one in decisions if credit.get(one.id) is not None}

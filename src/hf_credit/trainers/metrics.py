@@ -90,7 +90,7 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
                 reply=hashlib.blake2b(decision.action_text.encode(errors="replace"), digest_size=8).digest(),
                 observed=decision.observed,
             )
-            for decision, number in zip(own, numbers[episode.inherited :], strict=True)
+            for decision, number in zip(own, numbers[episode.prefix_length :], strict=True)
         ),
         verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
     )

@@ -18,8 +18,8 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
+from hf_credit.safe_io import parse_json, parse_yaml, read_text
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
-from hf_credit.untrusted import parse_json, parse_yaml, read_text
 
 
 class Preset(NamedTuple):

@@ -16,7 +16,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     MOST_BYTES,
@@ -111,7 +111,7 @@ class EpisodeRecorder(TrainerCallback):
         else:
             self._path.unlink(missing_ok=True)
 
-    def record(self, step: int, collected: Collected, credit: Sequence[Sequence[DecisionCredit]]) -> None:
+    def record(self, step: int, collected: RolloutBatch, credit: Sequence[Sequence[DecisionCredit]]) -> None:
         """Records an update, if it is due.
 
         Args:

@@ -56,8 +56,8 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     facts = {
         **settings,
         "processes": trainer.accelerator.num_processes,
-        "method": trainer.method.facts() if hasattr(trainer, "method") else trainer._name,
-        "task": trainer.interaction.facts(),
+        "method": trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name,
+        "task": trainer.interaction.fingerprint(),
         "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],

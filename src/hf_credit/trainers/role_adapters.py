@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.checks import whole_number
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
@@ -25,6 +24,7 @@ from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction
 from hf_credit.trainers.base import EpisodeTrainer, making_engine
 from hf_credit.trainers.generation import ContinuingReplies
 from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
+from hf_credit.validators import whole_number
 
 _TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_config`
 _TAKEN = {_TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}

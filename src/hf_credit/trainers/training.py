@@ -22,8 +22,8 @@ from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
+from hf_credit.trainers.answer_stats import ReportChecks
 from hf_credit.trainers.arguments import require_trackers
-from hf_credit.trainers.checks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
 from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
 from hf_credit.trainers.recording import RunRecorder
@@ -81,7 +81,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     if args.process_index == 0:
         _warn_of_another_showing(spec, str(model.model_name_or_path))
     method = job.method()
-    credited: dict[str, Any] = {} if method is None else {"method": method.bound_to(interaction)}
+    credited: dict[str, Any] = {} if method is None else {"method": method.bind(interaction)}
     if method is None and PRESETS[game.method].oracle:
         credited["oracle"] = interaction.check_oracle(resolve(game.described_oracle()))
     tokenizer = AutoTokenizer.from_pretrained(

@@ -9,16 +9,16 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
-from hf_credit.collectors import Collected
+from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.oracles import hypotheses
 from hf_credit.rollouts import Episode, Interaction, Rule, Truncated, make_rule
 from hf_credit.rollouts.truncation import CUTS
+from hf_credit.safe_io import parse_json
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
-from hf_credit.untrusted import parse_json
 
 PAPER = paper("T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning", arxiv="2510.12264")
 
@@ -219,7 +219,7 @@ class TruncatedPPOTrainer(CreditTrainer):
         arguments.require(interaction, args, TruncatedPPOConfig)
         super().__init__(model, args.truncated(interaction), args, train_dataset, method=args.method(), **kwargs)
 
-    def credit(self, collected: Collected) -> Mapping[str, DecisionCredit]:
+    def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if self.model.training:
             sizes = self.ranks.gather(hypotheses_left(self.interaction, collected.episodes))
             if sizes:

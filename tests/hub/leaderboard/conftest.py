@@ -100,13 +100,13 @@ def micro_relay(folder: Path, quality: float, seed: int, size: int = 5, speakers
     from hf_credit.collaborations import make
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import MicroConfig, init_scripted_policy
-    from hf_credit.rollouts import Start
+    from hf_credit.rollouts import RolloutRequest
     from hf_credit.tasks.spec import Sampling, TaskSpec
 
     interaction = make("relay", size=size, speakers=speakers)
     # What is tested is the board, and a policy that was shown the held-out rows plays well after seconds.
     rows = interaction.tasks("held_out", 96)
-    starts = [Start(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
+    starts = [RolloutRequest(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)]
     config = MicroConfig(hidden_size=32, layers=1, heads=2, episodes=96, epochs=6, batch_rows=8, seed=seed)
     player = interaction.scripted_player(quality)
     assert player is not None

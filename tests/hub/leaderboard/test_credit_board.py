@@ -210,7 +210,7 @@ def test_rows_of_the_warm_up_are_none_that_are_measured(tmp_path: Path) -> None:
 
 def test_log_probabilities_on_a_board_are_those_of_the_replies(tmp_path: Path) -> None:
     pinned = game("evidence", tmp_path)
-    runner = BoardRunner(pinned, {}, 0)
+    context = BoardRunner(pinned, {}, 0)
     interaction: Any = pinned.interaction
     row = pinned.rows(pinned.task.public_seeds(), 0)[0]
     state = interaction.start(row, row["seed"])
@@ -219,7 +219,7 @@ def test_log_probabilities_on_a_board_are_those_of_the_replies(tmp_path: Path) -
     decision: Any = SimpleNamespace(
         context_ids=pinned.chat.context(request.messages), action_ids=pinned.chat.reply_ids(reply)
     )
-    (found,) = runner.logprobs([decision], "frozen")
+    (found,) = context.logprobs([decision], "frozen")
     shares = model_policy(interaction, pinned.chat, pinned.network, 1.0)([state.world])[0]
     assert math.exp(sum(found)) == pytest.approx(shares["read 1"], rel=1e-5)
 

@@ -17,7 +17,7 @@ from hf_credit.environments.openenv_world import OpenEnvEnvironment
 from hf_credit.environments.replayed import DivergedError, LostError
 from hf_credit.hub.openenv_interaction import OpenEnvInteraction
 from hf_credit.oracles import default_oracle
-from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, Start, replay_from
+from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, replay_from
 from hf_credit.rollouts.scripts import OraclePlayer
 from hf_credit.tasks import TaskSpec
 
@@ -133,7 +133,7 @@ def test_a_change_that_the_probe_missed_ends_the_episode(opened: Any, chat: Any)
     interaction = opened("moody", sessions=1)
     interaction.environment.repeats = interaction.environment.replayable = True  # as if it had
     engine = Engine(interaction, chat, says(chat, tag("on")))
-    first, second = engine.run([Start(seed=0), Start(seed=1)])
+    first, second = engine.run([RolloutRequest(seed=0), RolloutRequest(seed=1)])
     assert {first.ending, second.ending} & {Ending.ERROR}
     failed = first if first.ending == Ending.ERROR else second
     assert isinstance(failed.exception, DivergedError)
@@ -147,8 +147,8 @@ def test_methods_that_replay_refuse_what_does_not_repeat_itself(opened: Any, nam
     sentence = f"what is replayed must repeat itself, got the method '{name}' for 'openenv', which does not"
     method = methods.make(name)
     with pytest.raises(ValueError, match=sentence):
-        method.bound_to(opened("moody"))
-    assert method.bound_to(opened("walk")).name == name
+        method.bind(opened("moody"))
+    assert method.bind(opened("walk")).name == name
 
 
 def test_a_server_that_repeats_itself_by_chance_is_not_believed(opened: Any) -> None:
@@ -161,18 +161,18 @@ def test_a_server_that_repeats_itself_by_chance_is_not_believed(opened: Any) -> 
 def test_nothing_else_goes_on_from_its_states_either(opened: Any, chat: Any) -> None:
     interaction = opened("moody")
     engine = Engine(interaction, chat, says(chat, tag("on")))
-    (episode,) = engine.run([Start(seed=0)])
+    (episode,) = engine.run([RolloutRequest(seed=0)])
     assert episode.ending == Ending.FINISHED
-    for start in (Start(seed=0, fanout=(2,)), replay_from(interaction, chat, episode, 1)):
+    for start in (RolloutRequest(seed=0, fanout=(2,)), replay_from(interaction, chat, episode, 1)):
         with pytest.raises(ValueError, match="got this start, which goes on from a state more than once"):
             engine.run([start])
-    assert methods.make("grpo", group_size=2).bound_to(interaction).collector == Group(size=2)
+    assert methods.make("grpo", group_size=2).bind(interaction).collector == Group(size=2)
 
 
 def test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself(opened: Any, chat: Any) -> None:
     interaction = opened("moody", sessions=3)
     engine = Engine(interaction, chat, says(chat, tag("on")))
-    episodes = engine.run([Start(seed=0) for _ in range(8)])  # at most three at once: none can be set aside
+    episodes = engine.run([RolloutRequest(seed=0) for _ in range(8)])  # at most three at once: none can be set aside
     assert {one.ending for one in episodes} == {Ending.FINISHED}
     moods = [{step.state.world.observation.partition("Mood ")[2] for step in one.decisions} for one in episodes]
     assert [len(one) for one in moods] == [1] * 8  # nobody went on in the session of another
@@ -193,12 +193,14 @@ def test_episodes_of_one_seed_are_each_their_own_where_it_does_not_repeat_itself
 def test_episodes_side_by_side_make_do_with_the_room_there_is(opened: Any, chat: Any, name: str, room: int) -> None:
     interaction = opened(name, sessions=8)
     engine = Engine(interaction, chat, says(chat, tag("on"), tag("wait")))
-    episodes = engine.run([Start(seed=seed) for seed in range(6)])
+    episodes = engine.run([RolloutRequest(seed=seed) for seed in range(6)])
     assert {one.ending for one in episodes} == {Ending.FINISHED}
     assert interaction.environment._live.limit == room
     assert interaction.costs()["replayed_steps"] > 0  # they take turns
     alone = Engine(opened("walk"), chat, says(chat, tag("on"), tag("wait")))
-    assert [one.outcome for one in episodes] == [one.outcome for one in alone.run([Start(seed=s) for s in range(6)])]
+    assert [one.outcome for one in episodes] == [
+        one.outcome for one in alone.run([RolloutRequest(seed=s) for s in range(6)])
+    ]
 
 
 def test_a_lost_session_is_restored_once(opened: Any, chat: Any) -> None:
@@ -210,7 +212,7 @@ def test_a_lost_session_is_restored_once(opened: Any, chat: Any) -> None:
     assert (spent["lost"], spent["diverged"], spent["replayed_steps"]) == (1, 0, 2)
     assert walked(environment, state, ["stumble", "on"]) == after
     # One that is cut again ends its episode.
-    (episode,) = Engine(interaction, chat, says(chat, tag("cut"))).run([Start(seed=0)])
+    (episode,) = Engine(interaction, chat, says(chat, tag("cut"))).run([RolloutRequest(seed=0)])
     assert episode.ending == Ending.ERROR
     assert episode.error is not None
     assert episode.error.startswith("ConnectionError: ")
@@ -224,14 +226,16 @@ def test_what_the_server_raises_and_what_it_does_not_answer_ends_the_episode(ope
         "on": None,
     }
     for action, error in said.items():
-        (episode,) = Engine(interaction, chat, says(chat, tag(action))).run([Start(seed=0)])
+        (episode,) = Engine(interaction, chat, says(chat, tag(action))).run([RolloutRequest(seed=0)])
         assert episode.error == error
 
 
 def test_sessions_end_with_the_environment_they_are_of(opened: Any, served: str, chat: Any) -> None:
     for _ in range(4):  # the server has room for three
         environment = OpenEnvEnvironment(f"{served}/few", probe=ON, sessions=3)
-        Engine(EnvironmentInteraction(environment), chat, says(chat, tag("on"))).run([Start(seed=s) for s in range(3)])
+        Engine(EnvironmentInteraction(environment), chat, says(chat, tag("on"))).run(
+            [RolloutRequest(seed=s) for s in range(3)]
+        )
         assert environment.costs()["lost"] == 0
         del environment
         gc.collect()

@@ -14,7 +14,7 @@ from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTra
 from hf_credit.environments.actions import tag
 from hf_credit.hub.openenv_interaction import OpenEnvInteraction
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
-from hf_credit.rollouts import Start
+from hf_credit.rollouts import RolloutRequest
 
 SETTINGS: dict[str, Any] = {
     "bf16": False,
@@ -51,7 +51,7 @@ def policy(served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = init_scripted_policy(
         interaction,
         script,
-        [Start(task={"seed": seed}, seed=seed) for seed in range(12)],
+        [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(12)],
         tmp_path_factory.mktemp("policy"),
         MicroConfig(hidden_size=32, layers=2, heads=2, episodes=12, epochs=20, batch_rows=12, learning_rate=8e-3),
     )

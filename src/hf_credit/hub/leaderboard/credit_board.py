@@ -21,8 +21,8 @@ from hf_credit import methods
 from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
-from hf_credit.critics.kinds import CriticKind
 from hf_credit.critics.readings import ReadingCritic
+from hf_credit.critics.specs import CriticSpec
 from hf_credit.diagnostics.fidelity import credit_fidelity
 from hf_credit.diagnostics.training_credit import credited_decisions
 from hf_credit.environments.randomness import derive
@@ -111,16 +111,16 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
         ValueError: the method cannot be run here: it does not fit the task, say.
     """
     task = pinned.task
-    bound = method.bound_to(pinned.interaction)
+    bound = method.bind(pinned.interaction)
     critics, memory, spent = _warmed_up(bound, pinned, derive(0, "warm-up", *seeds))
     found: list[list[tuple[Decision, float, float]]] = []
     tokens = []
     for repeat in range(task.repeats):
         seed = derive(0, "credit board", *seeds, repeat)
         torch.manual_seed(seed)  # some collectors draw from torch's own stream
-        runner = BoardRunner(pinned, critics, seed)
-        collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), runner, memory)
-        credited = credited_decisions(collected, bound.estimator(collected, runner, memory))
+        context = BoardRunner(pinned, critics, seed)
+        collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), context, memory)
+        credited = credited_decisions(collected, bound.estimator(collected, context, memory))
         worths = [pinned.advantage(one.decision) for one in credited]
         found.append(
             [
@@ -129,7 +129,7 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
                 if worth is not None and not math.isnan(one.credit)
             ]
         )
-        tokens.append(float(runner.ledger.tokens))
+        tokens.append(float(context.ledger.tokens))
     fidelity = [_fidelity([(credit, worth) for _, credit, worth in own]) for own in found]
     bias, variance, scale = bias_and_variance([_by_decision(pinned, own) for own in found])
     scores = CreditScores(
@@ -147,25 +147,25 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
 def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str, Any], Any, float]:
     """The critics and the memory of a method after the warm-up, and the tokens that this took."""
     torch.manual_seed(seed)
-    critics = {name: _critic(bound.kinds.get(name, CriticKind()), name, pinned) for name in bound.critics}
-    runner = BoardRunner(pinned, critics, seed)
+    critics = {name: _critic(bound.critic_specs.get(name, CriticSpec()), name, pinned) for name in bound.critics}
+    context = BoardRunner(pinned, critics, seed)
     memory = bound.memory
     for update in range(pinned.task.warm_up if critics or memory is not None else 0):
-        runner.update = update + 1
-        collected = bound.collector(pinned.training_rows(update), runner, memory)
-        credit = bound.estimator(collected, runner, memory)
+        context.update = update + 1
+        collected = bound.collector(pinned.training_rows(update), context, memory)
+        credit = bound.estimator(collected, context, memory)
         memory = credit.memory
-        for lesson in credit.lessons:
+        for lesson in credit.critic_targets:
             critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
-    return critics, memory, float(runner.ledger.tokens)
+    return critics, memory, float(context.ledger.tokens)
 
 
-def _critic(kind: CriticKind, name: str, pinned: PinnedPolicy) -> ReadingCritic | BeliefHead:
+def _critic(kind: CriticSpec, name: str, pinned: PinnedPolicy) -> ReadingCritic | BeliefHead:
     accelerator = alone_on(pinned.network.device)
-    if kind.says == "beliefs":
+    if kind.output == "beliefs":
         pad = pinned.tokenizer.pad_token_id
         return BeliefHead(pinned.network, pad, accelerator, CRITICS, kind.slots, pinned.room)
-    config = dataclasses.replace(CRITICS, loss="cross_entropy") if kind.says == "probability" else CRITICS
+    config = dataclasses.replace(CRITICS, loss="cross_entropy") if kind.output == "probability" else CRITICS
     critic = Critic(str(pinned.folder), pinned.network, pinned.tokenizer, accelerator, config, name=name)
     return ReadingCritic(critic, pinned.room)
 

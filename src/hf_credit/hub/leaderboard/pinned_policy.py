@@ -21,8 +21,8 @@ from hf_credit.evaluation.play import load_policy
 from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.rollouts import Chat, Decision, Engine, EnvironmentInteraction
+from hf_credit.rollouts.method_context import LocalContext, Policy
 from hf_credit.rollouts.reply_ends import end_tokens
-from hf_credit.rollouts.runner import LocalRunner, Policy
 
 Row = Mapping[str, Any]
 
@@ -143,12 +143,12 @@ class PinnedPolicy:
         return {(request.event, text): values.advantage(text) for text in values.values}
 
 
-class BoardRunner(LocalRunner):
+class BoardRunner(LocalContext):
     """A runner whose frozen policy is the policy, and which reads log-probabilities anew, as a trainer does.
 
     Args:
         pinned: plays.
-        critics: as for `LocalRunner`.
+        critics: as for `LocalContext`.
         seed: of all draws.
     """
 

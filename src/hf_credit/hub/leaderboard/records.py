@@ -12,7 +12,7 @@ import numpy as np
 
 from hf_credit.hub.leaderboard.inputs import mapping
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, signed_by
-from hf_credit.untrusted import parse_json
+from hf_credit.safe_io import parse_json
 
 SELF_REPORTED, REPLAYED, VERIFIED = "self-reported", "replayed", "verified"
 BADGES = (SELF_REPORTED, REPLAYED, VERIFIED)

@@ -8,7 +8,7 @@ from typing import Any
 from hf_credit.hub.leaderboard.entries import Entry
 from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import Season, starts_of
-from hf_credit.rollouts import Ending, Interaction, Start
+from hf_credit.rollouts import Ending, Interaction, RolloutRequest
 
 _TOLERANCE = 1e-9
 
@@ -65,7 +65,7 @@ def replay_entry(entry: Entry, season: Season, episodes: Sequence[PlayedEpisode]
         replay_episode(interaction, starts[episode.seed], episode)
 
 
-def replay_episode(interaction: Interaction[Any], start: Start[Any], episode: PlayedEpisode) -> None:
+def replay_episode(interaction: Interaction[Any], start: RolloutRequest[Any], episode: PlayedEpisode) -> None:
     """Says the replies of one episode again.
 
     An episode that was truncated ends while somebody is asked, since a context did not fit; every other one where

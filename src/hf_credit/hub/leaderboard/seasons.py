@@ -27,7 +27,7 @@ from hf_credit.hub.leaderboard.inputs import (
     strict_json,
     whole,
 )
-from hf_credit.rollouts import Interaction, Start
+from hf_credit.rollouts import Interaction, RolloutRequest
 from hf_credit.tasks.spec import TaskSpec
 
 SEASON_FILE = "season.json"
@@ -333,7 +333,7 @@ def secret_seeds(salt: str, task: str, count: int) -> list[int]:
     return list(found)
 
 
-def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Start[Any]]:
+def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[RolloutRequest[Any]]:
     """The start of the instance that each seed names.
 
     An environment makes its task of the seed. What draws rows of its own is asked for the held-out row at the seed
@@ -343,8 +343,10 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Start
         ValueError: the task has no rows of its own.
     """
     if interaction.seeded:
-        return [Start(task={}, seed=seed) for seed in seeds]
-    return [Start(task=interaction.tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed) for seed in seeds]
+        return [RolloutRequest(task={}, seed=seed) for seed in seeds]
+    return [
+        RolloutRequest(task=interaction.tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed) for seed in seeds
+    ]
 
 
 def _boards(kind: type, values: Any) -> tuple[Any, ...]:

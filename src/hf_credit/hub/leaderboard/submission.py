@@ -25,8 +25,8 @@ from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.hub.leaderboard.weights import WANTED
 from hf_credit.hub.loading import fetch, resolve
 from hf_credit.hub.publishing import Published, publish
+from hf_credit.safe_io import read_json
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.untrusted import read_json
 
 _LOGGED = ("config.yaml", "metrics.jsonl")
 """Of a run, beside what is played: its settings and its log. `run.json` is of both."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_credit.hub.safety import check_safetensors
-from hf_credit.untrusted import parse_json
+from hf_credit.safe_io import parse_json
 
 MOST_FILE_BYTES = 64 * 2**20
 """Of any file but weights: a tokenizer, say."""

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from hf_credit.environments.randomness import stream
-from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, Start
+from hf_credit.rollouts import Decision, Engine, Episode, Interaction, Ledger, RolloutRequest
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
-from hf_credit.rollouts.runner import Policy, Reading
+from hf_credit.rollouts.method_context import CriticInput, Policy
 
 if TYPE_CHECKING:
     from hf_credit.trainers.credit import CreditTrainer
 
 
-class TrainerRunner:
-    """A `Runner` with a trainer behind it.
+class TrainerContext:
+    """A `MethodContext` with a trainer behind it.
 
     Args:
         trainer: has the policy, the processes and the log.
@@ -46,7 +46,7 @@ class TrainerRunner:
 
     def play(
         self,
-        starts: Sequence[Start[Any]],
+        starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
         counterfactual: bool | Sequence[bool] = False,
@@ -75,7 +75,7 @@ class TrainerRunner:
                 stack.enter_context(self.trainer.frozen_policy())
             return self.trainer.decision_logprobs(decisions)
 
-    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+    def values(self, readings: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         return self.trainer.critics[critic](readings)
 
     def gather(self, items: Sequence[Any]) -> list[Any]:

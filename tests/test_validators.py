@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_credit.checks import finite_number, whole_number
+from hf_credit.validators import finite_number, whole_number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, 2.0, "3", True, None, [1]])

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.engine import Engine, Start
+from hf_credit.rollouts.engine import Engine, RolloutRequest
 from hf_credit.rollouts.episode import Decision, Episode
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, FailureLog, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction
@@ -23,7 +23,7 @@ Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class CriticInput:
     """A text for a critic, and where in it values are wanted.
 
     Attributes:
@@ -36,7 +36,7 @@ class Reading:
     at: tuple[int, ...]
 
 
-class Runner(Protocol):
+class MethodContext(Protocol):
     """The hands of a method. Every process of a run calls the same of these in the same order.
 
     Attributes:
@@ -63,7 +63,7 @@ class Runner(Protocol):
 
     def play(
         self,
-        starts: Sequence[Start[Any]],
+        starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
         counterfactual: bool | Sequence[bool] = False,
@@ -85,7 +85,7 @@ class Runner(Protocol):
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under a policy, in nats."""
 
-    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+    def values(self, readings: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         """What a critic of the method says at each place of each reading, in the unit of the reward."""
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
@@ -98,12 +98,12 @@ class Runner(Protocol):
         """Random numbers for a purpose, others on each process and in each update."""
 
     def stream(self, *purpose: int | str) -> str | None:
-        """A name for `Start.stream`, another on each process and in each update; `None` where the sampler honours no
-        seeds."""
+        """A name for `RolloutRequest.stream`, another on each process and in each update; `None` where the sampler
+        honours no seeds."""
 
 
-class LocalRunner:
-    """A runner of one process without a trainer: for diagnosis, notebooks and tests.
+class LocalContext:
+    """A context of one process without a trainer: for diagnosis, notebooks and tests.
 
     Args:
         engine: plays, with the policy that is looked at; `None` for one that only credits what was played.
@@ -147,14 +147,14 @@ class LocalRunner:
 
     def play(
         self,
-        starts: Sequence[Start[Any]],
+        starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
         counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         engine = self.engine if policy == "current" else self.frozen
         if engine is None:
-            raise ValueError(f"a runner must have an engine to play the {policy} policy, got none; pass it one.")
+            raise ValueError(f"a context must have an engine to play the {policy} policy, got none; pass it one.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
         self.ledger += Ledger.of(episodes, counterfactual)
         try:
@@ -182,7 +182,7 @@ class LocalRunner:
             )
         return [one for one in found if one is not None]
 
-    def values(self, readings: Sequence[Reading], critic: str = "critic") -> list[tuple[float, ...]]:
+    def values(self, readings: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         if critic not in self.critics:
             raise ValueError(
                 f"a method that asks a critic must be run with it, got none called {critic!r}; load the critic that "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SAYS = ("value", "probability", "beliefs")
+OUTPUTS = ("value", "probability", "beliefs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriticKind:
+class CriticSpec:
     """What a critic says at each place of a reading.
 
     Args:
@@ -21,14 +21,14 @@ class CriticKind:
         ValueError: `says` is unknown, or beliefs have no slots, or others have some.
     """
 
-    says: str = "value"
+    output: str = "value"
     slots: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.says not in SAYS:
-            raise ValueError(f"a critic must say one of {', '.join(SAYS)}, got {self.says!r}; pick one.")
-        if (self.says == "beliefs") != bool(self.slots) or any(size < 2 for size in self.slots):
+        if self.output not in OUTPUTS:
+            raise ValueError(f"a critic must say one of {', '.join(OUTPUTS)}, got {self.output!r}; pick one.")
+        if (self.output == "beliefs") != bool(self.slots) or any(size < 2 for size in self.slots):
             raise ValueError(
-                f"slots are of beliefs, each of 2 values or more, got {list(self.slots)} with says={self.says!r}; "
+                f"slots are of beliefs, each of 2 values or more, got {list(self.slots)} with output={self.output!r}; "
                 "change one."
             )
