@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number, one_of, whole_number
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, 2.0, "3", True, None, [1]])
@@ -41,3 +41,14 @@ def test_a_finite_number_in_its_range_is_itself() -> None:
     for value in (0, -0.5):
         with pytest.raises(ValueError, match=rf"^eps must be above 0, got {value}; raise it\.$"):
             finite_number("eps", value, above=0)
+    with pytest.raises(ValueError, match=r"^eps must be in \[0, 1\], got 1.5; correct it\.$"):
+        finite_number("eps", 1.5, least=0, most=1)
+    with pytest.raises(ValueError, match=r"^eps must be at most 1, got 2; lower it\.$"):
+        finite_number("eps", 2, above=0, most=1)
+
+
+def test_a_name_is_one_of_those_that_there_are() -> None:
+    assert one_of("level", "token", ("token", "turn")) == "token"
+    for value in ("word", None, 1):
+        with pytest.raises(ValueError, match=rf"^level must be one of token, turn, got {value!r}; pick one\.$"):
+            one_of("level", value, ("token", "turn"))

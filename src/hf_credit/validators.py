@@ -1,8 +1,9 @@
-"""Numbers that somebody set: what is none, or out of range, is refused in one sentence where it was set."""
+"""Settings that somebody wrote: what is out of range is refused in one sentence where it was set."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -28,21 +29,45 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
     return int(value)
 
 
-def finite_number(name: str, value: Any, least: float | None = None, above: float | None = None) -> float:
+def finite_number(
+    name: str, value: Any, least: float | None = None, above: float | None = None, most: float | None = None
+) -> float:
     """`value`, if it is a finite number in a range.
 
     Args:
         name: of the setting.
         value: what was given.
         least, above: the lower end of the range, which `least` is in and `above` is not; neither where there is none.
+        most: the upper end, included; `None` where there is none.
 
     Raises:
         ValueError: it is not; a truth value, a text, NaN and infinity are no finite numbers.
     """
     if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}; correct it.")
+    if least is not None and most is not None and not least <= value <= most:
+        raise ValueError(f"{name} must be in [{least}, {most}], got {value}; correct it.")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}; lower it.")
     if least is not None and value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
     if above is not None and value <= above:
         raise ValueError(f"{name} must be above {above}, got {value}; raise it.")
     return float(value)
+
+
+def one_of(name: str, value: Any, known: Iterable[str]) -> str:
+    """`value`, if it is one of the names that there are.
+
+    Args:
+        name: of the setting.
+        value: what was given.
+        known: the names.
+
+    Raises:
+        ValueError: it is not, in a sentence that lists them.
+    """
+    known = tuple(known)
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}; pick one.")
+    return str(value)
