@@ -45,15 +45,16 @@ def finite_number(
     """
     if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value!r}; correct it.")
-    if least is not None and most is not None and not least <= value <= most:
+    number = float(value)
+    if least is not None and most is not None and not least <= number <= most:
         raise ValueError(f"{name} must be in [{least}, {most}], got {value}; correct it.")
-    if most is not None and value > most:
+    if most is not None and number > most:
         raise ValueError(f"{name} must be at most {most}, got {value}; lower it.")
-    if least is not None and value < least:
+    if least is not None and number < least:
         raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
-    if above is not None and value <= above:
+    if above is not None and number <= above:
         raise ValueError(f"{name} must be above {above}, got {value}; raise it.")
-    return float(value)
+    return number
 
 
 def one_of(name: str, value: Any, known: Iterable[str]) -> str:
