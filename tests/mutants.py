@@ -580,10 +580,10 @@ MUTANTS = [
     ),
     Mutant(
         "a rule is asked before a judge has replied",
-        "src/hf_credit/rollouts/truncation.py",
+        "src/hf_credit/methods/t3/truncated.py",
         "if self._observes(pending):",
         "if self._observes(()):",
-        ["tests/rollouts/test_truncation.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
+        ["tests/methods/test_truncated.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
     ),
     Mutant(
         "steps of a tree weigh by their alternatives",

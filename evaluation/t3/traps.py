@@ -79,9 +79,10 @@ def play(game: Game, folder: Path) -> Played:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from hf_credit.environments.tasks import task_seed
+    from hf_credit.methods.t3 import Step, make_rule
     from hf_credit.oracles import hypotheses
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import Chat, Engine, RolloutRequest, Step, make_rule
+    from hf_credit.rollouts import Chat, Engine, RolloutRequest
 
     interaction = interaction_of(game, game.turns[0])
     options = {name: value for name, value in game.rule.items() if name != "truncation"}

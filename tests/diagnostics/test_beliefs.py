@@ -11,7 +11,8 @@ import pytest
 from hf_credit import make
 from hf_credit.diagnostics import belief_potential, cut_quality
 from hf_credit.diagnostics.cuts import played_on
-from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest, Truncated, make_rule
+from hf_credit.methods.t3 import Truncated, make_rule
+from hf_credit.rollouts import Ending, Engine, EnvironmentInteraction, Generation, RolloutRequest
 
 
 def test_the_potential_of_answers_beside_that_of_what_is_possible() -> None:

@@ -26,20 +26,11 @@ from hf_credit.hub.episode_sets import (
 )
 from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features
 from hf_credit.hub.task_sets import load_tasks, publish_tasks, write_tasks
+from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import Audit
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
-from hf_credit.rollouts import (
-    Chat,
-    Ending,
-    EnvironmentInteraction,
-    Interaction,
-    RolloutRequest,
-    Truncated,
-    Verdict,
-    make_rule,
-    replay_from,
-)
+from hf_credit.rollouts import Chat, Ending, EnvironmentInteraction, Interaction, RolloutRequest, Verdict, replay_from
 from hf_credit.tasks import TaskSpec
 from local_hub.running import Served
 

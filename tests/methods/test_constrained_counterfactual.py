@@ -15,10 +15,11 @@ from hf_credit.collectors import Rollout, RolloutBatch, counterfactual
 from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
 from hf_credit.methods.constrained_counterfactual import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints
+from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import Audit
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.oracles.evidence_interventions import EvidenceInterventions
-from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext, Truncated, make_rule
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext
 from hf_credit.rollouts.chat import Chat
 
 # Only the contribution counts, at gamma and lambda 1.

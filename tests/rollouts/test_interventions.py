@@ -9,6 +9,7 @@ import pytest
 
 from hf_credit import make
 from hf_credit.environments.actions import tag
+from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import Proposal
 from hf_credit.oracles.auditors import default_interventions
 from hf_credit.policies.micro import build_tokenizer
@@ -23,8 +24,6 @@ from hf_credit.rollouts import (
     Generation,
     branches,
 )
-from hf_credit.rollouts.cut_rules import make_rule
-from hf_credit.rollouts.truncation import Truncated
 
 ENVIRONMENT = make("evidence")
 INTERVENTIONS = default_interventions(ENVIRONMENT)

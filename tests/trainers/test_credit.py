@@ -11,11 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from hf_credit import CreditConfig, CreditTrainer, make
+from hf_credit import CreditConfig, CreditTrainer, make, methods
 from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, CriticTargets, Method
+from hf_credit.methods.t3 import truncation
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.credit import CreditCallback, from_plain, to_plain
@@ -312,6 +313,18 @@ def test_a_method_may_be_named(build: Callable[..., Any]) -> None:
     assert trainer.method.name == "magrpo"
     with pytest.raises(ValueError, match=r"method must be one of .*magrpo.*, or 'module:object', got 'grpoo'"):
         build("grpoo")
+
+
+def test_any_method_may_wrap_what_training_plays(build: Callable[..., Any]) -> None:
+    method = replace(methods.make("grpo", group_size=2), wrap=truncation("random", probability=1.0))
+    trainer = build(method)
+    assert trainer.method.fingerprint()["wrap"]["rule"]["probability"] == 1.0
+    assert trainer.evaluation_interaction is trainer.interaction.inner
+    trainer.train()
+    assert trainer.state.log_history[0]["cut/random"] == 1.0
+    assert "eval_cut/ratio" not in trainer.evaluate(relay_tasks("held_out", rows=4, size=4))
+    with pytest.raises(ValueError, match="the rule 'shrink' is for"):
+        build(replace(method, wrap=truncation("shrink", window=2)))
 
 
 def test_a_critic_with_values_for_every_token_learns_them(build: Callable[..., Any]) -> None:

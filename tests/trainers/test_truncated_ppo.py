@@ -18,22 +18,13 @@ from hf_credit.collaborations.judged_puzzles import JudgedPuzzles, judged_puzzle
 from hf_credit.collaborations.relay import relay
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
+from hf_credit.methods.t3 import Truncated, hypotheses_left, make_rule
 from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
-from hf_credit.rollouts import (
-    Decision,
-    Ending,
-    EnvironmentInteraction,
-    Episode,
-    Truncated,
-    by_episode,
-    make_rule,
-    sequence_mean,
-)
+from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, by_episode, sequence_mean
 from hf_credit.rollouts.rows import Row
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.credit import CreditCallback
-from hf_credit.trainers.truncated_ppo import hypotheses_left
 from hf_credit.verifiers.judges import judge_prompt
 
 BASE: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none"}
@@ -323,7 +314,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
         ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "asks a critic, got algorithm"),
         ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),
-        ({"truncation": "random", "window": 0}, "window of a rule must be at least 1 step, got 0"),
+        ({"truncation": "random", "window": 0}, "window of a rule must be at least 1, got 0"),
         ({"truncation": "random", "min_progress": math.nan}, "min_progress must be a number, got NaN"),
         ({"truncation": "random", "truncation_options": '{"probability": 2}'}, r"must be in \[0, 1\], got 2"),
         ({"truncation": "random", "truncation_options": "often"}, "must be a mapping, got 'often'"),

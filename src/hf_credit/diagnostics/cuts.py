@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hf_credit.rollouts import Chat, Ending, Episode, RolloutRequest, Truncated, replay_from
+from hf_credit.methods.t3 import Truncated
+from hf_credit.rollouts import Chat, Ending, Episode, RolloutRequest, replay_from
 
 
 def uncut(episode: Episode) -> Episode:

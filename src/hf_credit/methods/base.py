@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -116,6 +116,9 @@ class Method:
             says so itself, once it is bound.
         sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
             where `importance_sampling_level` is `"sequence"`.
+        wrap: from what is played to what training plays in its place, such as `hf_credit.methods.t3.truncation`, which
+            cuts episodes; an evaluation plays it as it is. A value that `fingerprint` can describe; `None` changes
+            nothing.
         options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
         paper: what `paper` says of it, for the model card, where there is one.
     """
@@ -130,8 +133,17 @@ class Method:
     frozen_decay: float | None = None
     critic_specs: Mapping[str, CriticSpec] = field(default_factory=dict)
     sequence_ratio: bool = False
+    wrap: Callable[[Interaction[Any]], Interaction[Any]] | None = None
     options: Mapping[str, Any] | None = None
     paper: Mapping[str, str] = field(default_factory=dict)
+
+    def wrapped(self, interaction: Interaction[Any]) -> Interaction[Any]:
+        """What training plays in place of `interaction`.
+
+        Raises:
+            ValueError: `wrap` does not fit it.
+        """
+        return interaction if self.wrap is None else self.wrap(interaction)
 
     def bind(self, interaction: Interaction[Any]) -> Method:
         """The same for one Interaction: parts with a `bind` of their own fill in what only it can tell, such as
@@ -182,7 +194,8 @@ class Method:
         parts = ("collector", "estimator", "evaluation")
         told = {name: _described(getattr(self, name)) for name in parts}
         frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
-        return {"name": self.name, **told, **frozen}
+        wrap = {} if self.wrap is None else {"wrap": _described(self.wrap)}
+        return {"name": self.name, **told, **frozen, **wrap}
 
 
 def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:

@@ -4,7 +4,6 @@ from hf_credit.deprecated import renamed
 from hf_credit.rollouts.audits import audited
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
-from hf_credit.rollouts.cut_rules import RULES, make_rule
 from hf_credit.rollouts.engine import Engine, RolloutRequest
 from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, EnvironmentState
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
@@ -16,12 +15,10 @@ from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodC
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
-from hf_credit.rollouts.truncation import Rule, Step, Truncated, TruncatedState, first_cut
 from hf_credit.rollouts.validity_gate import Gate
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
-    "RULES",
     "Alternative",
     "Branch",
     "Branches",
@@ -46,11 +43,7 @@ __all__ = [
     "Request",
     "RolloutRequest",
     "Row",
-    "Rule",
     "SeededGenerateFn",
-    "Step",
-    "Truncated",
-    "TruncatedState",
     "Verdict",
     "alternatives",
     "audited",
@@ -58,13 +51,13 @@ __all__ = [
     "by_episode",
     "context_key",
     "decision_rows",
-    "first_cut",
-    "make_rule",
     "refuse_total_failure",
     "replay_from",
     "sequence_mean",
     "verify",
 ]
+
+_T3 = ("RULES", "Rule", "Step", "Truncated", "TruncatedState", "first_cut", "make_rule")
 
 __getattr__ = renamed(
     __name__,
@@ -76,4 +69,5 @@ __getattr__ = renamed(
         "Start": "RolloutRequest",
         "TruncatedTurn": "TruncatedState",
     },
+    moved=dict.fromkeys(_T3, "hf_credit.methods.t3"),
 )

@@ -20,7 +20,7 @@ class Ending(StrEnum):
     TRUNCATED = "truncated"
     """The next context would not have fitted the model, or credit assignment cut the rest off."""
     CUT = "cut"
-    """A rule of truncation stopped it in training (`hf_credit.rollouts.Truncated`)."""
+    """A rule of truncation stopped it in training (`Truncated` of paper T3)."""
     TURN_LIMIT = "turn_limit"
     """It was still going after the most turns allowed."""
     INVALID_ACTION = "invalid_action"

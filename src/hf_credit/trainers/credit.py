@@ -91,7 +91,9 @@ class CreditTrainer(RoleAdapterTrainer):
         arguments.require(interaction, args, CreditConfig)
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
-        self.method = (methods.make(method) if isinstance(method, str) else method).bind(interaction)
+        method = methods.make(method) if isinstance(method, str) else method
+        interaction = method.wrapped(interaction)
+        self.method = method.bind(interaction)
         self.memory = self.method.memory
         if self.method.sequence_ratio and args.importance_sampling_level != "sequence":
             raise ValueError(

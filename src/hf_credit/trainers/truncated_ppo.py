@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,8 @@ from transformers import PreTrainedModel
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
-from hf_credit.oracles import hypotheses
-from hf_credit.rollouts import Episode, Interaction, Rule, Truncated, make_rule
-from hf_credit.rollouts.truncation import CUTS
+from hf_credit.methods.t3 import CUTS, Rule, Truncated, hypotheses_left, make_rule
+from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
@@ -47,13 +46,13 @@ class TruncatedPPOConfig(CreditConfig):
     Args:
         algorithm: `"ppo"`, `"grpo"` or `"gspo"`. It sets `beta`, `epsilon`, `epsilon_high` and `group_size` where
             these are left out, and the ratio of `importance_sampling_level`.
-        truncation: the rule that cuts, as for `hf_credit.rollouts.make_rule`: one of `hf_credit.rollouts.RULES`, or
+        truncation: the rule that cuts, as for `hf_credit.methods.t3.make_rule`: one of `RULES` there, or
             `"module:factory"`. `None` trains without: the plain algorithm over many turns. So does `"none"`, as on a
             command line, which also takes back what a recipe says of its rule.
         truncation_options: its options, a mapping.
         window, min_progress: of the rule, in place of its own.
         cut: `"hard"`, `"soft"` or `"mask"`, and
-        train_stalled: whether replies that stalled are trained on; both as for `hf_credit.rollouts.Truncated`.
+        train_stalled: whether replies that stalled are trained on; both as for `hf_credit.methods.t3.Truncated`.
         cut_value: of PPO, the value behind a hard cut, `"zero"` or `"bootstrap"`, as for
             `hf_credit.methods.ppo.TokenAdvantages`.
         group_size: episodes of each task row.
@@ -225,17 +224,3 @@ class TruncatedPPOTrainer(CreditTrainer):
             if sizes:
                 self.log_metric("beliefs/hypotheses", sum(sizes) / len(sizes))
         return super().credit(collected)
-
-
-def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) -> list[int]:
-    """How many hypotheses were possible before the last reply of each episode, in tasks where that is known.
-
-    Args:
-        interaction: that was played.
-        episodes: those without a reply are passed over.
-    """
-    try:
-        worlds = [interaction.action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
-        return [hypotheses.size(world) for world in worlds]
-    except ValueError:  # no environment, or one whose hypotheses nobody counts
-        return []

@@ -1,24 +1,24 @@
-"""Truncation: an Interaction that stops, asks for the answer or stops teaching where a rule says so (paper T3)."""
+"""An Interaction that stops, asks for the answer or stops teaching where a rule says so (paper T3)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hf_credit.environments import State
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import Split
+from hf_credit.methods.t3.rules import Rule, Step, make_rule
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
-from hf_credit.rollouts.episode import Ending
-from hf_credit.rollouts.interaction import Interaction, Message, Request, readable_state
+from hf_credit.rollouts import Ending, Interaction, Request
+from hf_credit.rollouts.interaction import Message, readable_state
 from hf_credit.rollouts.scripts import Script
 from hf_credit.safe_io import parse_json
+from hf_credit.validators import one_of
 
 if TYPE_CHECKING:
     import random
@@ -30,132 +30,6 @@ S = TypeVar("S")
 CUTS = ("hard", "soft", "mask")
 """What becomes of an episode that is cut: it stops; it is asked for its answer; or it goes on, and its later replies
 carry no loss."""
-
-
-def first_cut(
-    progress: Sequence[float | None], window: int, min_progress: float, consecutive: bool = True
-) -> int | None:
-    """The first step at which a rule of truncation cuts (paper T3, Def. 2).
-
-        min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
-
-    Args:
-        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which
-            counts as no step.
-        window: how many steps must stall, at least 1.
-        min_progress: what a step must reach not to stall.
-        consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
-            circuits.
-
-    Returns:
-        In [1, len(progress)], or `None` where no step cuts.
-
-    Raises:
-        ValueError: `window` is below 1, or a number is NaN.
-    """
-    _refuse_window(window, min_progress)
-    stalls = 0
-    for step, value in enumerate(progress, start=1):
-        if value is not None and math.isnan(value):
-            raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
-        if value is None:
-            continue
-        stalls = stalls + 1 if value < min_progress else stalls * (not consecutive)
-        if value < min_progress and stalls >= window:
-            return step
-    return None
-
-
-def _refuse_window(window: int, min_progress: float) -> None:
-    if window < 1:
-        raise ValueError(f"the window of a rule must be at least 1 step, got {window}; raise it.")
-    if math.isnan(min_progress):
-        raise ValueError("min_progress must be a number, got NaN; say what a step must reach.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step(Generic[S]):
-    """One turn of a walk, as a rule sees it: a step, and what roles that are never learned from reply to it.
-
-    Attributes:
-        interaction: what is played, uncut.
-        before: its state before the step.
-        replies: to what was pending there.
-        after: its state once a role that is learned from is to reply again.
-        turn: which turn of the walk it is, counted from 1.
-        seed: of the walk, for what a rule draws.
-    """
-
-    interaction: Interaction[S]
-    before: S
-    replies: tuple[str, ...]
-    after: S
-    turn: int
-    seed: int
-
-    @property
-    def action(self) -> str:
-        """The plain action that was taken, of an environment."""
-        return self.interaction.action_of(self.before, self.replies[0])[1]
-
-    @property
-    def world_before(self) -> Any:
-        """The environment's state before the step."""
-        return self.interaction.action_of(self.before, "")[0]
-
-    @property
-    def world_after(self) -> Any:
-        """The environment's state after the step."""
-        return self.interaction.action_of(self.after, "")[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule(ABC):
-    """When to cut: where too many steps made too little progress (paper T3, Def. 2).
-
-    A rule of one's own is a frozen dataclass that says what the progress of a step is. It is a value: what it draws
-    comes from the step's seed and turn.
-
-    Args:
-        window, min_progress, consecutive: as for `first_cut`.
-
-    Class attributes:
-        name: by which it is logged; its class if empty.
-
-    Raises:
-        ValueError: `window` is below 1, or `min_progress` is NaN.
-    """
-
-    name: ClassVar[str] = ""
-    window: int = 1
-    min_progress: float = 1.0
-    consecutive: bool = True
-
-    def __post_init__(self) -> None:
-        _refuse_window(self.window, self.min_progress)
-
-    @abstractmethod
-    def progress(self, step: Step[Any]) -> float | None:
-        """How far a step came; `None` where nothing can be said.
-
-        It is asked of steps after which the walk goes on: no answer, no invalid reply.
-        """
-
-    def bind(self, interaction: Interaction[Any]) -> Self:
-        """The rule for one Interaction.
-
-        Raises:
-            ValueError: it is a rule of another task.
-        """
-        return self
-
-    def stalls(self, progress: float | None) -> bool:
-        """Whether a step of this progress stalled."""
-        return progress is not None and progress < self.min_progress
-
-    def cuts(self, progress: Sequence[float | None]) -> bool:
-        """Whether to cut after the last of these steps, none before having been cut."""
-        return first_cut(progress, self.window, self.min_progress, self.consecutive) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +77,11 @@ class Truncated(Interaction[TruncatedState[S]]):
     """
 
     def __init__(self, inner: Interaction[S], rule: Rule, cut: str = "hard", train_stalled: bool = True) -> None:
-        if cut not in CUTS:
-            raise ValueError(f"cut must be one of {', '.join(CUTS)}, got {cut!r}; pick one.")
+        one_of("cut", cut, CUTS)
         if not isinstance(rule, Rule):
             raise ValueError(
-                f"a rule must be a hf_credit.rollouts.Rule, got a {type(rule).__name__}; derive yours from it, or "
-                "make one with hf_credit.rollouts.make_rule."
+                f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__}; derive yours from it, or "
+                "make one with hf_credit.methods.t3.make_rule."
             )
         if cut == "soft" and not inner.asks_for_answers:
             raise ValueError(
@@ -442,3 +315,54 @@ def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
     if last["role"] == "user":
         return [*earlier, {**last, "content": f"{last['content']}\n\n{prompt}"}]
     return [*messages, {"role": "user", "content": prompt}]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation:
+    """What training plays in place of an Interaction, as `Method.wrap`: the same, cut where a rule says so.
+
+    Args:
+        rule, cut, train_stalled: as for `Truncated`.
+
+    Raises:
+        ValueError: `cut` is unknown.
+    """
+
+    rule: Rule
+    cut: str = "hard"
+    train_stalled: bool = True
+
+    def __post_init__(self) -> None:
+        one_of("cut", self.cut, CUTS)
+
+    def __call__(self, interaction: Interaction[Any]) -> Truncated[Any]:
+        """The Interaction, truncated.
+
+        Raises:
+            ValueError: the rule is of another task, or a soft cut has no way to ask for the answer.
+        """
+        return Truncated(interaction, self.rule, self.cut, self.train_stalled)
+
+
+def truncation(
+    name: str,
+    *,
+    window: int | None = None,
+    min_progress: float | None = None,
+    cut: str = "hard",
+    train_stalled: bool = True,
+    **options: Any,
+) -> Truncation:
+    """The truncation by the rule called `name`, for `Method.wrap`: it can be put under any method.
+
+    Args:
+        name, options: as for `make_rule`.
+        window, min_progress: of the rule, in place of its own.
+        cut, train_stalled: as for `Truncated`.
+
+    Raises:
+        ValueError: the name, an option or its value is not possible, in one sentence.
+    """
+    settings = {"window": window, "min_progress": min_progress}
+    options |= {setting: value for setting, value in settings.items() if value is not None}
+    return Truncation(rule=make_rule(name, **options), cut=cut, train_stalled=train_stalled)

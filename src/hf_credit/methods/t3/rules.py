@@ -1,31 +1,160 @@
-"""Rules of truncation: what counts as progress."""
+"""When an episode is cut, and what counts as progress (paper T3, Definition 2 and sections 3.1 and 3.3.3)."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hf_credit.environments.preference_estimation import SCALE
 from hf_credit.environments.randomness import stream
 from hf_credit.oracles import hypotheses
 from hf_credit.registry import build, find
-from hf_credit.rollouts.interaction import Interaction
-from hf_credit.rollouts.truncation import Rule, Step
+from hf_credit.rollouts import Episode, Interaction
+from hf_credit.validators import finite_number, whole_number
+
+S = TypeVar("S")
+
+
+def first_cut(
+    progress: Sequence[float | None], window: int, min_progress: float, consecutive: bool = True
+) -> int | None:
+    """The first step at which a rule of truncation cuts (paper T3, Def. 2).
+
+        min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
+
+    Args:
+        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which
+            counts as no step.
+        window: how many steps must stall, at least 1.
+        min_progress: what a step must reach not to stall.
+        consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
+            circuits.
+
+    Returns:
+        In [1, len(progress)], or `None` where no step cuts.
+
+    Raises:
+        ValueError: `window` is below 1, or a number is NaN.
+    """
+    _refuse_window(window, min_progress)
+    stalls = 0
+    for step, value in enumerate(progress, start=1):
+        if value is not None and math.isnan(value):
+            raise ValueError(f"progress must be a number, got NaN at step {step}; say None where nothing can be said.")
+        if value is None:
+            continue
+        stalls = stalls + 1 if value < min_progress else stalls * (not consecutive)
+        if value < min_progress and stalls >= window:
+            return step
+    return None
+
+
+def _refuse_window(window: int, min_progress: float) -> None:
+    whole_number("the window of a rule", window, 1)
+    if math.isnan(min_progress):
+        raise ValueError("min_progress must be a number, got NaN; say what a step must reach.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Generic[S]):
+    """One turn of a walk, as a rule sees it: a step, and what roles that are never learned from reply to it.
+
+    Attributes:
+        interaction: what is played, uncut.
+        before: its state before the step.
+        replies: to what was pending there.
+        after: its state once a role that is learned from is to reply again.
+        turn: which turn of the walk it is, counted from 1.
+        seed: of the walk, for what a rule draws.
+    """
+
+    interaction: Interaction[S]
+    before: S
+    replies: tuple[str, ...]
+    after: S
+    turn: int
+    seed: int
+
+    @property
+    def action(self) -> str:
+        """The plain action that was taken, of an environment."""
+        return self.interaction.action_of(self.before, self.replies[0])[1]
+
+    @property
+    def world_before(self) -> Any:
+        """The environment's state before the step."""
+        return self.interaction.action_of(self.before, "")[0]
+
+    @property
+    def world_after(self) -> Any:
+        """The environment's state after the step."""
+        return self.interaction.action_of(self.after, "")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """When to cut: where too many steps made too little progress (paper T3, Def. 2).
+
+    A rule of one's own is a frozen dataclass that says what the progress of a step is. It is a value: what it draws
+    comes from the step's seed and turn.
+
+    Args:
+        window, min_progress, consecutive: as for `first_cut`.
+
+    Class attributes:
+        name: by which it is logged; its class if empty.
+
+    Raises:
+        ValueError: `window` is below 1, or `min_progress` is NaN.
+    """
+
+    name: ClassVar[str] = ""
+    window: int = 1
+    min_progress: float = 1.0
+    consecutive: bool = True
+
+    def __post_init__(self) -> None:
+        _refuse_window(self.window, self.min_progress)
+
+    @abstractmethod
+    def progress(self, step: Step[Any]) -> float | None:
+        """How far a step came; `None` where nothing can be said.
+
+        It is asked of steps after which the walk goes on: no answer, no invalid reply.
+        """
+
+    def bind(self, interaction: Interaction[Any]) -> Self:
+        """The rule for one Interaction.
+
+        Raises:
+            ValueError: it is a rule of another task.
+        """
+        return self
+
+    def stalls(self, progress: float | None) -> bool:
+        """Whether a step of this progress stalled."""
+        return progress is not None and progress < self.min_progress
+
+    def cuts(self, progress: Sequence[float | None]) -> bool:
+        """Whether to cut after the last of these steps, none before having been cut."""
+        return first_cut(progress, self.window, self.min_progress, self.consecutive) is not None
+
 
 RULES = {
-    "metric": "hf_credit.rollouts.cut_rules:MetricRule",
-    "movement": "hf_credit.rollouts.cut_rules:MovementRule",
-    "outside": "hf_credit.rollouts.cut_rules:OutsideRule",
-    "random": "hf_credit.rollouts.cut_rules:RandomRule",
-    "shrink": "hf_credit.rollouts.cut_rules:ShrinkRule",
-    "similar_question": "hf_credit.rollouts.cut_rules:SimilarQuestionRule",
-    "similarity": "hf_credit.rollouts.cut_rules:SimilarityRule",
-    "unknown": "hf_credit.rollouts.cut_rules:UnknownRule",
+    "metric": "hf_credit.methods.t3.rules:MetricRule",
+    "movement": "hf_credit.methods.t3.rules:MovementRule",
+    "outside": "hf_credit.methods.t3.rules:OutsideRule",
+    "random": "hf_credit.methods.t3.rules:RandomRule",
+    "shrink": "hf_credit.methods.t3.rules:ShrinkRule",
+    "similar_question": "hf_credit.methods.t3.rules:SimilarQuestionRule",
+    "similarity": "hf_credit.methods.t3.rules:SimilarityRule",
+    "unknown": "hf_credit.methods.t3.rules:UnknownRule",
 }
 """Those of this library, as for `make_rule`."""
 
@@ -44,8 +173,8 @@ def make_rule(name: str, **options: Any) -> Rule:
     rule = build("rule", RULES, name, options)
     if not isinstance(rule, Rule):
         raise ValueError(
-            f"a rule must be a hf_credit.rollouts.Rule, got a {type(rule).__name__} from {name!r}; derive yours from "
-            "it."
+            f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__} from {name!r}; derive yours "
+            "from it."
         )
     return rule
 
@@ -63,8 +192,7 @@ class RandomRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability must be in [0, 1], got {self.probability}; the paper tries .1 to .8.")
+        finite_number("probability", self.probability, 0, most=1)
 
     def progress(self, step: Step[Any]) -> float:
         return float(stream(step.seed, "step", step.turn).random() >= self.probability)
@@ -103,8 +231,8 @@ class _TaskRule(Rule):
 
     def bind(self, interaction: Interaction[Any]) -> Self:
         environment = getattr(interaction, "environment", None)
-        own = {f"{one.__module__}:{one.__qualname__}" for one in type(environment).__mro__}
-        if not own & set(self.tasks):
+        classes = {f"{one.__module__}:{one.__qualname__}" for one in type(environment).__mro__}
+        if not classes & set(self.tasks):
             known = ", ".join(one.rpartition(":")[2] for one in self.tasks)
             raise ValueError(
                 f"the rule {self.name!r} is for {known}, got {interaction.name!r}; take another, such as 'metric' or "
@@ -211,8 +339,7 @@ class MovementRule(_TaskRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.over < 1:
-            raise ValueError(f"over must be at least 1 step, got {self.over}; the public code has 4.")
+        whole_number("over", self.over, 1)
 
     def progress(self, step: Step[Any]) -> float | None:
         guesses = step.world_after.guesses[-self.over - 1 :]
@@ -242,8 +369,7 @@ class SimilarQuestionRule(_TaskRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not -1 <= self.alpha <= 1:
-            raise ValueError(f"alpha must be in [-1, 1], got {self.alpha}; the paper tries .9, .93 and .96.")
+        finite_number("alpha", self.alpha, -1, most=1)
         if isinstance(self.embedder, str):
             object.__setattr__(self, "embedder", find("embedder", {}, self.embedder))
 
@@ -259,3 +385,17 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     """Of two vectors; 0 where one is zero."""
     norms = math.hypot(*one) * math.hypot(*other)
     return sum(map(operator.mul, one, other)) / norms if norms else 0.0
+
+
+def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) -> list[int]:
+    """How many hypotheses were possible before the last reply of each episode, in tasks where that is known.
+
+    Args:
+        interaction: that was played.
+        episodes: those without a reply are passed over.
+    """
+    try:
+        worlds = [interaction.action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
+        return [hypotheses.size(world) for world in worlds]
+    except ValueError:  # no environment, or one whose hypotheses nobody counts
+        return []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hf_credit import make
 from hf_credit.collaborations import make as collaborate
+from hf_credit.methods.t3 import Rule, Step, Truncated, first_cut, make_rule
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import (
     Chat,
@@ -24,11 +25,6 @@ from hf_credit.rollouts import (
     Interaction,
     Request,
     RolloutRequest,
-    Rule,
-    Step,
-    Truncated,
-    first_cut,
-    make_rule,
     replay_from,
 )
 
@@ -155,7 +151,7 @@ def test_the_first_cut_is_the_definition_read_aloud(progress: list[int], window:
 
 
 def test_what_is_no_window_and_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="window of a rule must be at least 1 step, got 0"):
+    with pytest.raises(ValueError, match="window of a rule must be at least 1, got 0"):
         first_cut([1.0], 0, 1.0)
     with pytest.raises(ValueError, match="min_progress must be a number, got NaN"):
         Height(min_progress=math.nan)
@@ -405,7 +401,7 @@ def test_what_cannot_be_cut_so_is_refused_in_one_sentence() -> None:
         Truncated(Speechless(), Height(), cut="soft")
     with pytest.raises(ValueError, match="a soft cut asks for the answer, got 'sudoku'"):
         Truncated(EnvironmentInteraction(make("sudoku")), Height(), cut="soft")
-    with pytest.raises(ValueError, match=r"a rule must be a hf_credit.rollouts.Rule, got a str"):
+    with pytest.raises(ValueError, match=r"a rule must be a hf_credit.methods.t3.Rule, got a str"):
         Truncated(Ladder(), "shrink")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"probability must be in \[0, 1\], got 1.5"):
         make_rule("random", probability=1.5)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hf_credit import make
-from hf_credit.rollouts import EnvironmentInteraction, Truncated, make_rule
+from hf_credit.methods.t3 import Truncated, make_rule
+from hf_credit.rollouts import EnvironmentInteraction
 
 
 def walk(game: Truncated[Any], task: dict[str, Any], *replies: str) -> Any:
@@ -168,5 +169,5 @@ def test_a_question_like_any_earlier_one_stalls() -> None:
     assert walk(puzzling("similar_question", alpha=1.0, **rule), STORY, *asked).cut is None
     with pytest.raises(ValueError, match=r"alpha must be in \[-1, 1\], got 1.5"):
         make_rule("similar_question", alpha=1.5, **rule)
-    with pytest.raises(ValueError, match="over must be at least 1 step, got 0"):
+    with pytest.raises(ValueError, match="over must be at least 1, got 0"):
         make_rule("movement", over=0)
