@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
+from datasets import Dataset
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
@@ -53,6 +54,19 @@ class KeepGradient(TrainerCallback):
         )
 
 
+def counting_moves(trainer: Any) -> list[int]:
+    """How many rows of others this process has, of each update."""
+    even_out, moved = trainer.ranks.even_out, []
+
+    def counted(rows: list[Any], together: int) -> list[Any]:
+        shared = even_out(rows, together)
+        moved.append(len([row for row in shared if row not in rows]))
+        return shared
+
+    trainer.ranks.even_out = counted
+    return moved
+
+
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Eight greedy episodes an update, so that every layout of them sees the same replies."""
     values: dict[str, Any] = {
@@ -85,17 +99,26 @@ def one_update(
     trainer_kwargs: dict[str, Any] | None = None,
     on_built: Callable[[Any], None] | None = None,
     resume_from: Path | None = None,
+    uneven: bool = False,
     **changed: Any,
 ) -> Any:
-    """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`."""
+    """Trains on 4x4 Sudoku; the trainer, with the gradients of its updates in `trainer.kept`.
+
+    Where it is `uneven`, the first half of the episodes is longer than the second.
+    """
     keep = KeepGradient()
     environment = make("sudoku", size=4, blanks=4)
     kwargs = {"callbacks": [keep], **(trainer_kwargs or {})}
+    if uneven:
+        boards = [make("sudoku", size=4, blanks=4 - place // 2).sample_task(place) for place in range(8)]
+        kwargs["train_dataset"] = Dataset.from_list([{**board, "seed": seed} for seed, board in enumerate(boards)])
+        changed["shuffle_dataset"] = False
     args = settings(output, **changed)
     let_shard()
     trainer = VerifiableProcessTrainer(str(policy), environment, args, **kwargs)
     if on_built is not None:
         on_built(trainer)
+    trainer.moved = counting_moves(trainer)
     trainer.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
     trainer.kept = keep.gradients
     return trainer
@@ -105,12 +128,14 @@ if __name__ == "__main__":
     policy, output, changed = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     trained = one_update(policy, output, **changed)
     trained.save_model(str(output / "policy"))
+    moved = sum(trained.ranks.gather(trained.moved))
     if trained.accelerator.is_main_process:
         torch.save(
             {
                 "gradient": trained.kept[0],
                 "metrics": trained.state.log_history[0],
                 "processes": trained.accelerator.num_processes,
+                "moved": moved,
                 "held": sum(map(held, trained.model_wrapped.parameters())),
             },
             output / "update.pt",

@@ -79,6 +79,19 @@ def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     assert_same_metrics(two["metrics"], one.state.log_history[0])
 
 
+def test_rows_that_processes_share_out_by_their_length_give_the_gradient_of_one_process(
+    one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
+) -> None:
+    uneven = {"uneven": True, "history": "append", "top_k": 1}
+    two = update_of_two(one_update_script, micro_policy_append, tmp_path / "two", ON_CPU, **uneven)
+    one = one_update(micro_policy_append, **uneven)
+    assert two["moved"] > 0
+    assert max(value.abs().max() for value in one.kept[0].values()) > 1e-4
+    for name, value in one.kept[0].items():
+        torch.testing.assert_close(two["gradient"][name], value, rtol=1e-3, atol=1e-6)
+    assert_same_metrics(two["metrics"], one.state.log_history[0])
+
+
 def test_two_processes_weigh_the_ratios_of_whole_episodes_as_one_does(
     one_update: Callable[..., Any], one_update_script: Path, micro_policy_append: Path, tmp_path: Path
 ) -> None:

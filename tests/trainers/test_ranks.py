@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
+from hypothesis import given
+from hypothesis import strategies as st
 from launched import launch
 
 from hf_credit.rollouts import Generation
-from hf_credit.trainers.ranks import SynchronizedSampler
+from hf_credit.trainers.ranks import SynchronizedSampler, evened
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,36 @@ def test_processes_know_of_each_others_items(reports):
     assert [report["before"] for report in reports] == [0, 4]
     assert [report["gathered"] for report in reports] == [["0.0", "1.0", "1.1"]] * 2
     assert [report["none gathered"] for report in reports] == [[], []]
+
+
+def test_rows_are_shared_out_by_their_length(reports):
+    # 29 tokens with their prompts for 7: the 9 brings them nearest, and then nothing does.
+    assert [report["shared out"] for report in reports] == [[[0, 7], [0, 5], [0, 4]], [[1, 3], [1, 2], [0, 9]]]
+    assert [report["shared out as they are"] for report in reports] == [[[0, 9], [0, 7]], [[1, 10], [1, 7]]]
+    assert [len(report["shared out to who has none"]) for report in reports] == [1, 2]
+
+
+def test_rows_of_one_long_prompt_move_together(reports):
+    assert [report["shared out by prompt"] for report in reports] == [[[0, 4]] * 2, [[1, 2], [0, 4], [0, 4]]]
+
+
+@given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4))
+def test_work_is_evened_out_as_far_as_moves_of_one_unit_can(costs):
+    owners = evened(costs)
+    assert [len(own) for own in owners] == [len(own) for own in costs]
+    loads = [0] * len(costs)
+    for own, to in zip(costs, owners, strict=True):
+        for cost, owner in zip(own, to, strict=True):
+            loads[owner] += cost
+    gap = max(loads) - min(loads)
+    assert max(loads) <= max(map(sum, costs))
+    held = [
+        cost
+        for own, to in zip(costs, owners, strict=True)
+        for cost, owner in zip(own, to, strict=True)
+        if owner == loads.index(max(loads))
+    ]
+    assert all(cost == 0 or cost >= gap for cost in held)
 
 
 def test_processes_stop_together_when_all_that_they_played_failed(reports):

@@ -21,6 +21,7 @@ from hf_credit.rollouts import (
     Interaction,
     Request,
     RolloutRequest,
+    Row,
     refuse_total_failure,
 )
 from hf_credit.trainers.ranks import SynchronizedSampler
@@ -76,7 +77,22 @@ def main(folder: Path) -> None:
             return [str(error), repr(error.__cause__)]
         return None
 
+    def row(tokens, prompt=(5,)):
+        """A row of the present process; its first token says whose it is."""
+        nothing = (0.0,) * tokens
+        ids = (rank, *range(1, tokens))
+        return Row(prompt_ids=prompt, completion_ids=ids, loss_mask=(1,) * tokens, advantages=nothing, logprobs=None)
+
+    def shared_out(rows, together=1):
+        """Whose rows of how many tokens this process has, once those of all are shared out."""
+        return [[one.completion_ids[0], len(one.completion_ids)] for one in ranks.even_out(rows, together)]
+
+    long = tuple(range(20))
     report = {
+        "shared out": shared_out([row(tokens) for tokens in ((9, 7, 5, 4) if rank == 0 else (3, 2))]),
+        "shared out as they are": shared_out([row(9 + rank), row(7)]),
+        "shared out to who has none": shared_out([row(4)] * 3 if rank else []),
+        "shared out by prompt": shared_out([row(2)] if rank else [row(4, long)] * 4, 2),
         "world size": accelerator.num_processes,
         "both play": play(2, 6) if rank else play(1, 1, 1, 1, 1),
         "one plays": play(3) if rank else play(),

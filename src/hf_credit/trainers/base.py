@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import time
 from collections import defaultdict
@@ -250,7 +251,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with self._timed("time/rows"):
             pairs = zip(episodes, advantages, strict=True)
             rows = [decision_rows(one.decisions, own, self._marks_of_actions(one)) for one, own in pairs]
-            batch = self._lay_out(self._averaged(rows))
+            together = self.args.micro_batch_rows if self.args.share_prompts else 1
+            batch = self._lay_out(self.ranks.even_out(self._averaged(rows), together))
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
         self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
         self._log_decisions(collected, advantages)
@@ -349,7 +351,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 self.model_wrapped,
                 self.accelerator,
                 generation_kwargs=self.generation_kwargs,
-                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+                **_checkpointing(self.args),
             ),
             self.generation_config,
         )
@@ -691,6 +693,13 @@ def making_engine(**settings: Any) -> Iterator[None]:
 def new_client(url: str) -> Any:
     """A client of a vLLM server, such as TRL gives to the main process alone."""
     return vllm_generation.VLLMClient(base_url=url)
+
+
+def _checkpointing(args: Any) -> dict[str, Any]:
+    """How activations are computed anew after a generation; TRL 1.15 has no say in it."""
+    name = "gradient_checkpointing_kwargs"
+    known = inspect.signature(unwrap_model_for_generation).parameters
+    return {name: getattr(args, name)} if name in known else {}
 
 
 def _no_reward(completions: list[Any], **columns: Any) -> list[float | None]:

@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from hf_credit.rollouts import GenerateFn, Generation, SeededGenerateFn
+from hf_credit.rollouts import GenerateFn, Generation, Row, SeededGenerateFn
 
 
 def shards_weights(accelerator: Accelerator) -> bool:
@@ -75,3 +75,69 @@ class SynchronizedSampler:
     def rank_offset(self, count: int) -> int:
         """How many items the processes before this one have, where this one has `count`."""
         return sum(self.gather([count])[: self.accelerator.process_index])
+
+    def even_out(self, rows: list[Row], together: int) -> list[Row]:
+        """The rows of this process, once those of all are shared out so that each reads about as many tokens.
+
+        Episodes differ in length, and processes wait for the one with most to read. A gradient is a sum over the rows
+        of all, so it does not depend on who has which. Called on every process at the same time.
+
+        Args:
+            rows: of this process, perhaps none.
+            together: the most rows of a forward pass. Where it reads a prompt once for all rows that begin with it,
+                so many of them move together if the prompt is longer than what follows; 1 moves rows one by one.
+        """
+        if self.accelerator.num_processes == 1:
+            return rows
+        units: list[list[int]] = []
+        open_units: dict[tuple[str, Sequence[int]], list[int]] = {}
+        for place, row in enumerate(rows):
+            known = open_units.get((row.role, row.prompt_ids), [])
+            if 0 < len(known) < together and len(row.prompt_ids) > len(row.completion_ids):
+                known.append(place)
+            else:
+                units.append([place])
+                open_units[row.role, row.prompt_ids] = units[-1]
+        costs = [
+            len(rows[unit[0]].prompt_ids) + sum(len(rows[place].completion_ids) for place in unit) for unit in units
+        ]
+        owners, me = evened(self.gather([costs])), self.accelerator.process_index
+        if all(owner == process for process, own in enumerate(owners) for owner in own):
+            return rows
+        leaving = {
+            place: owner for unit, owner in zip(units, owners[me], strict=True) for place in unit if owner != me
+        }
+        moved = self.gather([(owner, rows[place]) for place, owner in leaving.items()])
+        stays = [row for place, row in enumerate(rows) if place not in leaving]
+        return stays + [row for owner, row in moved if owner == me]
+
+
+def evened(costs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Which process is to do each unit of work, with few moves, so that all have about as much.
+
+    Whoever has most gives whoever has least the unit that brings the two nearest, until none brings them nearer.
+
+    Args:
+        costs: of the units of each process.
+
+    Returns:
+        The new owner of each, laid out as the costs are.
+    """
+    held = [[(cost, process, unit) for unit, cost in enumerate(own)] for process, own in enumerate(costs)]
+    loads = [sum(own) for own in costs]
+    while True:
+        most, least = loads.index(max(loads)), loads.index(min(loads))
+        gap = loads[most] - loads[least]
+        nearer = [one for one in held[most] if 0 < one[0] < gap]
+        if not nearer:
+            break
+        one = min(nearer, key=lambda unit: abs(gap - 2 * unit[0]))
+        held[most].remove(one)
+        held[least].append(one)
+        loads[most] -= one[0]
+        loads[least] += one[0]
+    owners = [[process] * len(own) for process, own in enumerate(costs)]
+    for owner, own in enumerate(held):
+        for _, process, unit in own:
+            owners[process][unit] = owner
+    return owners
