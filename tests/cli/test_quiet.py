@@ -4,6 +4,8 @@ import logging
 import warnings
 
 import pytest
+import transformers
+from packaging.version import Version
 
 from hf_credit import VerifiableProcessConfig
 from hf_credit.cli.quiet import be_quiet
@@ -12,8 +14,9 @@ from hf_credit.cli.quiet import be_quiet
 def test_a_known_warning_of_another_library_is_not_shown(tmp_path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(FutureWarning, match="gradient_checkpointing"):
-            VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+        if Version(transformers.__version__) >= Version("5.23"):  # which deprecates what TRL sets
+            with pytest.raises(FutureWarning, match="gradient_checkpointing"):
+                VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
         be_quiet()
         VerifiableProcessConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
 

@@ -28,7 +28,7 @@ def test_a_curve_is_drawn_for_each_quantity_that_was_logged(tmp_path: Path) -> N
     one = learning_curves([run("a", 0.1, 0.2, 0.3)], tmp_path / "one.png")
     log = tuple({"step": step, "success": 0.1 * step, "reward": -step, "entropy": 1.0} for step in range(1, 4))
     three = learning_curves([Run(name="b", log=log)], tmp_path / "three.png")
-    assert size(three)[0] == 3 * size(one)[0]
+    assert size(three)[0] == pytest.approx(3 * size(one)[0], abs=2)  # matplotlib rounds each figure to whole pixels
     assert size(three)[1] == size(one)[1]
     assert size(learning_curves([Run(name="b", log=log)], tmp_path / "c.png", ["reward"])) == size(one)
     twice = tuple({"step": step, "success": 0.1 * step, "reward": 0.1 * step} for step in range(1, 4))

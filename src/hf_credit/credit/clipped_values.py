@@ -36,7 +36,8 @@ def clipped_value_errors(
         return 0.5 * plain, torch.zeros_like(plain, dtype=torch.bool)
     near = values.clamp(old_values - clip, old_values + clip)
     clipped = (near - returns).square()
-    return 0.5 * torch.maximum(plain, clipped), clipped > plain
+    decided = clipped > plain
+    return 0.5 * torch.where(decided, clipped, plain), decided  # where both are equal the gradient is the plain one's
 
 
 def clipped_value_loss(

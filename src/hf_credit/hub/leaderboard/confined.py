@@ -115,6 +115,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "HOME": own,
         "HF_HOME": own,
         "TMPDIR": own,
+        "TORCHINDUCTOR_CACHE_DIR": own,  # torch before 2.13 else asks for the user's name in /etc/passwd
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
