@@ -20,7 +20,6 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, get_token, hf_raise_for_status
 
-from hf_credit.http_guard import MOST_BODY
 from hf_credit.hub import safety
 from hf_credit.hub.client import REPO_TYPES, check_repo, check_revision, check_upload_path, connect, repo_url
 from hf_credit.hub.retries import (
@@ -137,27 +136,28 @@ def publish(
     if dry_run:
         return done
     target = _Repository(api, repo, repo_type)
+    message = message or f"Publish {len(main)} file{'' if len(main) == 1 else 's'} with hf-credit"
     if pr:
-        commit, request = target.request(main, message or _message(main), replaces)
+        commit, request = target.commit(main, message, replaces, create_pr=True)
         target.compare(main, commit)
         return replace(done, commit=commit, pull_request=request)
     is_new, is_private = target.prepare(space_sdk)
     if tag is not None:
         target.check_tag(tag, main)
-    commit = target.commit(main, message or _message(main), replaces)
+    commit, _ = target.commit(main, message, replaces)
     target.compare(main, commit)
     refused = []
     for content in contents:
         if content.path in last:
             try:
-                commit = target.commit([content], f"Add {content.path}", ())
+                commit, _ = target.commit([content], f"Add {content.path}")
             except HubError as error:
                 if status_of(error) not in (400, 403, 422):
                     raise
                 refused.append(content.path)
     # A first publication that was cut off before this line is still private, and is finished here.
     if not private and (is_new or (is_private and target.is_first(commit, digest_of(main)))):
-        target.show()
+        target.ask(api.update_repo_settings, private=False, doing="making public")
         is_private = False
     if tag is not None:
         target.tag(tag, commit)
@@ -176,6 +176,11 @@ class _Repository:
     def __init__(self, api: HfApi, repo: str, repo_type: str) -> None:
         self.api, self.repo, self.repo_type = api, repo, repo_type
 
+    def ask(self, call: Callable[..., T], *values: Any, doing: str = "reading", **options: Any) -> T:
+        """The answer to a call of the client about this repository, by `retried`."""
+        options.setdefault("repo_type", self.repo_type)
+        return retried(lambda: call(self.repo, *values, **options), f"{doing} {self.repo}")
+
     def prepare(self, space_sdk: str | None) -> tuple[bool, bool]:
         """Makes the repository, private, if there is none; whether it did, and whether it is private."""
         info = self._info(self.repo_type)
@@ -186,71 +191,53 @@ class _Repository:
                 raise ValueError(
                     f"{self.repo} must be free or a {self.repo_type}, got a {other}; choose another name."
                 )
-        self._ask(
-            lambda: self.api.create_repo(
-                self.repo, repo_type=self.repo_type, private=True, exist_ok=True, space_sdk=space_sdk
-            ),
-            "making",
-        )
+        self.ask(self.api.create_repo, private=True, exist_ok=True, space_sdk=space_sdk, doing="making")
         return True, True
 
-    def commit(self, contents: list[_Content], message: str, replaces: Collection[str]) -> str:
-        """The commit that holds all contents: a new one, or the newest if nothing is to be changed."""
+    def commit(
+        self, contents: list[_Content], message: str, replaces: Collection[str] = (), create_pr: bool = False
+    ) -> tuple[str, str | None]:
+        """The commit that holds all contents, and the address of its pull request if it has one.
+
+        A new commit, unless the newest one holds them all or an open pull request has the same contents.
+        """
         head = self.head()
-        there = self.tree(head)
-        stale = _stale(there, contents, replaces)
-        if not stale and all(content.is_at(there) for content in contents):
-            return head
-        operations = self._uploaded(contents, stale, create_pr=False)
+        there, new = self.tree(head), {content.path for content in contents}
+        stale = [path for path in there if path not in new and path.startswith(tuple(replaces))]
+        if not create_pr and not stale and all(content.is_at(there) for content in contents):
+            return head, None
+        additions = [
+            CommitOperationAdd(one.path, one.source if isinstance(one.source, bytes) else str(one.source))
+            for one in contents
+        ]
+        upload = functools.partial(self.api.preupload_lfs_files, create_pr=create_pr, free_memory=False)
+        self.ask(upload, additions, doing="uploading to")
         description = f"{TRAILER}: {digest_of(contents)}"
         for attempt in range(ATTEMPTS):
+            if create_pr and (opened := self._open_request(description)):
+                return opened
             try:
                 made = self.api.create_commit(
                     self.repo,
-                    operations,
+                    [*additions, *map(CommitOperationDelete, stale)],
                     commit_message=message,
                     commit_description=description,
                     repo_type=self.repo_type,
                     parent_commit=head,
+                    create_pr=create_pr,
                 )
-                return str(made.oid)
+                return str(made.oid), made.pr_url
             except Exception as error:
                 # The answer may be lost where the commit was made: the history tells.
-                now = self.head()
-                if now != head:
-                    return self._settled(head, now, description, contents, stale)
-                wait_after(error, attempt, f"publishing {self.repo}")
-        raise AssertionError("the last attempt returns or raises")
-
-    def request(self, contents: list[_Content], message: str, replaces: Collection[str]) -> tuple[str, str]:
-        """The commit and the address of a pull request: a new one, or the one that is open with the same contents."""
-        head = self.head()
-        stale = _stale(self.tree(head), contents, replaces)
-        description = f"{TRAILER}: {digest_of(contents)}"
-        operations = self._uploaded(contents, stale, create_pr=True)
-        for attempt in range(ATTEMPTS):
-            if found := self._open_request(description):
-                return found
-            try:
-                made = self.api.create_commit(
-                    self.repo,
-                    operations,
-                    commit_message=message,
-                    commit_description=description,
-                    repo_type=self.repo_type,
-                    parent_commit=head,
-                    create_pr=True,
-                )
-                return str(made.oid), str(made.pr_url)
-            except Exception as error:
-                wait_after(error, attempt, f"opening a pull request at {self.repo}")
+                if not create_pr and (now := self.head()) != head:
+                    return self._settled(head, now, description, contents, stale), None
+                wait_after(error, attempt, f"publishing to {self.repo}")
         raise AssertionError("the last attempt returns or raises")
 
     def compare(self, contents: list[_Content], commit: str) -> None:
         """Downloads all contents at a commit, and refuses other bytes than were sent."""
         for content in contents:
-            received = self._ask(functools.partial(self._download, content, commit), "comparing")
-            if received != content.sha256:
+            if self._download(content, commit) != content.sha256:
                 raise HubError(
                     f"{self.repo} must give back what was sent, got other bytes for {content.path!r} at {commit}; "
                     "it was not made public, publish again."
@@ -258,14 +245,8 @@ class _Repository:
 
     def is_first(self, commit: str, digest: str) -> bool:
         """Whether a commit, or the one before it, is this publication, and nothing was published before."""
-        history = [entry for entry in self.history() if TRAILER in entry.message]
-        return bool(history) and f"{TRAILER}: {digest}" in history[-1].message and self.head() == commit
-
-    def show(self) -> None:
-        """Makes the repository public."""
-        self._ask(
-            lambda: self.api.update_repo_settings(self.repo, private=False, repo_type=self.repo_type), "making public"
-        )
+        published = [entry.message for entry in self.history() if TRAILER in entry.message]
+        return bool(published) and f"{TRAILER}: {digest}" in published[-1] and self.head() == commit
 
     def check_tag(self, name: str, contents: Iterable[_Content]) -> None:
         """Refuses a tag that names something else."""
@@ -280,60 +261,32 @@ class _Repository:
     def tag(self, name: str, commit: str) -> None:
         """Names a commit, unless there is one of that name."""
         if name not in self._tags():
-            self._ask(
-                lambda: self.api.create_tag(
-                    self.repo, tag=name, revision=commit, repo_type=self.repo_type, exist_ok=True
-                ),
-                "tagging",
-            )
+            self.ask(self.api.create_tag, tag=name, revision=commit, exist_ok=True, doing="tagging")
 
     def _tags(self) -> dict[str, str]:
-        refs = self._ask(lambda: self.api.list_repo_refs(self.repo, repo_type=self.repo_type), "reading")
-        return {one.name: one.target_commit for one in refs.tags}
+        return {one.name: one.target_commit for one in self.ask(self.api.list_repo_refs).tags}
 
     def head(self) -> str:
         """The newest commit."""
-        info = self._ask(lambda: self.api.repo_info(self.repo, repo_type=self.repo_type), "reading")
-        return str(info.sha)
+        return str(self.ask(self.api.repo_info).sha)
 
     def tree(self, commit: str) -> dict[str, RepoFile]:
         """All files at a commit."""
-        listed = self._ask(
-            lambda: list(
-                self.api.list_repo_tree(self.repo, recursive=True, revision=commit, repo_type=self.repo_type)
-            ),
-            "reading",
-        )
+        listed = self.ask(_all_of(self.api.list_repo_tree), recursive=True, revision=commit)
         return {entry.path: entry for entry in listed if isinstance(entry, RepoFile)}
 
-    def history(self) -> list[GitCommitInfo]:
+    def history(self, revision: str | None = None) -> list[GitCommitInfo]:
         """All commits, newest first."""
-        return self._ask(lambda: self.api.list_repo_commits(self.repo, repo_type=self.repo_type), "reading")
+        return self.ask(self.api.list_repo_commits, revision=revision)
 
     def _info(self, repo_type: str) -> Any:
-        def look() -> Any:
+        def look(repo: str, repo_type: str) -> Any:
             try:
-                return self.api.repo_info(self.repo, repo_type=repo_type)
+                return self.api.repo_info(repo, repo_type=repo_type)
             except RepositoryNotFoundError:
                 return None
 
-        return self._ask(look, "reading")
-
-    def _uploaded(self, contents: list[_Content], stale: Iterable[str], create_pr: bool) -> list[Any]:
-        """What a commit is to do, once all large files have arrived."""
-        additions = [
-            CommitOperationAdd(
-                content.path, content.source if isinstance(content.source, bytes) else str(content.source)
-            )
-            for content in contents
-        ]
-        self._ask(
-            lambda: self.api.preupload_lfs_files(
-                self.repo, additions, repo_type=self.repo_type, create_pr=create_pr, free_memory=False
-            ),
-            "uploading to",
-        )
-        return [*additions, *(CommitOperationDelete(path) for path in stale)]
+        return self.ask(look, repo_type=repo_type)
 
     def _settled(
         self, before: str, now: str, description: str, contents: list[_Content], stale: Collection[str]
@@ -354,17 +307,9 @@ class _Repository:
 
     def _open_request(self, description: str) -> tuple[str, str] | None:
         """The open pull request that a publication made, if any: its newest commit and its address."""
-        opened = self._ask(
-            lambda: list(
-                self.api.get_repo_discussions(
-                    self.repo, repo_type=self.repo_type, discussion_type="pull_request", discussion_status="open"
-                )
-            ),
-            "reading",
-        )
-        for request in opened:
-            look = functools.partial(self.api.list_repo_commits, self.repo, repo_type=self.repo_type)
-            newest, *_ = self._ask(functools.partial(look, revision=f"refs/pr/{request.num}"), "reading")
+        wanted = {"discussion_type": "pull_request", "discussion_status": "open"}
+        for request in self.ask(_all_of(self.api.get_repo_discussions), **wanted):
+            newest, *_ = self.history(f"refs/pr/{request.num}")
             if description in newest.message:
                 return newest.commit_id, str(request.url)
         return None
@@ -395,11 +340,13 @@ class _Repository:
             if not done or done < content.size:
                 receive()
 
-        self._ask(receive_rest, "downloading from", content.size)
+        retried(receive_rest, f"downloading from {self.repo}", content.size)
         return digest.hexdigest()
 
-    def _ask(self, call: Callable[[], T], doing: str, body: int = MOST_BODY) -> T:
-        return retried(call, f"{doing} {self.repo}", body)
+
+def _all_of(listing: Callable[..., Iterable[T]]) -> Callable[..., list[T]]:
+    """A call that asks for every page of a listing at once, so that all of them are asked again where one fails."""
+    return lambda *values, **options: list(listing(*values, **options))
 
 
 def _checked(files: Mapping[str, Path | bytes], tokens: Collection[str], last: Collection[str]) -> list[_Content]:
@@ -419,15 +366,6 @@ def _tokens(api: HfApi) -> list[str]:
     """The secrets of this machine that must not be in what is published."""
     found = [api.token, os.environ.get("HF_TOKEN"), get_token()]
     return [token for token in found if isinstance(token, str) and token]
-
-
-def _stale(there: Mapping[str, RepoFile], contents: Iterable[_Content], replaces: Collection[str]) -> list[str]:
-    new = {content.path for content in contents}
-    return [path for path in there if path not in new and path.startswith(tuple(replaces))]
-
-
-def _message(contents: Collection[_Content]) -> str:
-    return f"Publish {len(contents)} file{'' if len(contents) == 1 else 's'} with hf-credit"
 
 
 def _chunks(source: Path | bytes) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from huggingface_hub.errors import (
@@ -38,6 +38,19 @@ LONGEST_WAIT = 900
 _SILENT_SECONDS = 1
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REASONS: Mapping[type[BaseException], str] = {
+    OfflineModeIsEnabled: "the Hub must be reachable, got HF_HUB_OFFLINE=1; unset it.",
+    RevisionNotFoundError: "there is no such revision; name a commit, a branch or a tag that exists.",
+    RemoteEntryNotFoundError: "there is no such file; see the repository for what it holds.",
+    GatedRepoError: "access must be granted first; ask for it on the repository's page.",
+    RepositoryNotFoundError: "there is no such repository, or it is private; check its name and kind, or pass a token "
+    "that may read it.",
+}
+_REFUSALS = {
+    401: "the token must be valid, got {}; pass another one.",
+    403: "the token must have the right to do this, got {}; pass one that may write here.",
+    507: "the Hub's disk is full, got {}; what was there before still is; free space and run it again.",
+}
 
 
 class HubError(OSError):
@@ -150,40 +163,18 @@ def _reason(error: BaseException) -> str:
     for cause in _causes(error):
         if isinstance(cause, RefusedAnswer):
             return str(cause)
-        if isinstance(cause, OfflineModeIsEnabled):
-            return "the Hub must be reachable, got HF_HUB_OFFLINE=1; unset it."
-        if isinstance(cause, RevisionNotFoundError):
-            return "there is no such revision; name a commit, a branch or a tag that exists."
-        if isinstance(cause, RemoteEntryNotFoundError):
-            return "there is no such file; see the repository for what it holds."
-        if isinstance(cause, GatedRepoError):
-            return "access must be granted first; ask for it on the repository's page."
-        if isinstance(cause, RepositoryNotFoundError):
-            return (
-                "there is no such repository, or it is private; check its name and kind, or pass a token that may "
-                "read it."
-            )
+        for kind, reason in _REASONS.items():
+            if isinstance(cause, kind):
+                return reason
         if isinstance(cause, HfHubHTTPError):
-            return _answered(cause)
+            status, answer = cause.response.status_code, cause.server_message or cause.response.reason_phrase
+            answer = f"{' '.join(answer.split()).rstrip('.')[:500]} ({status})"
+            otherwise = f"the Hub answered {{}} {ATTEMPTS} times; try again later."
+            known = _REFUSALS.get(status, otherwise if status in _PASSING else "the Hub refused with {}.")
+            return known.format(answer)
         if isinstance(cause, httpx.TransportError):
             return f"the Hub must be reachable, got {type(cause).__name__} ({cause}); check address and connection."
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _answered(error: HfHubHTTPError) -> str:
-    status, said = error.response.status_code, error.server_message or error.response.reason_phrase
-    said = " ".join(said.split()).rstrip(".")[:500]
-    if status == 401:
-        return f"the token must be valid, got {said} (401); pass another one."
-    if status == 403:
-        return f"the token must have the right to do this, got {said} (403); pass one that may write here."
-    if status == 507:
-        return (
-            f"the Hub's disk is full, got {said} (507); what was there before still is; free space and run it again."
-        )
-    if status in _PASSING:
-        return f"the Hub answered {said} ({status}) {ATTEMPTS} times; try again later."
-    return f"the Hub refused with {said} ({status})."
 
 
 def _said_to_wait(error: BaseException) -> int | None:
