@@ -81,12 +81,13 @@ def read_text(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
         raise ValueError(f"a file must be text in UTF-8, got {error} in {path.name!r}; mend it.") from None
 
 
-def parse_json(text: str, broken_text: bool = False) -> Any:
+def parse_json(text: str, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
     """The value of a JSON text.
 
     Args:
         text: to read.
         broken_text: whether half of a surrogate pair may stand in it, as in a record of what a policy said.
+        most_depth: of values within values.
 
     Raises:
         ValueError: it is not JSON, or beyond the limits (see the module).
@@ -94,16 +95,20 @@ def parse_json(text: str, broken_text: bool = False) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.") from None
+        raise _too_deep(most_depth) from None
     except json.JSONDecodeError as error:
         raise ValueError(f"a text must be JSON, got {error}; mend it.") from None
     except ValueError:
-        raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.") from None
-    return _plain(value, broken_text)
+        raise _too_long() from None
+    return _plain(value, broken_text, most_depth)
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, strict: bool = False) -> Any:
     """The value of a YAML text of plain values.
+
+    Args:
+        text: to read.
+        strict: whether an alias is refused, and a key that stands twice, of which a reader would see the last alone.
 
     Raises:
         ValueError: it is not YAML, or beyond the limits (see the module).
@@ -111,9 +116,9 @@ def parse_yaml(text: str) -> Any:
     if len(text) > _MOST_YAML:
         raise ValueError(f"YAML must have at most {_MOST_YAML} characters, got {len(text)}; shorten it.")
     try:
-        value = yaml.load(text, Loader=_BoundedLoader)
+        value = yaml.load(text, Loader=_StrictLoader if strict else _BoundedLoader)
     except RecursionError:
-        raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.") from None
+        raise _too_deep(MOST_DEPTH) from None
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"a text must be YAML of plain values, got {error}; mend it.") from None
     return _plain(value)
@@ -146,10 +151,10 @@ def _named(path: str | Path, read: Any) -> Any:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _plain(value: Any, broken_text: bool = False) -> Any:
+def _plain(value: Any, broken_text: bool = False, most_depth: int = MOST_DEPTH) -> Any:
     """The value itself, once it is known to be within the limits."""
     level = [value]
-    for _ in range(MOST_DEPTH):
+    for _ in range(most_depth):
         inner: list[Any] = []
         for one in level:
             if isinstance(one, dict):
@@ -161,11 +166,19 @@ def _plain(value: Any, broken_text: bool = False) -> Any:
                 if not broken_text:
                     _refuse_surrogates(one)
             elif isinstance(one, int) and not -_MOST_NUMBER < one < _MOST_NUMBER:
-                raise ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
+                raise _too_long()
         if not inner:
             return value
         level = inner
-    raise ValueError(f"values must be nested {MOST_DEPTH} deep at most, got more; flatten them.")
+    raise _too_deep(most_depth)
+
+
+def _too_deep(most_depth: int) -> ValueError:
+    return ValueError(f"values must be nested {most_depth} deep at most, got more; flatten them.")
+
+
+def _too_long() -> ValueError:
+    return ValueError("a number must have at most 300 digits, got more; shorten it or make it text.")
 
 
 def _refuse_surrogates(text: str) -> None:
@@ -203,3 +216,21 @@ class _BoundedLoader(yaml.SafeLoader):
         self._nodes += nodes
         if self._nodes > _MOST_NODES:
             raise ValueError(f"more than {_MOST_NODES} values")
+
+
+class _StrictLoader(_BoundedLoader):
+    """YAML in which each thing stands once, in full."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("an alias; write what it stands for")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in seen:
+                raise ValueError(f"the key {key.value!r} twice; leave one out")
+            seen.add(name)
+        return super().construct_mapping(node, deep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 import math
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+from huggingface_hub import CardData, EvalResultEntry, RepoCard, eval_result_entries_to_yaml
 
 from hf_credit._version import __version__
 from hf_credit.evaluation.results import LABELS, EvalResults
@@ -40,43 +41,7 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
         "tags": ["hf-credit", "reinforcement-learning", spec.name],
         "configs": [{"config_name": "default", "data_files": files}],
     }
-    counted = "\n".join(f"- `{split}`: {count:,} tasks" for split, count in rows.items())
-    told = "\n".join(f"- `{split}`: `{value}`" for split, value in fingerprints.items())
-    body = f"""# Tasks of {spec.name}
-
-One task a row, for language agents that are trained or evaluated with hf-credit {__version__}.
-
-{counted}
-
-```python
-from datasets import load_dataset
-
-tasks = load_dataset("{repo}")
-```
-
-With the library, checked and as it is played:
-
-```python
-from hf_credit.hub import load_tasks
-
-tasks = load_tasks("{repo}")
-interaction = tasks.spec.build()
-```
-
-## The task
-
-```json
-{_indented(spec.to_dict())}
-```
-
-## Columns
-
-`seed` drives what is random; `environment` and `options` (JSON) name the rules; `fingerprint` is the SHA-256 of the
-task's own columns, which are the others. The fingerprint of a split is that of its sorted fingerprints:
-
-{told}
-"""
-    return _card(front, body)
+    return _card("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
@@ -93,43 +58,10 @@ def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
         "configs": [
             {"config_name": table, "data_files": [{"split": "train", "path": f"{table}/train-*"}]}
             | ({"default": True} if table == "episodes" else {})
-            for table in ("episodes", "decisions")
+            for table in MEANINGS
         ],
     }
-    counts = about["rows"]
-    played = f" by `{about['policy']}`" if about["policy"] else ""
-    at = f" at `{about['policy_commit']}`" if about["policy_commit"] else ""
-    columns = "".join(
-        f"\n## Columns of {table}\n\n| column | what it holds |\n| --- | --- |\n"
-        + "".join(f"| `{column}` | {meaning} |\n" for column, meaning in meanings.items())
-        for table, meanings in MEANINGS.items()
-    )
-    estimators = ", ".join(f"`{one}`" for one in about["estimators"]) or "none"
-    told = f"{counts['episodes']:,} episodes of {counts['decisions']:,} decisions, played{played}{at}"
-    body = f"""# Episodes of {name}
-
-{told} with hf-credit {__version__}.
-Every decision has the state before it, its context and its reply in tokens, and what an oracle and estimators say of
-it.
-
-```python
-from datasets import load_dataset
-
-episodes = load_dataset("{repo}", "episodes", split="train")
-decisions = load_dataset("{repo}", "decisions", split="train")
-```
-
-With the library they are episodes again, from any decision of which another way can be played:
-
-```python
-from hf_credit.hub import load_episodes
-
-episodes = load_episodes("{repo}")
-```
-
-Estimators: {estimators}.
-{columns}"""
-    return _card(front, body)
+    return _card("episodes", front, repo=repo, name=name, about=about, meanings=MEANINGS)
 
 
 def checkpoint_card(
@@ -166,8 +98,24 @@ def checkpoint_card(
         front["base_model_relation"] = "adapter" if adapter else "finetune"
     if index := _model_index(repo, spec, evaluations):
         front["model-index"] = index
-    body = body.partition(_BEGIN)[0].rstrip()
-    return _card(front, f"{body}\n\n{_BEGIN}\n{_sections(repo, run, spec, ledger, evaluations, resumable)}{_END}\n")
+    facts = {} if run is None else run.facts
+    paper = facts.get("paper")
+    return _card(
+        "checkpoint",
+        front,
+        repo=repo,
+        body=body.partition(_BEGIN)[0].strip(),
+        begin=_BEGIN,
+        end=_END,
+        evaluations=evaluations,
+        labels=LABELS,
+        logged=None if run is None else _last(run),
+        ledger=None if ledger is None else {**ledger.to_dict(), "tokens": ledger.tokens},
+        facts=facts,
+        spec=spec,
+        resumable=resumable,
+        citation=paper.get("citation") if isinstance(paper, Mapping) else None,
+    )
 
 
 def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[str, bytes]:
@@ -195,42 +143,6 @@ def eval_results(evaluations: Mapping[str, EvalResults], source: str) -> dict[st
         text = yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True)
         files[f".eval_results/{dataset.replace('/', '--')}.yaml"] = text.encode()
     return files
-
-
-def _sections(
-    repo: str,
-    run: Run | None,
-    spec: TaskSpec | None,
-    ledger: Ledger | None,
-    evaluations: Mapping[str, EvalResults],
-    resumable: bool,
-) -> str:
-    parts = []
-    for name, results in evaluations.items():
-        rows = [f"| {LABELS.get(key, key)} | {interval} |" for key, interval in results.summary().items()]
-        about = f"{len(results.records)} tasks, `{name}`"
-        parts.append(f"## Evaluation\n\n{about}\n\n| | mean |\n| --- | --- |\n" + "\n".join(rows))
-    if run is not None:
-        rows = [f"| {key} | {value:.4g} |" for key, value in _last(run).items()]
-        parts.append("## Training\n\n| last logged | |\n| --- | --- |\n" + "\n".join(rows))
-    if ledger is not None:
-        spent = {**ledger.to_dict(), "tokens": ledger.tokens}
-        parts.append(f"## Cost\n\n```json\n{_indented(spent)}\n```")
-    if run is not None and run.facts.get("command"):
-        parts.append(f"## Command\n\n```\n{_fenced(redacted(str(run.facts['command'])))}\n```")
-    if spec is not None:
-        parts.append(f"## Task\n\n```json\n{_indented(spec.to_dict())}\n```")
-    if run is not None and run.facts.get("versions"):
-        told = ", ".join(f"{name} {version}" for name, version in run.facts["versions"].items())
-        parts.append(f"## Versions\n\n{told}")
-    loaded = f'from hf_credit.hub import load_checkpoint\n\nfolder = load_checkpoint("{repo}").folder'
-    parts.append(f"## Loading\n\n```python\n{loaded}\n```")
-    if resumable:
-        parts.append(f"A run goes on from here with `--resume_from_checkpoint hub:{repo}`.")
-    paper = (run.facts.get("paper") if run is not None else None) or {}
-    if isinstance(paper, Mapping) and paper.get("citation"):
-        parts.append(f"## Citation of the method\n\n```bibtex\n{_fenced(str(paper['citation']).strip())}\n```")
-    return "\n\n".join(parts) + "\n"
 
 
 def _last(run: Run) -> dict[str, float]:
@@ -267,9 +179,11 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
     return (front if isinstance(front, dict) else {}), card[found.end() :]
 
 
-def _card(front: Mapping[str, Any], body: str) -> str:
-    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
-    return f"---\n{head}---\n\n{body.lstrip()}"
+def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
+    """The card that a template of `card_templates` gives, with `front` as its head."""
+    text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
+    helpers = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
+    return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
 
 
 def _indented(value: Any) -> str:

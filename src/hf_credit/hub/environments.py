@@ -24,12 +24,7 @@ def publish_environment(
     options: Mapping[str, Any] | None = None,
     title: str | None = None,
     wheel: str | Path | None = None,
-    token: str | None = None,
-    endpoint: str | None = None,
-    private: bool = False,
-    pr: bool = False,
-    dry_run: bool = False,
-    tag: str | None = None,
+    **where: Any,
 ) -> Published:
     """Publishes an environment of this library as an OpenEnv Space, which serves it.
 
@@ -38,7 +33,7 @@ def publish_environment(
         repo: owner/name of the Space.
         options: of the environment, beside those of a spec.
         title, wheel: as for `space_files`.
-        token, endpoint, private, pr, dry_run, tag: as for `hf_credit.hub.publishing.publish`.
+        **where: as for `hf_credit.hub.publishing.publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
         ValueError: as in `space_files`.
@@ -47,19 +42,9 @@ def publish_environment(
     if not isinstance(environment, str):
         options = {**environment.get("environment_options", {}), **(options or {})}
         environment = str(environment.get("environment"))
-    return publish(
-        space_files(environment, options, repo=repo, title=title, wheel=wheel),
-        repo,
-        repo_type="space",
-        token=token,
-        endpoint=endpoint,
-        private=private,
-        pr=pr,
-        dry_run=dry_run,
-        tag=tag,
-        message=f"Publish the environment {environment} of hf-credit {__version__}",
-        space_sdk="docker",
-    )
+    files = space_files(environment, options, repo=repo, title=title, wheel=wheel)
+    message = f"Publish the environment {environment} of hf-credit {__version__}"
+    return publish(files, repo, repo_type="space", space_sdk="docker", message=message, **where)
 
 
 def load_environment(

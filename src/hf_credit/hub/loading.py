@@ -146,11 +146,8 @@ def _has_named_bytes(path: Path, entry: RepoFile) -> bool:
     size = path.stat().st_size
     if size != entry.size:
         return False
-    if entry.lfs is not None:
-        digest, named = hashlib.sha256(), entry.lfs.sha256
-    else:
-        digest, named = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False), entry.blob_id
     with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest() == named
+        if entry.lfs is not None:
+            return hashlib.file_digest(file, "sha256").hexdigest() == entry.lfs.sha256
+        git_id = hashlib.file_digest(file, lambda: hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False))
+    return git_id.hexdigest() == entry.blob_id

@@ -6,8 +6,6 @@ The same rules hold on both sides: what we would not publish, we do not load.
 from __future__ import annotations
 
 import io
-import math
-import os
 import re
 import tempfile
 import unicodedata
@@ -15,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-import yaml
+import safetensors
 
 from hf_credit.hub import parquet
-from hf_credit.safe_io import MOST_BYTES, parse_json
+from hf_credit.safe_io import MOST_BYTES, parse_json, parse_yaml
 
 FORBIDDEN_SUFFIXES = frozenset({".bin", ".ckpt", ".dill", ".joblib", ".npy", ".npz", ".pickle", ".pkl", ".pt", ".pth"})
 """Formats that run code when they are read, or may."""
@@ -36,8 +34,6 @@ MOST_JSON_DEPTH = 32
 _SECRETS = re.compile(rb"hf_[A-Za-z0-9]{30,}|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
 _LONGEST_SECRET = 256
 _CHUNK = 2**20
-_TENSOR_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
-_TENSOR_BYTES |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
 
 
 def check_path(path: str) -> None:
@@ -150,25 +146,25 @@ def check_safetensors(source: Path | bytes) -> None:
             or the offsets overlap, leave gaps or end elsewhere than the file, or do not fit shape and type.
     """
     with _open(source) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
         length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(MOST_HEADER_BYTES, size - 8):
-            raise ValueError(f"the header must fit the file and 16 MiB, got {length} bytes of {size}; save it again.")
-        header = parse_json(_text(file.read(length)))
-    if not isinstance(header, dict):
-        raise ValueError("the header must be an object, got another value; save it again.")
-    header.pop("__metadata__", None)
-    end = 0
-    for name, entry in sorted(header.items(), key=lambda item: _offsets(*item)):
-        start, stop = _offsets(name, entry)
-        if start != end or stop < start or stop - start != _tensor_size(name, entry):
+    if length > MOST_HEADER_BYTES:
+        raise ValueError(f"the header of tensors must have at most 16 MiB, got {length} bytes; save it again.")
+    try:
+        if isinstance(source, bytes):
+            shapes = [entry["shape"] for _, entry in safetensors.deserialize(source)]
+        else:
+            with safetensors.safe_open(source, "numpy") as tensors:
+                shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(
+            f"tensors must fill their file as its header says, got {str(error)[:200]!r}; save it again."
+        ) from None
+    for shape in shapes:
+        if len(shape) > MOST_DIMENSIONS or any(size >= 2**63 for size in shape):
             raise ValueError(
-                f"tensors must fill the file without gaps, got {name[:80]!r} at {start}:{stop}; save it again."
+                f"a tensor must have at most {MOST_DIMENSIONS} lengths below 2^63, got {str(shape)[:200]}; save it "
+                "again."
             )
-        end = stop
-    if 8 + length + end != size:
-        raise ValueError(f"tensors must end where the file does, got {8 + length + end} of {size}; save it again.")
 
 
 def check_json(content: bytes) -> Any:
@@ -177,18 +173,7 @@ def check_json(content: bytes) -> Any:
     Raises:
         ValueError: it is no JSON, or nested beyond 32.
     """
-    value = parse_json(_text(content))
-    level = [value]
-    for _ in range(MOST_JSON_DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return value
-    raise ValueError(f"JSON must be nested {MOST_JSON_DEPTH} deep at most, got more; flatten it.")
+    return parse_json(_text(content), most_depth=MOST_JSON_DEPTH)
 
 
 def check_yaml(content: bytes) -> Any:
@@ -199,13 +184,7 @@ def check_yaml(content: bytes) -> Any:
     """
     if len(content) > MOST_YAML_BYTES:
         raise ValueError(f"YAML must have at most {MOST_YAML_BYTES} bytes, got {len(content)}; shorten it.")
-    try:
-        return yaml.load(_text(content), Loader=_StrictLoader)
-    except RecursionError:
-        raise ValueError("YAML must not be nested deeply, got too deep; flatten it.") from None
-    except (yaml.YAMLError, TypeError, AttributeError, OverflowError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"a text must be YAML of plain values, got {reason}; mend it.") from None
+    return parse_yaml(_text(content), strict=True)
 
 
 def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
@@ -224,48 +203,6 @@ def find_secret(source: Path | bytes, tokens: Iterable[str] = ()) -> bool:
                 return True
             before = text[-_LONGEST_SECRET:]
     return False
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML without aliases and with keys that are given once."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias; write what it stands for")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[tuple[str, str]] = set()
-        for key, _ in node.value:
-            name = (key.tag, str(key.value))
-            if name in seen:
-                raise yaml.YAMLError(f"the key {key.value!r} twice; leave one out")
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-def _offsets(name: str, entry: Any) -> tuple[int, int]:
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(one) is int for one in offsets)):
-        raise ValueError(f"a tensor must have two offsets, got {str(offsets)[:200]} for {name[:80]!r}; save it again.")
-    return offsets[0], offsets[1]
-
-
-def _tensor_size(name: str, entry: dict[str, Any]) -> int:
-    shape: Any = entry.get("shape")
-    kind: Any = entry.get("dtype")
-    # Bounded, or to multiply long numbers would take for ever.
-    is_shape = (
-        isinstance(shape, list)
-        and len(shape) <= MOST_DIMENSIONS
-        and all(type(length) is int and 0 <= length < 2**63 for length in shape)
-    )
-    if not isinstance(kind, str) or kind not in _TENSOR_BYTES or not is_shape:
-        raise ValueError(
-            f"a tensor must have a type and a shape of at most {MOST_DIMENSIONS} lengths below 2^63, got "
-            f"{str(kind)[:80]!r} and {str(shape)[:200]} for {name[:80]!r}; save again."
-        )
-    return _TENSOR_BYTES[kind] * math.prod(shape)
 
 
 def _read(source: Path | bytes, most: int) -> bytes:

@@ -81,7 +81,7 @@ def space_files(
         )
         for path, template in _TEMPLATES.items()
     }
-    files["openenv.yaml"] = yaml.safe_dump(_declaration(environment, all_options), sort_keys=False, allow_unicode=True)
+    files["openenv.yaml"] = _declaration(environment, all_options)
     files["discovery.json"] = _json(
         {
             "description": fields["summary"],
@@ -193,44 +193,18 @@ def _fields(environment: Environment[Any], options: Mapping[str, Any], played: _
     }
 
 
-def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _declaration(environment: Environment[Any], options: Mapping[str, Any]) -> str:
     """`openenv.yaml`: what OpenEnv reads, and what `load_environment` does."""
-    assert environment.reward_range is not None
-    return {
-        "spec_version": 1,
+    fields = {
         "name": environment.name,
-        "version": __version__,
-        "type": "space",
-        "runtime": "fastapi",
-        "app": "server.app:app",
-        "port": 8000,
-        "hf_credit": {"environment": environment.name, "options": dict(options), "version": __version__},
-        "validation": {
-            "reward": {
-                "range": list(environment.reward_range),
-                "oracle_tolerance": 0.0,
-                "floor_margin": _MARGIN,
-            },
-            "resources": {"cpu": 1.0, "memory_mb": 1024, "disk_mb": 1024, "episode_timeout_s": 600.0},
-            "task_distribution": {"generator_seed": 0, "dataset_version": __version__},
-            "network": {"mode": "no-network"},
-            "capabilities": {
-                "verifier": {"kind": "reward_channel"},
-                "oracle": {"form": "injected_state", "location": "validation/oracle.json"},
-                "set_state": True,
-                "task_api": True,
-                "declared_task_count": {"train": SEEDS_PER_SPLIT, "held_out": SEEDS_PER_SPLIT},
-            },
-            "types": {"tags": ["text", "multi-turn"]},
-            "execution": {
-                "kind": "openenv_ws",
-                "probe_path": "validation/runtime.json",
-                "dockerfile": "Dockerfile",
-                "context": ".",
-                "agent_boundary": "api",
-            },
-        },
+        "version": json.dumps(__version__),
+        "range": json.dumps(environment.reward_range),
+        "margin": _MARGIN,
+        "seeds": SEEDS_PER_SPLIT,
     }
+    declared = yaml.safe_load(string.Template(_template("openenv.yaml.tpl")).substitute(fields))
+    declared["hf_credit"]["options"] = dict(options)
+    return yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)
 
 
 def space_url(repo: str) -> str:
