@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,7 +51,7 @@ def environment(
     done = publish_environment(
         source, repo, options=options, wheel=wheel, private=private, pr=pr, dry_run=dry_run, tag=tag
     )
-    _tell(done)
+    _show(done)
 
 
 @publish.command(short_help="Tasks, as a data set.")
@@ -78,7 +78,7 @@ def tasks(
 
     spec = TaskSpec.of_name(source, parse_options(option))
     counts = {"train": train, "held_out": held_out, "first": first}
-    _tell(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="Episodes with their decisions, as a data set.")
@@ -100,7 +100,7 @@ def episodes(
     """
     from hf_credit.hub.episode_sets import publish_episode_folder
 
-    _tell(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="A checkpoint, to evaluate or to train on.")
@@ -125,7 +125,7 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    _tell(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")
@@ -147,7 +147,7 @@ def metric(
     """
     from hf_credit.hub.metrics import publish_metric
 
-    _tell(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run, tag=tag))
 
 
 @publish.command(short_help="The page of a leaderboard, as a Space.")
@@ -165,18 +165,16 @@ def leaderboard(
     """
     from hf_credit.hub.leaderboards import publish_leaderboard
 
-    _tell(publish_leaderboard(source, repo, private=private, dry_run=dry_run))
+    _show(publish_leaderboard(source, repo, private=private, dry_run=dry_run))
 
 
-def _tell(done: Published) -> None:
-    """Says what became of it."""
-    told: list[Any] = [f"{len(done.files)} files"]
+def _show(done: Published) -> None:
+    """Prints what became of a publication."""
+    count = f"{len(done.files)} files"
     if done.commit is None:
-        typer.echo(f"Would publish {told[0]} to {done.url}: {', '.join(done.files)}")
+        typer.echo(f"Would publish {count} to {done.url}: {', '.join(done.files)}")
         return
-    if done.refused:
-        told.append(f"without {', '.join(done.refused)}, which the Hub refused")
-    if done.pull_request:
-        told.append(f"as {done.pull_request}")
+    refused = f", without {', '.join(done.refused)}, which the Hub refused" if done.refused else ""
+    request = f", as {done.pull_request}" if done.pull_request else ""
     seen = "private" if done.private else "public"
-    typer.echo(f"Published {', '.join(told)} to {done.url} at {done.commit} ({seen}).")
+    typer.echo(f"Published {count}{refused}{request} to {done.url} at {done.commit} ({seen}).")
