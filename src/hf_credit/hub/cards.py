@@ -182,7 +182,7 @@ def _split(card: str) -> tuple[dict[str, Any], str]:
 def _card(template: str, front: Mapping[str, Any], **values: Any) -> str:
     """The card that a template of `card_templates` gives, with `front` as its head."""
     text = (importlib.resources.files("hf_credit.hub") / "card_templates" / f"{template}.md").read_text("utf-8")
-    helpers = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
+    helpers: dict[str, Any] = {"version": __version__, "indented": _indented, "fenced": _fenced, "redacted": redacted}
     return f"{RepoCard.from_template(CardData(**front), template_str=text, **helpers, **values)}\n"
 
 
