@@ -163,11 +163,12 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
     if vllm == "eager" and job.args.use_vllm:
         vllm_generation.LLM = functools.partial(vllm_generation.LLM, enforce_eager=True)
     trainer = build_trainer(job)
+    requests = trainer.adapters and trainer.adapters.requests
     labelled = [
         (trainer.ranks, "generate", "generation"),
         (PrefixSampler, "_replies", "generation"),
         *((trainer.vllm, call, "generation") for call in ("sync_weights", "generate") if trainer.vllm),
-        *((trainer.requests, call, "generation") for call in ("refresh", "together") if hasattr(trainer, "requests")),
+        *((requests, call, "generation") for call in ("refresh", "together") if requests is not None),
         *policy_passes(trainer),
         *((trainer, passes, "forward") for passes in ("_old_tops", "_logprobs")),
         (trainer.context, "values", "critics"),

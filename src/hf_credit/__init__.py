@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hf_credit import checkpoint_store
 from hf_credit._version import __version__
 from hf_credit.noise import silence_missing_kernel
 
@@ -78,6 +79,7 @@ _ROOMS = (
     "verifiers",
 )
 
+checkpoint_store.home = "hf_credit.hub.checkpoints"
 silence_missing_kernel()  # before anything imports what speaks
 
 

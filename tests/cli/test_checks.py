@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.answer_stats import ReportChecks
+from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.verifiers.math import score
 
 

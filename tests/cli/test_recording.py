@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,17 @@ from hf_credit.checkpoints import flaw
 from hf_credit.cli.progress import Progress
 from hf_credit.cli.training_progress import ShowProgress, note
 from hf_credit.collectors import Rollout, RolloutBatch
-from hf_credit.evaluation.credited import EPISODES_FILE, read_episodes
+from hf_credit.evaluation.credited import (
+    EPISODES_FILE,
+    CreditedDecision,
+    CreditedEpisode,
+    CreditedReply,
+    read_episodes,
+)
 from hf_credit.evaluation.runs import read_log, read_run
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.tasks.spec import TASK_FILE, TaskSpec
-from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder
+from hf_credit.trainers.recording import EpisodeRecorder, RunRecorder, log_rows
 from hf_credit.trainers.training import hardware
 
 
@@ -154,3 +162,34 @@ def test_a_note_is_made_of_what_is_there() -> None:
 
 def test_the_hardware_has_a_name() -> None:
     assert json.dumps(hardware())
+
+
+# The table of completions
+
+
+def credited(*decisions: CreditedDecision, **changes: Any) -> CreditedEpisode:
+    return CreditedEpisode(**{"decisions": decisions, "outcome": 0.5, "ending": "finished"} | changes)
+
+
+def test_an_episode_is_told_decision_by_decision() -> None:
+    first = CreditedDecision(
+        role="smith", event="draft", context="Which word?", reply="attic", reward=0.25, credit=-1.0
+    )
+    other = CreditedReply(reply="cellar", outcomes=(1.0, 0.0), credit=0.5)
+    second = replace(first, role="poet", reply="end", credit=None, verdict=1.0, valid=True, alternatives=(other,))
+    told, last = log_rows(credited(first, second, ending="truncated"), 7)
+    assert (told["prompt"], told["completion"], told["advantage"]) == ("Which word?", "attic", -1.0)
+    assert told["rewards"] == pytest.approx({"reward": 0.25, "verdict": math.nan, "outcome": 0.5}, nan_ok=True)
+    assert told["extra"] == {
+        "episode": 7, "turn": 0, "role": "smith", "event": "draft", "ending": "truncated", "alternatives": "",
+    }  # fmt: skip
+    assert math.isnan(last["advantage"])
+    assert last["rewards"]["verdict"] == 1.0
+    assert last["extra"]["alternatives"] == "'cellar': led to 1, 0, advantage +0.5"
+
+
+def test_a_decision_that_an_earlier_episode_holds_is_told_there_alone() -> None:
+    own = CreditedDecision(role="agent", event="agent", context="", reply="here")
+    assert [row["completion"] for row in log_rows(credited(replace(own, reply="there", inherited=True), own), 0)] == [
+        "here"
+    ]

@@ -49,7 +49,7 @@ from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
 from local_hub.running import Served, client_environment
 

@@ -20,7 +20,7 @@ from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
 from hf_credit.rollouts import Episode, by_episode
-from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 
 ROLES = ["reasoner", "actor"]
 TEMPERATURE = 5.0  # the policy of the tests plays a game; at 1 it would say much the same here every time

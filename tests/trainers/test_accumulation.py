@@ -6,7 +6,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from hf_credit.trainers.accumulation import accumulating
+from hf_credit.trainers.ranks import accumulating
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -14,7 +14,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hf_credit.rollouts import Decision, EveryEpisodeFailedError, by_episode
-from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 
 # Sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, CreditConfig
 from hf_credit.collaborations.hinted_relay import hinted_relay
 from hf_credit.trainers.credit import to_plain
-from hf_credit.trainers.role_adapters import refuse_schedule
+from hf_credit.trainers.role_adapters import learning_roles, refuse_schedule
 
 ROLES = ["thinker", "solver"]
 
@@ -137,12 +137,9 @@ def test_all_learn_where_the_schedule_is_synchronous_and_solos_count_nowhere(bui
 def test_the_papers_schedule_counts_from_zero_in_blocks(tmp_path: Path) -> None:
     from types import SimpleNamespace
 
-    from hf_credit.trainers.role_adapters import RoleAdapterTrainer
-
     for step, role in ((0, "a"), (9, "a"), (10, "b"), (19, "b"), (20, "c"), (30, "a")):
         args = SimpleNamespace(role_schedule="alternating", switch_every=10)
-        trainer = SimpleNamespace(args=args, roles=("a", "b", "c"), state=SimpleNamespace(global_step=step))
-        assert RoleAdapterTrainer.learning_roles(trainer) == (role,)  # type: ignore[arg-type]
+        assert learning_roles(args, ("a", "b", "c"), step) == (role,)
 
 
 @pytest.mark.parametrize(

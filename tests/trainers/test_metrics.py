@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from hf_credit.credit.surrogate import TokenLosses
-from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.reply_ends import was_cut
 from hf_credit.trainers.metrics import (
@@ -19,7 +18,6 @@ from hf_credit.trainers.metrics import (
     EpisodeSummary,
     LossMetrics,
     largest_difference,
-    log_rows,
     mean,
     summarise,
     update_metrics,
@@ -165,32 +163,6 @@ def test_a_single_advantage_has_no_spread():
 def test_the_mean_of_nothing_is_no_number():
     assert math.isnan(mean([]))
     assert mean([1, 2, 6]) == 3
-
-
-def credited(*decisions, **changes):
-    return CreditedEpisode(**{"decisions": decisions, "outcome": 0.5, "ending": "finished"} | changes)
-
-
-def test_an_episode_is_told_decision_by_decision():
-    first = CreditedDecision(
-        role="smith", event="draft", context="Which word?", reply="attic", reward=0.25, credit=-1.0
-    )
-    other = CreditedReply(reply="cellar", outcomes=(1.0, 0.0), credit=0.5)
-    second = replace(first, role="poet", reply="end", credit=None, verdict=1.0, valid=True, alternatives=(other,))
-    told, last = log_rows(credited(first, second, ending="truncated"), 7)
-    assert (told.context, told.reply, told.advantage) == ("Which word?", "attic", -1.0)
-    assert told.rewards == pytest.approx({"reward": 0.25, "verdict": math.nan, "outcome": 0.5}, nan_ok=True)
-    assert told.facts == {
-        "episode": 7, "turn": 0, "role": "smith", "event": "draft", "ending": "truncated", "alternatives": "",
-    }  # fmt: skip
-    assert math.isnan(last.advantage)
-    assert last.rewards["verdict"] == 1.0
-    assert last.facts["alternatives"] == "'cellar': led to 1, 0, advantage +0.5"
-
-
-def test_a_decision_that_an_earlier_episode_holds_is_told_there_alone():
-    own = CreditedDecision(role="agent", event="agent", context="", reply="here")
-    assert [row.reply for row in log_rows(credited(replace(own, reply="there", inherited=True), own), 0)] == ["here"]
 
 
 def of_reply(role, event, advantage, length, text):

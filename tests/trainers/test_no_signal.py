@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.no_signal import WarnWithoutSignal, likely_cause
+from hf_credit.trainers.callbacks import WarnWithoutSignal, likely_cause
 
 NOTHING = {"reward": 0.0, "advantages/zero": 1.0, "entropy": 1.0}
 SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.printing import BriefPrinter, headlines
+from hf_credit.trainers.callbacks import BriefPrinter, headlines
 
 LOGS = {"kl": 0.5, "reward": 0.25, "loss": 1.0, "roles/a/advantages/zero": 0.5, "advantages/zero": 0.75, "epoch": 1}
 

@@ -18,7 +18,7 @@ from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import Credit
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import EnvironmentInteraction, Episode, by_episode
-from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 
 
 def uneven(task: Any, text: str) -> float:

@@ -30,7 +30,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete
-from hf_credit.trainers.resumption import CheckpointCallback
+from hf_credit.trainers.callbacks import CheckpointCallback
 from local_hub.running import serving
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")

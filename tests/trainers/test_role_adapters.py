@@ -351,7 +351,7 @@ def test_each_role_speaks_through_its_own_adapter(build: Callable[..., Any], reu
     assert {text.strip() for text in said["actor"]} == {"33"}
     assert "33" not in {text.strip() for text in said["reasoner"]}
     assert trainer.model.active_adapter == "reasoner"
-    assert all(memory is None or memory.sampler is None for memory in trainer._memories)
+    assert all(memory is None or memory.sampler is None for memory in trainer.adapters.memories)
 
 
 def shout(model: Any, role: str, token: int) -> None:

@@ -24,7 +24,7 @@ from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, by_episode, sequence_mean
 from hf_credit.rollouts.rows import Row
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.credit import CreditCallback
+from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.verifiers.judges import judge_prompt
 
 BASE: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none"}

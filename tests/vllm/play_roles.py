@@ -61,7 +61,7 @@ def main(policy: Path, output: Path, settings: dict[str, Any]) -> None:
             update[role] = difference(
                 trainer, [replace(one, role=other[role]) for one in decisions if one.role == role]
             )
-        update["pushed"] = trainer.requests.pushed
+        update["pushed"] = trainer.adapters.requests.pushed
         update["weights"] = {role: digest(trainer.model, role) for role in role_update.ROLES}
         found.append(update)
         return credit(collected)

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_credit.cli.progress import Progress, Task
-from hf_credit.trainers.printing import headlines
+from hf_credit.trainers.callbacks import headlines
 
 
 class ShowProgress(TrainerCallback):

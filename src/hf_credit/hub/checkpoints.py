@@ -19,11 +19,13 @@ from typing import Any
 import torch
 from transformers.trainer_pt_utils import safe_globals
 
+from hf_credit.checkpoint_store import PREFIX
 from hf_credit.checkpoints import MANIFEST, flaw, latest_complete, write_manifest
 from hf_credit.evaluation.ledger import read_ledger
 from hf_credit.evaluation.results import EvalResults
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, TRAINER_STATE_FILE, Run, read_run
 from hf_credit.hub import cards, safety
+from hf_credit.hub.client import account as account  # asked of this module as the store of checkpoints
 from hf_credit.hub.client import connect, repo_url
 from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
@@ -34,8 +36,6 @@ from hf_credit.tasks import TaskSpec
 LEDGER_FILE = "ledger.json"
 LOADED_FILE = "hf_credit_loaded.json"
 """Of a folder that `load_checkpoint` filled: the names of the files that it wrote."""
-PREFIX = "hub:"
-"""Of a checkpoint's place where a folder may stand as well: `hub:owner/name` or `hub:owner/name@revision`."""
 
 _MODEL_ONLY = "save_only_model"  # in what `flaw` says of a checkpoint that is whole all the same
 _STATE = "trainer_state-{}"

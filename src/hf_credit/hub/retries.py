@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import parse_ratelimit_headers
 
+from hf_credit.checkpoint_store import StoreError
 from hf_credit.http_guard import MOST_BODY, RefusedAnswer, bounded, guard, httpx, place_of, was_reached
 from hf_credit.redaction import redacted
 
@@ -53,7 +54,7 @@ _REFUSALS = {
 }
 
 
-class HubError(OSError):
+class HubError(StoreError):
     """What a Hub refused or failed to do, in one sentence."""
 
 

@@ -8,14 +8,14 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig
+from peft import PeftConfig, PeftModel
 from torch import Tensor
 from transformers import (
     PreTrainedModel,
@@ -31,7 +31,6 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
-from hf_credit.evaluation.credited import credited_episodes
 from hf_credit.loading import require_whole_files
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
@@ -51,24 +50,22 @@ from hf_credit.rollouts import (
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
-from hf_credit.trainers.accumulation import accumulating
+from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, EpisodeCallback, WarnWithoutSignal
 from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.generation import ContinuingReplies, generations
 from hf_credit.trainers.metrics import (
     LossMetrics,
     largest_difference,
-    log_rows,
     mean,
     summarise,
     update_metrics,
     without_cut_replies,
 )
-from hf_credit.trainers.no_signal import WarnWithoutSignal
-from hf_credit.trainers.printing import BriefPrinter, BriefProgress
-from hf_credit.trainers.ranks import SynchronizedSampler, shards_weights
-from hf_credit.trainers.recording import EpisodeRecorder
+from hf_credit.trainers.ranks import SynchronizedSampler, accumulating, shards_weights
+from hf_credit.trainers.recording import CompletionsTable, EpisodeRecorder
 from hf_credit.trainers.resumption import ResumableTrainer
+from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters, prepare_roles, without_reference
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.shared_prefix import Scores, separate_log_probs, shared_log_probs
 from hf_credit.trainers.trust_region import NAMES, distances, is_of_action, moved, new_tops, old_tops
@@ -80,10 +77,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     It overrides two methods of TRL: `_generate_and_score_completions`, where episodes are collected, credited and laid
     out in rows, and `_compute_loss`, the clipped surrogate over the tokens of a slice (`hf_credit.credit.surrogate`),
-    computed in parts of `micro_batch_rows` rows. Generation backends, adapters, quantisation, sharding, logging and
-    the Hub are TRL's own.
+    computed in parts of `micro_batch_rows` rows. Generation, quantisation, sharding and logging are TRL's own.
 
-    A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`.
+    A subclass says which episodes are played, in `collect`, and what their decisions deserve, in `credit`. The roles
+    share one policy or, with `args.role_adapters`, have an adapter each on one base model, in `adapters`.
 
     Args:
         model: a model id, a model or a PEFT model, as in TRL.
@@ -93,7 +90,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         eval_dataset: task rows of the evaluation, or several by name; held-out tasks of the Interaction's own if
             `None`, where `eval_strategy` asks for an evaluation.
         processing_class: the tokenizer; the model's own if `None`.
-        callbacks, optimizers, quantization_config, peft_config: as in TRL.
+        callbacks, optimizers, quantization_config: as in TRL.
+        peft_config: as in TRL; with `role_adapters` a `LoraConfig`, that of each role. A PEFT model then needs one
+            adapter for each role and no other.
         evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
         samplers: who replies for roles that nothing is learned from (`Interaction.untrained`), such as a judge with
             weights of its own: contexts in the tokens of the policy's tokenizer in, replies in the same out, as
@@ -101,7 +100,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     Raises:
         ValueError: the tokenizer has no chat template or padding token, the dataset cannot fill one update, no reply
-            fits the model, or a setting would make the loss depend on the layout of rows.
+            fits the model, a setting would make the loss depend on the layout of rows, or roles do not fit adapters.
         TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
     """
 
@@ -130,6 +129,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         evaluation_interaction: Interaction[Any] | None = None,
         samplers: Mapping[str, GenerateFn] | None = None,
     ) -> None:
+        engine = prepare_roles(args, interaction, model, peft_config)
+        self.roles = tuple(args.role_adapters or ())
         arguments.require(interaction, args, CreditConfig)
         arguments.require_samplers(interaction, args, samplers or {})
         self.samplers = dict(samplers or {})
@@ -148,7 +149,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
         wait_for_server(args)
         arguments.require_vllm(args)
-        with arguments.reference_at_hand(model, args, peft_config is not None):
+        adapted = peft_config is not None
+        reference = arguments.reference_at_hand(model, args, adapted)
+        with reference, without_reference(args, model), making_engine(**engine):
             super().__init__(
                 model=model,
                 reward_funcs=_no_reward,
@@ -164,13 +167,11 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
             if self.pop_callback(shown) is not None:
                 self.add_callback(brief())
-        self.recorder = EpisodeRecorder(self.chat.tokenizer, args.log_episodes)
-        self.add_callback(self.recorder)
-        if self.log_completions:  # TRL makes room for one completion an episode; an episode has many decisions
-            self._logs = {
-                **{name: [] for name in ("images", "prompt", "completion", "advantages")},
-                **{name: defaultdict(list) for name in ("rewards", "extra")},
-            }
+        self.beta = args.beta
+        self.add_callback(EpisodeRecorder(self.chat.tokenizer, args.log_episodes))
+        if self.log_completions:
+            self.add_callback(CompletionsTable())
+            self.show_completions([])
         self.region = args.region()
         if self.region is not None:
             deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
@@ -185,12 +186,17 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # the mean of the last optimizer step: no bonus before there is one
         self._idle = (self.chat.tokenizer.eos_token_id,)
-        self._continuing = self._continuing_replies()
+        self._continuing = self.continuing_replies()
         self.vllm = getattr(self, "vllm_generation", None)
-        generate = through_vllm(self._generate_replies, self.vllm, args)
+        generate = through_vllm(self.generate_replies, self.vllm, args)
         seeded = self._continuing.seeded if self._continuing else None
         self.ranks = SynchronizedSampler(generate, self.accelerator, self._idle, seeded)
         self.engine = self.make_engine(self.chat)
+        self.adapters: RoleAdapters | None = None
+        if self.roles:
+            self.adapters = RoleAdapters(self, new_client)
+            self.engine.generate = self.adapters.samplers
+            self.add_callback(self.adapters)
         arguments.require_room_for_rows(self, train_dataset)
 
     # What a subclass says ---------------------------------------------------------------------------------------
@@ -220,10 +226,20 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
 
     def use_policy_of(self, part: dict[str, Tensor]) -> None:
         """Called before each forward pass over rows; the policy that they train stays in use for the backward pass."""
+        if self.adapters is not None:
+            self.adapters.use(part)
 
-    def forgetting(self) -> AbstractContextManager[None]:
-        """At its end, and after an error, generation holds no keys and values."""
-        return self._continuing.forgotten() if self._continuing else nullcontext()
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Within, vLLM has the adapters as they are; afterwards, also after an error, no keys and values are held."""
+        adapters = self.adapters
+        if adapters is not None and adapters.requests is not None:
+            adapters.requests.refresh()
+        with ExitStack() as stack:
+            for memory in (self._continuing, *(adapters.memories if adapters else ())):
+                if memory is not None:
+                    stack.enter_context(memory.forgotten())
+            yield
 
     def log_metric(self, name: str, value: float) -> None:
         """Records a metric of this update, already the same on every process."""
@@ -255,7 +271,9 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             batch = self._lay_out(self.ranks.even_out(self._averaged(rows), together))
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
         self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
-        self._log_decisions(collected, advantages)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EpisodeCallback):
+                callback.on_episodes(self, collected, advantages)
         self._add_logprobs(batch)
         return batch
 
@@ -282,7 +300,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         whole = self._loss_of_part(model, last, mode) / tokens + earlier
         if self._rewards_entropy and mode == "train" and self.accelerator.sync_gradients:
             self._steer_entropy()
-        return whole
+        return whole + self.adapters.zero_loss() if self.adapters is not None and training else whole
 
     def _loss_of_part(self, model: Any, part: dict[str, Tensor], mode: str) -> Tensor:
         """The losses of the tokens of a forward pass, added up; what they say of the pass goes to the metrics.
@@ -339,7 +357,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             )
         self.log_metric("entropy_coef", self.entropy_coef)
 
-    def _continuing_replies(self) -> ContinuingReplies | None:
+    def continuing_replies(self) -> ContinuingReplies | None:
         """Generation that goes on from earlier turns, where the policy itself generates and is not sharded."""
         elsewhere = self.use_vllm or self.use_transformers_continuous_batching
         sees = getattr(self.model.config, "vision_config", None) is not None
@@ -356,7 +374,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             self.generation_config,
         )
 
-    def _generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+    def generate_replies(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
+        """Replies of the policy of this process alone."""
         if self._continuing is not None:
             return self._continuing(contexts)
         # One completion for each context: vLLM's server would answer a group from its first context alone.
@@ -416,8 +435,12 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.ref_model is not None:
             return self._logprobs(self.ref_model, batch)
         model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
-            return self._logprobs(self.model, batch)
+        try:
+            with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
+                return self._logprobs(self.model, batch)
+        finally:
+            if self.adapters is not None:
+                self.adapters.thaw()  # PEFT turns on again only the adapter that was in use
 
     def policy_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
         """The log-probability of each completion token of rows, as `pad_rows` gives them; 0 on padding."""
@@ -584,6 +607,24 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.adapters is not None:
+            self.adapters.thaw()  # transformers loads all, and lets one be trained
+            return
+        policy = self.model if model is None else model
+        whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
+        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, "adapter_config.json").is_file():
+            # Beside a critic's adapter, transformers before 5.23 leaves the policy's own as it was.
+            policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
+
+    def _load_best_model(self) -> None:
+        best = self.state.best_model_checkpoint
+        if self.adapters is not None and best is not None:
+            self._load_from_checkpoint(best)  # transformers knows one adapter alone here
+        else:
+            super()._load_best_model()
+
     def _get_train_sampler(self, dataset: Dataset | None = None) -> Any:
         return self.from_this_pass(super()._get_train_sampler(dataset))
 
@@ -633,30 +674,24 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 for name in costs:
                     self.metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]
 
-    def _log_decisions(self, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
-        if self.model.training:
-            self.recorder.record(self.state.global_step, collected, advantages)
-        if not self.log_completions:
-            return
-        held = [self._logs["prompt"], self._logs["completion"], self._logs["advantages"]]
-        for one in [*held, *self._logs["rewards"].values(), *self._logs["extra"].values()]:
-            one.clear()  # decisions of the latest collection alone, however many
-        found = credited_episodes(collected, advantages, self.chat.tokenizer, self.state.global_step + 1)
-        before = self.ranks.rank_offset(len(found))
-        for told in self.ranks.gather(
-            [row for place, one in enumerate(found, before) for row in log_rows(one, place)]
-        ):
-            self._logs["prompt"].append([{"role": "user", "content": told.context}])
-            self._logs["completion"].append([{"role": "assistant", "content": told.reply}])
-            self._logs["advantages"].append(told.advantage)
-            for name, value in told.rewards.items():
-                self._logs["rewards"][name].append(value)
-            for name, value in told.facts.items():
-                self._logs["extra"][name].append(value)
-        if all(math.isnan(one) for one in self._logs["rewards"]["verdict"]):
-            del self._logs["rewards"]["verdict"]  # no oracle was asked
-        if self._logs["extra"]["event"] == self._logs["extra"]["role"]:
-            del self._logs["extra"]["event"]
+    def show_completions(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Puts decisions, however many, in the place of the completions in the table that TRL prints and sends.
+
+        Args:
+            rows: as `hf_credit.trainers.recording.log_rows` gives them.
+        """
+        columns = {
+            "images": [],  # TRL makes room for one completion an episode; an episode has many decisions
+            "prompt": [[{"role": "user", "content": row["prompt"]}] for row in rows],
+            "completion": [[{"role": "assistant", "content": row["completion"]}] for row in rows],
+            "advantages": [row["advantage"] for row in rows],
+        }
+        several: dict[str, dict[str, list[Any]]] = {"rewards": defaultdict(list), "extra": defaultdict(list)}
+        for kind, found in several.items():
+            for row in rows:
+                for name, value in row[kind].items():
+                    found[name].append(value)
+        self._logs = {**columns, **several}
 
 
 class _LogDivergence(TrainerCallback):
@@ -680,7 +715,7 @@ class _LogDivergence(TrainerCallback):
 def making_engine(**settings: Any) -> Iterator[None]:
     """Within, an engine of vLLM that TRL makes in this process gets these settings, for which TRL 1.16 has none."""
     engine = getattr(vllm_generation, "LLM", None)
-    if engine is None:  # vLLM is not installed, as TRL will say
+    if engine is None or not settings:  # without vLLM, which is not installed, TRL will say so
         yield
         return
     vllm_generation.LLM = functools.partial(engine, **settings)

@@ -14,7 +14,7 @@ from accelerate.utils import DistributedType
 from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel
 
 from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
@@ -22,37 +22,24 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
 from hf_credit.critics.readings import ReadingCritic
 from hf_credit.critics.specs import CriticSpec
-from hf_credit.methods import Credit, DecisionCredit, Method
+from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers import arguments
+from hf_credit.trainers.base import EpisodeTrainer
+from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
-from hf_credit.trainers.resumption import CheckpointCallback
-from hf_credit.trainers.role_adapters import RoleAdapterTrainer
 
 logger = logging.getLogger(__name__)
 
 FROZEN_FILE = "frozen_policy.safetensors"
 
 
-class CreditCallback(TrainerCallback):
-    """A callback that is shown what decisions got which credit."""
-
-    def on_credit(self, trainer: CreditTrainer, collected: RolloutBatch, credit: Credit) -> None:
-        """Called on every process in each update of training, after credit is given and before anything learns.
-
-        Args:
-            trainer: whose update it is.
-            collected: what this process played.
-            credit: of its trained episodes.
-        """
-
-
-class CreditTrainer(RoleAdapterTrainer):
+class CreditTrainer(EpisodeTrainer):
     """Trains language agents with a method of credit assignment.
 
     Each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
@@ -67,7 +54,7 @@ class CreditTrainer(RoleAdapterTrainer):
         method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
         critic: for a method with a critic, its backbone in place of `args.critic_model`: a model id, a model, or the
             adapter to put beside the policy's.
-        **kwargs: as in `RoleAdapterTrainer` and `EpisodeTrainer`.
+        **kwargs: as in `EpisodeTrainer`.
 
     Raises:
         ValueError: the method does not fit the Interaction, there are no task rows or too few for one update, or a
@@ -154,7 +141,8 @@ class CreditTrainer(RoleAdapterTrainer):
             taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
-        return self.of_learning_roles(collected.episodes, weighted(credit))
+        found = weighted(credit)
+        return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
 
     # What a method asks for ---------------------------------------------------------------------------------------
 

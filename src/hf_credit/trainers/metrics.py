@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from hf_credit.credit.surrogate import TokenLosses
-from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Ending, Episode
@@ -94,62 +93,6 @@ def summarise(episode: Episode, advantages: Sequence[DecisionCredit], end_tokens
         ),
         verdicts=tuple(one.verdict.valid for one in own if one.verdict is not None),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogRow:
-    """A decision as people read it in the log of completions.
-
-    Attributes:
-        context: what was new to the policy.
-        reply: its text.
-        advantage: its credit, the mean where its tokens have one each; NaN where it is not trained on.
-        rewards: by name.
-        facts: what else there is to know, by name.
-    """
-
-    context: str
-    reply: str
-    advantage: float
-    rewards: Mapping[str, float]
-    facts: Mapping[str, str | int]
-
-
-def log_rows(episode: CreditedEpisode, number: int) -> list[LogRow]:
-    """The decisions of an episode that no earlier one holds.
-
-    Args:
-        episode: with the credit of its decisions.
-        number: of the episode in its update.
-    """
-    return [
-        LogRow(
-            context=one.context,
-            reply=one.reply,
-            advantage=math.nan if one.credit is None else one.credit,
-            rewards={
-                "reward": one.reward,
-                "verdict": math.nan if one.verdict is None else one.verdict,
-                "outcome": math.nan if episode.outcome is None else episode.outcome,
-            },
-            facts={
-                "episode": number,
-                "turn": turn,
-                "role": one.role,
-                "event": one.event,
-                "ending": episode.ending,
-                "alternatives": "\n".join(_in_a_line(other) for other in one.alternatives),
-            },
-        )
-        for turn, one in enumerate(episode.decisions)
-        if not one.inherited
-    ]
-
-
-def _in_a_line(other: CreditedReply) -> str:
-    led_to = ", ".join(f"{outcome:.3g}" for outcome in other.outcomes) or "unknown"
-    credit = "not trained on" if other.credit is None else f"advantage {other.credit:+.3g}"
-    return f"{other.reply!r}: led to {led_to}, {credit}"
 
 
 def without_cut_replies(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
+from torch.nn.parallel import DistributedDataParallel
 
 from hf_credit.rollouts import GenerateFn, Generation, Row, SeededGenerateFn
 
@@ -18,6 +20,24 @@ def shards_weights(accelerator: Accelerator) -> bool:
     deepspeed = accelerator.state.deepspeed_plugin
     fsdp = getattr(accelerator.state, "fsdp_plugin", None)
     return fsdp is not None or (deepspeed is not None and deepspeed.zero_stage == 3)
+
+
+@contextmanager
+def accumulating(model: Any, accelerator: Accelerator) -> Iterator[None]:
+    """A backward pass within adds to the gradient and leaves the exchange between processes to the last of its step.
+
+    Args:
+        model: as `accelerator` prepared it.
+        accelerator: of the run.
+    """
+    state = accelerator.gradient_state
+    before = state.sync_gradients
+    with model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext():
+        state._set_sync_gradients(False)
+        try:
+            yield
+        finally:
+            state._set_sync_gradients(before)
 
 
 class SynchronizedSampler:

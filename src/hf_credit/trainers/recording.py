@@ -1,26 +1,22 @@
-"""What a run leaves in its folder while it trains."""
+"""What a run leaves for people to read: its settings and log, episodes with their credit, a table of completions."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import (
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     MOST_BYTES,
     CreditedEpisode,
+    CreditedReply,
     credited_episodes,
     read_episodes,
     write_episodes,
@@ -28,6 +24,10 @@ from hf_credit.evaluation.credited import (
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
 from hf_credit.methods import DecisionCredit
 from hf_credit.redaction import redacted
+from hf_credit.trainers.callbacks import EpisodeCallback
+
+if TYPE_CHECKING:
+    from hf_credit.trainers.base import EpisodeTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +44,10 @@ class RunRecorder(TrainerCallback):
         self.config = config
         self.facts = facts
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
-        folder = _folder(args)
+        folder = Path(args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_config(folder / CONFIG_FILE, self.config)
         (folder / FACTS_FILE).write_text(json.dumps({**redacted(self.facts), "versions": versions()}, indent=2) + "\n")
@@ -58,19 +56,14 @@ class RunRecorder(TrainerCallback):
         (folder / LOG_FILE).write_text("".join(_line(entry) for entry in kept if state.global_step))
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         if state.is_world_process_zero:
-            with (_folder(args) / LOG_FILE).open("a", encoding="utf-8") as log:
+            with (Path(args.output_dir) / LOG_FILE).open("a", encoding="utf-8") as log:
                 log.write(_line({**(logs or {}), "step": state.global_step}))
 
 
-class EpisodeRecorder(TrainerCallback):
+class EpisodeRecorder(EpisodeCallback):
     """Writes some episodes of training with the credit of their decisions to `episodes.jsonl` of the output folder.
 
     Recorded is the first update, and then one every `logging_steps`: of each, the first episode of each of the first
@@ -90,12 +83,10 @@ class EpisodeRecorder(TrainerCallback):
         self._path: Path | None = None  # of a run under way, on the main process
         self._every = self._next = 1
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not (self.episodes and state.is_world_process_zero):
             return
-        self._path = _folder(args) / EPISODES_FILE
+        self._path = Path(args.output_dir) / EPISODES_FILE
         self._every = max(int(state.logging_steps), 1)
         self._next = state.global_step + 1
         # A new run starts a new file; one that is taken up again forgets what came after the checkpoint.
@@ -110,6 +101,12 @@ class EpisodeRecorder(TrainerCallback):
             self._write(kept)
         else:
             self._path.unlink(missing_ok=True)
+
+    def on_episodes(
+        self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+    ) -> None:
+        if trainer.model.training:
+            self.record(trainer.state.global_step, collected, advantages)
 
     def record(self, step: int, collected: RolloutBatch, credit: Sequence[Sequence[DecisionCredit]]) -> None:
         """Records an update, if it is due.
@@ -143,9 +140,70 @@ class EpisodeRecorder(TrainerCallback):
         write_episodes(self._path, episodes)
 
 
-def _folder(args: TrainingArguments) -> Path:
-    assert args.output_dir is not None  # transformers sets one where the user does not
-    return Path(args.output_dir)
+class CompletionsTable(EpisodeCallback):
+    """Hands the decisions of every process to the table that TRL prints and sends to trackers."""
+
+    def on_episodes(
+        self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
+    ) -> None:
+        found = credited_episodes(collected, advantages, trainer.chat.tokenizer, trainer.state.global_step + 1)
+        before = trainer.ranks.rank_offset(len(found))
+        rows = [row for number, one in enumerate(found, before) for row in log_rows(one, number)]
+        rows = trainer.ranks.gather(rows)
+        unasked = all(math.isnan(row["rewards"]["verdict"]) for row in rows)  # no oracle was
+        events = any(row["extra"]["event"] != row["extra"]["role"] for row in rows)
+        for row in rows:
+            if unasked:
+                del row["rewards"]["verdict"]
+            if not events:
+                del row["extra"]["event"]
+        trainer.show_completions(rows)
+
+
+def log_rows(episode: CreditedEpisode, number: int) -> list[dict[str, Any]]:
+    """The decisions of an episode that no earlier one holds, as people read them in the log of completions.
+
+    Args:
+        episode: with the credit of its decisions.
+        number: of the episode in its update.
+
+    Returns:
+        Of each `prompt`, what was new to the policy; `completion`, its reply; `advantage`, its credit, the mean where
+        its tokens have one each and NaN where it is not trained on; `rewards` by name; and in `extra` what else there
+        is to know, by name.
+    """
+    return [
+        {
+            "prompt": one.context,
+            "completion": one.reply,
+            "advantage": _or_nan(one.credit),
+            "rewards": {
+                "reward": one.reward,
+                "verdict": _or_nan(one.verdict),
+                "outcome": _or_nan(episode.outcome),
+            },
+            "extra": {
+                "episode": number,
+                "turn": turn,
+                "role": one.role,
+                "event": one.event,
+                "ending": episode.ending,
+                "alternatives": "\n".join(_in_a_line(other) for other in one.alternatives),
+            },
+        }
+        for turn, one in enumerate(episode.decisions)
+        if not one.inherited
+    ]
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _in_a_line(other: CreditedReply) -> str:
+    outcomes = ", ".join(f"{outcome:.3g}" for outcome in other.outcomes) or "unknown"
+    credit = "not trained on" if other.credit is None else f"advantage {other.credit:+.3g}"
+    return f"{other.reply!r}: led to {outcomes}, {credit}"
 
 
 def _line(entry: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -13,10 +14,11 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import IterableDataset
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 
+from hf_credit.checkpoint_store import PREFIX, StoreError, checkpoint_store
 from hf_credit.checkpoints import (
     checkpoint_to_resume,
     explain_disk_errors,
@@ -25,11 +27,9 @@ from hf_credit.checkpoints import (
     rotate,
     write_manifest,
 )
-from hf_credit.hub.checkpoints import PREFIX, fetch_resumable, publish_checkpoint
-from hf_credit.hub.client import account
-from hf_credit.hub.retries import HubError
 from hf_credit.loading import require_whole
 from hf_credit.redaction import redacted
+from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
 
 logger = logging.getLogger(__name__)
 
@@ -72,26 +72,6 @@ def _named(sampler: Any) -> str:
     return str(model or getattr(sampler, "__qualname__", type(sampler).__qualname__))
 
 
-class _IntervalsOfThisRun(TrainerCallback):
-    """The state of a checkpoint brings along its intervals of saving and logging; those of the settings win."""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        state.compute_steps(args, state.max_steps)
-
-
-class CheckpointCallback(TrainerCallback):
-    """A callback with files of its own in every checkpoint, which is not complete without them."""
-
-    def on_checkpoint(self, folder: Path) -> None:
-        """Writes them, on each process that saves the model, once everything else of the checkpoint is there.
-
-        Args:
-            folder: the checkpoint.
-        """
-
-
 class ResumableTrainer(Trainer):
     """A trainer whose checkpoints are complete or skipped, and from which a run goes on as if nothing had happened.
 
@@ -109,7 +89,7 @@ class ResumableTrainer(Trainer):
         self._whole: Path | None = None  # the checkpoint of the present update
         self._saving = False
         self._passes = 0  # over the tasks, before the resumed one
-        self.add_callback(_IntervalsOfThisRun())
+        self.add_callback(IntervalsOfThisRun())
 
     def checkpoint_state(self) -> dict[str, Any]:
         """What this process needs to resume, beside what transformers saves: tensors and plain values."""
@@ -199,7 +179,8 @@ class ResumableTrainer(Trainer):
         """Completes the name of the repository; it is made when something is published."""
         if self.is_world_process_zero():
             name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
-            self.hub_model_id = name if "/" in name else f"{account(token or self.args.hub_token)}/{name}"
+            owner = "" if "/" in name else f"{checkpoint_store().account(token or self.args.hub_token)}/"
+            self.hub_model_id = owner + name
             self.push_in_progress = None
 
     def push_to_hub(
@@ -242,7 +223,7 @@ class ResumableTrainer(Trainer):
             logger.warning("did not publish %s: %s", checkpoint_folder, error)
 
     def _publish(self, folder: Path, token: str | None = None, private: bool | None = None) -> Any:
-        return publish_checkpoint(
+        return checkpoint_store().publish_checkpoint(
             folder,
             self.hub_model_id,
             token=token or self.args.hub_token,
@@ -261,13 +242,9 @@ class ResumableTrainer(Trainer):
         if self.accelerator.is_main_process:
             try:
                 if isinstance(chosen, str) and chosen.startswith(PREFIX):
-                    place = chosen
-                    chosen = fetch_resumable(
-                        place,
-                        self.args.output_dir,
-                        self.args.hub_token,
-                        lambda folder: self._refuse_another_run(folder, place),
-                    )
+                    place, args = chosen, self.args
+                    check = functools.partial(self._refuse_another_run, place=place)
+                    chosen = checkpoint_store().fetch_resumable(place, args.output_dir, args.hub_token, check)
                 folder = checkpoint_to_resume(chosen, self.args.output_dir)
                 if folder is not None:
                     self._refuse_another_run(folder)
@@ -275,7 +252,7 @@ class ResumableTrainer(Trainer):
             except Exception as error:  # the other processes wait for an answer, whatever went wrong
                 failure, answer[1] = error, str(error) or type(error).__name__
         folder, refusal = broadcast_object_list(answer)
-        if failure is not None and not isinstance(failure, ValueError | HubError):
+        if failure is not None and not isinstance(failure, ValueError | StoreError):
             raise failure
         if refusal is not None:
             raise ValueError(refusal)

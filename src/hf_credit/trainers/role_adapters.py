@@ -4,67 +4,104 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import DistributedType
-from datasets import Dataset, IterableDataset
 from peft import LoraConfig, PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 from hf_credit.environments.randomness import derive
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler, can_mix, use_adapter
-from hf_credit.rollouts import Chat, Engine, Episode, GenerateFn, Interaction
-from hf_credit.trainers.base import EpisodeTrainer, making_engine
+from hf_credit.rollouts import Episode, GenerateFn, Interaction
 from hf_credit.trainers.generation import ContinuingReplies
 from hf_credit.trainers.role_requests import RoleRequests, adapter_rank, engine_settings, refuse_requests
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 
-_TRLS_OWN = "default"  # what TRL names the adapter that it makes of a `peft_config`
-_TAKEN = {_TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}
+if TYPE_CHECKING:
+    from hf_credit.trainers.base import EpisodeTrainer
+
+TRLS_OWN = "default"
+"""What TRL names the adapter that it makes of a `peft_config`."""
+
+_TAKEN = {TRLS_OWN: "PEFT saves it as the only one", "critic": "a critic's folder has it", "ref": "TRL has it"}
 # The others change the base model to fit one adapter, or look at data for it.
 _STARTS = (True, False, "gaussian", "orthogonal")
 SCHEDULES = ("synchronous", "alternating")
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
-class RoleAdapters:
-    """An adapter for each role, named after it, all of them trained.
+class RoleAdapters(TrainerCallback):
+    """An adapter for each role of a run, named after it, all of them trained.
 
-    Each starts from weights of its own, drawn by its name, the same on every process.
+    A role's adapter writes the role's replies and learns from them alone, in every update or, with
+    `args.role_schedule="alternating"`, in turns. Each starts from weights of its own, drawn by its name, the same on
+    every process. As a callback it takes away the gradients of roles that do not learn: by its moments, an optimizer
+    moves weights without one.
 
     Args:
-        model: with an adapter of each role already, or with one named `default`, which gives way to as many of its
-            configuration as there are roles.
-        roles: the names.
-        seed: of the weights.
+        trainer: whose roles they are; its model has an adapter of each role already, or one named `default`, which
+            gives way to as many of its configuration as there are roles.
+        new_client: makes a client of the vLLM server at an address.
+
+    Attributes:
+        samplers: who replies for each role.
+        requests: to vLLM, where it generates.
 
     Raises:
-        ValueError: the name of a role is one of the model's own parts.
+        ValueError: the name of a role is one of the model's own parts, or the set-up shards the policy.
     """
 
-    def __init__(self, model: PeftModel, roles: Sequence[str], seed: int) -> None:
-        self.model = model
-        if set(model.peft_config) != set(roles):
-            self._refuse_names_of_parts(roles)
-            for role in roles:
-                self._add(role, seed)
-            model.set_adapter(roles[0])
-            model.delete_adapter(_TRLS_OWN)
-        self._places = {role: self._trained(role) for role in roles}
-        model.set_adapter(roles[0])
+    def __init__(self, trainer: EpisodeTrainer, new_client: Callable[[str], Any]) -> None:
+        self.trainer, self.roles, self.args = trainer, trainer.roles, trainer.args
+        self._refuse_shards()
+        self.model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
+        if set(self.model.peft_config) != set(self.roles):
+            self._refuse_names_of_parts()
+            for role in self.roles:
+                self._add(role)
+            self.model.set_adapter(self.roles[0])
+            self.model.delete_adapter(TRLS_OWN)
+        self._places = {role: self._trained(role) for role in self.roles}
+        self.model.set_adapter(self.roles[0])
         self.thaw()
+        self.memories: list[ContinuingReplies] = []
+        self.requests: RoleRequests | None = None
+        if trainer.vllm is not None:
+            accelerator = trainer.accelerator
+            self.requests = RoleRequests(trainer.vllm, self.model, self.roles, accelerator, self.args, new_client)
+        self.samplers = self.requests or self._own_samplers()
 
     @property
     def parameters(self) -> dict[str, list[nn.Parameter]]:
         """The weights of each role, as the model has them now; FSDP2 puts parts in their place."""
         return {role: [getattr(*place) for place in places] for role, places in self._places.items()}
+
+    def learning(self) -> tuple[str, ...]:
+        """The roles that learn in the present update."""
+        return learning_roles(self.args, self.roles, self.trainer.state.global_step)
+
+    def of_learning(
+        self, episodes: Sequence[Episode], credit: Mapping[str, DecisionCredit]
+    ) -> Mapping[str, DecisionCredit]:
+        """The credit of decisions, of roles that learn in the present update alone."""
+        if self.args.role_schedule == "synchronous":
+            return credit
+        learning = self.learning()
+        self.trainer.log_metric("role/learning", float(self.roles.index(learning[0])))
+        role_of = {decision.id: decision.role for episode in episodes for decision in episode.decisions}
+        return {name: value for name, value in credit.items() if role_of[name] in learning}
+
+    def use(self, part: dict[str, Tensor]) -> None:
+        """Before a forward pass over rows: their role's adapter reads them, and stays for the backward pass."""
+        # Weights that are sharded are exchanged after every pass, of as many adapters on all processes.
+        one = self.trainer.accelerator.is_fsdp2 and torch.is_grad_enabled()
+        use_adapter(self.model, self.learning()[0] if one else self.roles[int(part["role"][0])])
 
     def thaw(self) -> None:
         """Lets all adapters be trained, whatever PEFT has frozen meanwhile."""
@@ -75,25 +112,46 @@ class RoleAdapters:
             for parameter in parameters:
                 parameter.requires_grad_(True)
 
-    def zero_loss(self) -> Tensor:
-        """0, with a gradient of 0 for the weights of every role.
+    def zero_loss(self) -> Tensor | float:
+        """0, with a gradient of 0 for the weights of every role; without one where the weights are sharded.
 
         Processes exchange gradients in the last backward pass of an update and wait for those of all weights, while
         the rows of that pass are of one role. And a role without credit has the same gradient on any number of them.
         """
+        if self.trainer.accelerator.is_fsdp2:
+            return 0.0
         every = [parameter for parameters in self.parameters.values() for parameter in parameters]
         return torch.stack([parameter.float().sum() for parameter in every]).sum() * 0
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        learning = self.learning()
+        for role, parameters in self.parameters.items():
+            if role not in learning:
+                for parameter in parameters:
+                    parameter.grad = None
+
+    def _own_samplers(self) -> Mapping[str, GenerateFn]:
+        """Several in one call where the policy itself generates and its adapters mix."""
+        trainer = self.trainer
+        # One for each role: keys and values that an adapter wrote are of no use to another.
+        memories = {role: trainer.continuing_replies() for role in self.roles}
+        together = trainer.continuing_replies() if can_mix(self.model) else None
+        self.memories = [one for one in (*memories.values(), together) if one is not None]
+        # Sharded weights want all processes in every call.
+        other = trainer.ranks if trainer.accelerator.is_fsdp2 else trainer.generate_replies
+        alone = {role: RoleSampler(memory or other, self.model, role) for role, memory in memories.items()}
+        return alone if together is None else MixedRoles(alone, together, self.model)
 
     def _trained(self, role: str) -> list[tuple[nn.Module, str]]:
         self.model.set_adapter(role)  # freezes all others
         named = ((module, *one) for module in self.model.modules() for one in module.named_parameters(recurse=False))
         return [(module, name) for module, name, parameter in named if parameter.requires_grad]
 
-    def _add(self, role: str, seed: int) -> None:
+    def _add(self, role: str) -> None:
         device = self.model.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(derive(seed, "adapter", role) % 2**63)
-            self.model.add_adapter(role, copy.deepcopy(self.model.peft_config[_TRLS_OWN]))
+            torch.manual_seed(derive(self.args.seed, "adapter", role) % 2**63)
+            self.model.add_adapter(role, copy.deepcopy(self.model.peft_config[TRLS_OWN]))
         # TRL has set precision and dropout of its own adapter; each role's are the same.
         parameters, modules = dict(self.model.named_parameters()), dict(self.model.named_modules())
         for name, parameter in list(parameters.items()):
@@ -103,204 +161,84 @@ class RoleAdapters:
             if isinstance(module, nn.Dropout) and (own := _renamed(name, role)) != name:
                 modules[own].p = module.p  # type: ignore[assignment]
 
-    def _refuse_names_of_parts(self, roles: Iterable[str]) -> None:
-        parts = {part for name, _ in self.model.named_modules() for part in name.split(".")} - {_TRLS_OWN}
-        for role in roles:
+    def _refuse_names_of_parts(self) -> None:
+        parts = {part for name, _ in self.model.named_modules() for part in name.split(".")} - {TRLS_OWN}
+        for role in self.roles:
             if role in parts or hasattr(nn.ModuleDict(), role):
                 raise ValueError(
                     f"the name of a role must not be that of a part of the model, got {role!r}, which its adapter "
                     "could not be told from; rename the role."
                 )
 
+    def _refuse_shards(self) -> None:
+        accelerator = self.trainer.accelerator
+        if accelerator.is_fsdp2 and self.args.role_schedule == "synchronous":
+            raise ValueError(
+                "role_adapters sharded by FSDP2 must learn by turns, got role_schedule='synchronous', by which "
+                "processes would exchange the gradients of different adapters; take 'alternating', or replicate "
+                "the policy."
+            )
+        if accelerator.distributed_type in _SHARDED and not accelerator.is_fsdp2:
+            raise ValueError(
+                "role_adapters must be replicated on every process or sharded by FSDP2, got "
+                f"{accelerator.distributed_type.value}, whose optimizer takes them for one and moves those "
+                "that do not learn; take trainers/accelerate/fsdp2.yaml or multi_gpu.yaml."
+            )
 
-class _LeaveOthers(TrainerCallback):
-    """Takes away the gradients of roles that do not learn: by its moments, an optimizer moves weights without one.
+
+def learning_roles(args: Any, roles: Sequence[str], step: int) -> tuple[str, ...]:
+    """The roles that learn in an update.
 
     Args:
-        trainer: whose roles they are.
+        args: the settings, with `role_schedule` and `switch_every`.
+        roles: those with an adapter, in their order.
+        step: how many updates came before it.
     """
-
-    def __init__(self, trainer: RoleAdapterTrainer) -> None:
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        learning = self.trainer.learning_roles()
-        for role, parameters in self.trainer.adapters.parameters.items():
-            if role not in learning:
-                for parameter in parameters:
-                    parameter.grad = None
+    return tuple(roles) if args.role_schedule == "synchronous" else (roles[step // args.switch_every % len(roles)],)
 
 
-class RoleAdapterTrainer(EpisodeTrainer):
-    """A trainer whose roles share one policy or, with `args.role_adapters`, have an adapter each on one base model.
-
-    A role's adapter writes the role's replies and learns from them alone, in every update or, with
-    `args.role_schedule="alternating"`, in turns. The reference of the KL penalty is the base model without any
-    adapter.
+def prepare_roles(args: Any, interaction: Interaction[Any], model: Any, peft_config: Any) -> dict[str, Any]:
+    """Refuses roles, adapters and settings that do not go together, and gives what vLLM's engine is made with.
 
     Args:
-        model, interaction, args, train_dataset: as in `EpisodeTrainer`; a PEFT model needs one adapter for each role
-            and no other.
-        peft_config: a `LoraConfig`, with `role_adapters` that of each role.
-        **kwargs: as in `EpisodeTrainer`.
+        args: the trainer's settings; DDP's search for unused weights is turned off where roles have adapters.
+        interaction, model, peft_config: the trainer's.
 
     Raises:
-        ValueError: adapters and roles do not match, a role's name cannot name an adapter, or the set-up shards the
-            policy or generates elsewhere.
+        ValueError: adapters and roles do not match, a role's name cannot name an adapter, or others would generate.
     """
+    refuse_schedule(args)
+    if args.role_adapters is None:
+        return {}
+    refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
+    refuse_adapters(args.role_adapters, model, peft_config)
+    refuse_settings(args)
+    # `RoleAdapters.zero_loss` reaches every weight, so nothing is to be searched for, and weights are used outside of
+    # the forward pass, which the search does not bear.
+    args.ddp_find_unused_parameters = False
+    if not args.use_vllm:
+        return {}
+    configs = model.peft_config if peft_config is None else {"": peft_config}
+    refuse_requests(args, configs.values())
+    return engine_settings(len(args.role_adapters), adapter_rank(configs))
 
-    def __init__(
-        self,
-        model: Any,
-        interaction: Interaction[Any],
-        args: Any,
-        train_dataset: Dataset | IterableDataset,
-        peft_config: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        if args.role_adapters is None:
-            refuse_schedule(args)
-            super().__init__(model, interaction, args, train_dataset, peft_config=peft_config, **kwargs)
-            return
-        refuse_schedule(args)
-        refuse_roles(args.role_adapters, getattr(interaction, "roles", None))
-        refuse_adapters(args.role_adapters, model, peft_config)
-        refuse_settings(args)
-        configs = model.peft_config if peft_config is None else {"": peft_config}
-        engine: dict[str, Any] = {}
-        if args.use_vllm:
-            refuse_requests(args, configs.values())
-            engine = engine_settings(len(args.role_adapters), adapter_rank(configs))
-        self.roles = tuple(args.role_adapters)
-        # `RoleAdapters.zero_loss` reaches every weight, so nothing is to be searched for, and weights are used outside
-        # of the forward pass, which the search does not bear.
-        args.ddp_find_unused_parameters = False
-        beta = args.beta
-        if isinstance(model, PeftModel):
-            args.beta = 0.0  # TRL would look for an adapter named "default" to copy as the reference
-        try:
-            with making_engine(**engine):
-                super().__init__(model, interaction, args, train_dataset, peft_config=peft_config, **kwargs)
-        finally:
-            args.beta = beta
-        self.beta = beta
-        self.add_callback(_LeaveOthers(self))
 
-    def learning_roles(self) -> tuple[str, ...]:
-        """The roles with an adapter that learn in the present update."""
-        if self.args.role_schedule == "synchronous":
-            return tuple(self.roles)
-        return (self.roles[self.state.global_step // self.args.switch_every % len(self.roles)],)
-
-    def of_learning_roles(
-        self, episodes: Sequence[Episode], credit: Mapping[str, DecisionCredit]
-    ) -> Mapping[str, DecisionCredit]:
-        """The credit of decisions, of roles that learn in the present update alone."""
-        if not self.roles or self.args.role_schedule == "synchronous":
-            return credit
-        learning = self.learning_roles()
-        self.log_metric("role/learning", float(self.roles.index(learning[0])))
-        role_of = {decision.id: decision.role for episode in episodes for decision in episode.decisions}
-        return {name: value for name, value in credit.items() if role_of[name] in learning}
-
-    def make_engine(self, chat: Chat) -> Engine[Any]:
-        engine = super().make_engine(chat)
-        if self.roles:
-            if self.accelerator.is_fsdp2 and self.args.role_schedule == "synchronous":
-                raise ValueError(
-                    "role_adapters sharded by FSDP2 must learn by turns, got role_schedule='synchronous', by which "
-                    "processes would exchange the gradients of different adapters; take 'alternating', or replicate "
-                    "the policy."
-                )
-            if self.accelerator.distributed_type in _SHARDED and not self.accelerator.is_fsdp2:
-                raise ValueError(
-                    "role_adapters must be replicated on every process or sharded by FSDP2, got "
-                    f"{self.accelerator.distributed_type.value}, whose optimizer takes them for one and moves those "
-                    "that do not learn; take trainers/accelerate/fsdp2.yaml or multi_gpu.yaml."
-                )
-            self.adapters = RoleAdapters(self.accelerator.unwrap_model(self.model), self.roles, self.args.seed)
-            engine.generate = self._samplers()
-        return engine
-
-    def _samplers(self) -> Mapping[str, GenerateFn]:
-        """The sampler of each role; several in one call where the policy itself generates and its adapters mix."""
-        model = self.adapters.model
-        if self.vllm is not None:
-            self._memories: list[ContinuingReplies] = []
-            self.requests = RoleRequests(self.vllm, model, self.roles, self.accelerator, self.args)
-            return self.requests
-        # One for each role: keys and values that an adapter wrote are of no use to another.
-        memories = {role: self._continuing_replies() for role in self.roles}
-        self._memories = [one for one in memories.values() if one is not None]
-        # Sharded weights want all processes in every call.
-        other = self.ranks if self.accelerator.is_fsdp2 else self._generate_replies
-        alone = {role: RoleSampler(own or other, model, role) for role, own in memories.items()}
-        together = self._continuing_replies() if can_mix(model) else None
-        if together is None:
-            return alone
-        self._memories.append(together)
-        return MixedRoles(alone, together, model)
-
-    @contextmanager
-    def forgetting(self) -> Iterator[None]:
-        """As for one policy; and within, vLLM has the adapters of before."""
-        if self.roles and self.vllm is not None:
-            self.requests.refresh()
-        with ExitStack() as stack:
-            stack.enter_context(super().forgetting())
-            for memory in self._memories if self.roles else ():
-                stack.enter_context(memory.forgotten())
-            yield
-
-    def use_policy_of(self, part: dict[str, Tensor]) -> None:
-        if self.roles:
-            # Weights that are sharded are exchanged after every pass, of as many adapters on all processes.
-            one = self.accelerator.is_fsdp2 and torch.is_grad_enabled()
-            role = self.learning_roles()[0] if one else self.roles[int(part["role"][0])]
-            use_adapter(self.adapters.model, role)
-
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor:
-        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        wanted = self.roles and torch.is_grad_enabled() and not self.accelerator.is_fsdp2
-        return loss + self.adapters.zero_loss() if wanted else loss
-
-    def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
-        try:
-            return super()._reference_logprobs(batch)
-        finally:
-            if self.roles:
-                self.adapters.thaw()  # PEFT turns on again only the adapter that was in use
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self.roles:
-            self.adapters.thaw()  # transformers loads all, and lets one be trained
-            return
-        policy = self.model if model is None else model
-        whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
-        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, "adapter_config.json").is_file():
-            # Beside a critic's adapter, transformers before 5.23 leaves the policy's own as it was.
-            policy.load_adapter(resume_from_checkpoint, _TRLS_OWN, is_trainable=True)
-
-    def _load_best_model(self) -> None:
-        best = self.state.best_model_checkpoint
-        if self.roles and best is not None:
-            self._load_from_checkpoint(best)  # transformers knows one adapter alone here
-        else:
-            super()._load_best_model()
+@contextmanager
+def without_reference(args: Any, model: Any) -> Iterator[None]:
+    """Within, roles have no penalty on a KL: TRL would look for an adapter named `default` to copy as the reference,
+    which here is the base model without any adapter."""
+    beta = args.beta
+    if args.role_adapters is not None and isinstance(model, PeftModel):
+        args.beta = 0.0
+    try:
+        yield
+    finally:
+        args.beta = beta
 
 
 def _renamed(name: str, role: str) -> str:
     """The name that a part of TRL's own adapter has in a role's."""
-    return ".".join(role if part == _TRLS_OWN else part for part in name.split("."))
+    return ".".join(role if part == TRLS_OWN else part for part in name.split("."))
 
 
 def refuse_roles(roles: Sequence[str], played: Iterable[str] | None) -> None:
@@ -387,10 +325,7 @@ def refuse_schedule(args: Any) -> None:
         ValueError: the schedule is unknown, no role has a policy of its own, or roles would change within the updates
             that one generation serves.
     """
-    if args.role_schedule not in SCHEDULES:
-        raise ValueError(
-            f"role_schedule must be one of {', '.join(SCHEDULES)}, got {args.role_schedule!r}; pick one of these."
-        )
+    one_of("role_schedule", args.role_schedule, SCHEDULES)
     whole_number("switch_every", args.switch_every, 1)
     if args.role_schedule == "synchronous":
         return

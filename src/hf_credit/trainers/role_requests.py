@@ -6,7 +6,7 @@ import copy
 import functools
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from hf_credit.rollouts import GenerateFn, Generation
-from hf_credit.trainers.base import new_client
 from hf_credit.trainers.generation import generations
 from hf_credit.trainers.vllm import limit_requests, naming_server, server_url
 
@@ -51,12 +50,21 @@ class RoleRequests(Mapping[str, GenerateFn]):
         roles: the names of the roles and of their adapters.
         accelerator: of the run.
         args: the settings. Adapters reach vLLM in files below `output_dir`, which a server needs to see as well.
+        new_client: makes a client of the server at an address.
 
     Raises:
         ValueError: the server takes no adapters, too few or none of this rank, or has replicas that would miss them.
     """
 
-    def __init__(self, vllm: Any, model: PeftModel, roles: Sequence[str], accelerator: Any, args: Any) -> None:
+    def __init__(
+        self,
+        vllm: Any,
+        model: PeftModel,
+        roles: Sequence[str],
+        accelerator: Any,
+        args: Any,
+        new_client: Callable[[str], Any],
+    ) -> None:
         self.vllm = vllm
         self.model = model
         self.roles = tuple(roles)

@@ -22,8 +22,8 @@ from hf_credit.rollouts import Interaction
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
-from hf_credit.trainers.answer_stats import ReportChecks
 from hf_credit.trainers.arguments import require_trackers
+from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
 from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
 from hf_credit.trainers.recording import RunRecorder
