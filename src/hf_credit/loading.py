@@ -11,6 +11,9 @@ from peft import PeftConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import find_adapter_config_file
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""What a folder with an adapter holds, and one with a whole model does not."""
+
 
 class IncompleteModelError(ValueError):
     """A tensor of a model is missing from its files, or is another than its config says; told in one sentence."""

@@ -13,12 +13,12 @@ from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import Diagnosis
 from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
-from hf_credit.evaluation.play import load_role_models, load_sampler, with_role_models
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
+from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained

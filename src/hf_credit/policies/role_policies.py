@@ -11,11 +11,10 @@ from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from hf_credit.loading import load_adapter, load_model
+from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
-_ADAPTER_CONFIG = "adapter_config.json"
 _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
 _CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is nobody's policy
 
@@ -136,7 +135,7 @@ def can_mix(model: PeftModel) -> bool:
 
 def role_folders(folder: str | Path) -> list[Path]:
     """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
-    return sorted(path.parent for path in Path(folder).glob(f"*/{_ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
+    return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
 
 
 def load_role_policies(
@@ -164,7 +163,7 @@ def load_role_policies(
     found = role_folders(folder)
     if not found:
         raise ValueError(
-            f"a folder of role policies must hold a folder with {_ADAPTER_CONFIG} for each role, got {folder} without "
+            f"a folder of role policies must hold a folder with {ADAPTER_CONFIG} for each role, got {folder} without "
             "any; name one that a trainer with role_adapters saved."
         )
     if model is None:

@@ -31,7 +31,7 @@ from trl.trainer.utils import use_adapter
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import clipped_surrogate, next_entropy_coefficient, reference_divergence, sampling_ratio
-from hf_credit.loading import require_whole_files
+from hf_credit.loading import ADAPTER_CONFIG, require_whole_files
 from hf_credit.methods import DecisionCredit
 from hf_credit.policies.generation import can_continue, evaluating, room_beside, room_for_context
 from hf_credit.rollouts import (
@@ -614,7 +614,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             return
         policy = self.model if model is None else model
         whole = isinstance(policy, PeftModel) and not self.is_fsdp_enabled
-        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, "adapter_config.json").is_file():
+        if whole and len(policy.peft_config) > 1 and Path(resume_from_checkpoint, ADAPTER_CONFIG).is_file():
             # Beside a critic's adapter, transformers before 5.23 leaves the policy's own as it was.
             policy.load_adapter(resume_from_checkpoint, TRLS_OWN, is_trainable=True)
 

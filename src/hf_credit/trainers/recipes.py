@@ -81,7 +81,7 @@ class GameArguments(ScriptArguments):
         oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
         oracle_options: the oracle's options, a mapping.
         role_models: models with weights of their own for roles that nothing is learned from, such as
-            `{judge: Qwen/Qwen2.5-14B-Instruct}`; a mapping, as for `hf_credit.evaluation.play.load_role_models`.
+            `{judge: Qwen/Qwen2.5-14B-Instruct}`; a mapping, as for `hf_credit.policies.saved.load_role_models`.
         training_tasks: tasks of an epoch, where there is no dataset and `max_steps` does not say how many are played.
         held_out_tasks: tasks of an evaluation during training, where `eval_strategy` asks for one.
         problem_sets: problems that are trained on, in place of a dataset, each as for `hf_credit.data.load_problems`.
