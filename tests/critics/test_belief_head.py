@@ -37,7 +37,7 @@ def test_a_new_head_believes_all_values_alike(head):
 def test_it_learns_the_distributions_of_each_slot_and_not_the_policy(head):
     policy = {name: weight.clone() for name, weight in head.backbone.model.named_parameters()}
     for _ in range(80):
-        told = head.fit(READINGS, TARGETS, head(READINGS))
+        told = head.learn(READINGS, TARGETS, head(READINGS))
     for said, wanted in zip(head(READINGS), TARGETS, strict=True):
         assert said == pytest.approx(wanted, abs=0.1)
     assert told["accuracy"] == 1.0
@@ -49,29 +49,29 @@ def test_it_learns_the_distributions_of_each_slot_and_not_the_policy(head):
 
 def test_a_slot_without_a_distribution_teaches_nothing_and_counts_in_nothing(head):
     nan = float("nan")
-    told = head.fit(READINGS[:1], [(0.0, 1.0, nan, nan, nan)], head(READINGS[:1]))
+    told = head.learn(READINGS[:1], [(0.0, 1.0, nan, nan, nan)], head(READINGS[:1]))
     assert told["loss"] == pytest.approx(math.log(2))
     assert told["accuracy"] == 0.0
     assert head(READINGS[:1])[0][2:] == pytest.approx((1 / 3,) * 3)
     before = head(READINGS)
-    assert head.fit(READINGS[:1], [(nan,) * 5], head(READINGS[:1]))["loss"] == 0.0
+    assert head.learn(READINGS[:1], [(nan,) * 5], head(READINGS[:1]))["loss"] == 0.0
     assert head(READINGS) == before
 
 
 def test_what_it_says_does_not_depend_on_what_is_read_beside_it(head):
-    head.fit(READINGS, TARGETS, head(READINGS))
+    head.learn(READINGS, TARGETS, head(READINGS))
     alone = [own for reading in READINGS for own in head([reading])]
     assert alone == [pytest.approx(own, abs=1e-6) for own in head(READINGS)]
 
 
 def test_nothing_to_learn_leaves_it_as_it_was(head, tmp_path):
     before = head(READINGS)
-    assert head.fit([], [], [])["loss"] == 0.0
+    assert head.learn([], [], [])["loss"] == 0.0
     assert head(READINGS) == before
-    head.fit(READINGS, TARGETS, before)
+    head.learn(READINGS, TARGETS, before)
     head.save(tmp_path, "belief")
     saved = head(READINGS)
-    head.fit(READINGS, TARGETS, saved)
+    head.learn(READINGS, TARGETS, saved)
     head.load(tmp_path, "belief")
     assert head(READINGS) == saved
 
@@ -80,5 +80,5 @@ def test_slots_go_with_beliefs_alone():
     for wrong in ({"output": "beliefs"}, {"slots": (2,)}, {"output": "beliefs", "slots": (1,)}):
         with pytest.raises(ValueError, match="slots are of beliefs, each of 2 values or more"):
             CriticSpec(**wrong)
-    with pytest.raises(ValueError, match="a critic must say one of value"):
+    with pytest.raises(ValueError, match="output of a critic must be one of value"):
         CriticSpec(output="truth")

@@ -244,7 +244,7 @@ def test_its_credit_is_diagnosed_from_its_folder_by_the_critics_that_lie_there(
     reading = CriticInput(ids=(5, 6, 7), at=(3,))
     for name, critic in trainer.critics.items():
         torch.testing.assert_close(subject.critics[name]([reading]), critic([reading]))
-    assert trainer.critics["outcome"].critic.rate != 0.5  # or the check says little of what is saved beside weights
+    assert trainer.critics["outcome"].rate != 0.5  # or the check says little of what is saved beside weights
 
 
 def test_a_frozen_copy_is_refused_where_vllm_plays(script: ModuleType, policy: Path, tmp_path: Path) -> None:

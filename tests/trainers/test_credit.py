@@ -203,7 +203,7 @@ def test_what_an_estimator_remembers_is_in_every_checkpoint(build: Callable[...,
         assert torch.equal(value, resumed.model.state_dict()[name]), name
     for name, value in whole.frozen.weights.items():
         assert torch.equal(value, resumed.frozen.weights[name]), name
-    heads = [trainer.critics["critic"].critic.head.weight for trainer in (whole, resumed)]
+    heads = [trainer.critics["critic"].head.weight for trainer in (whole, resumed)]
     assert torch.equal(*heads)
     assert heads[0].abs().max() > 0
 
@@ -226,9 +226,9 @@ def test_credit_asked_twice_is_the_same_and_teaches_once(build: Callable[..., An
     collected = trainer.collect([{"problem": "secret 1", "question": "add 1", "answer": "2"}])
     first, second = (method.estimator(collected, trainer.context, trainer.memory) for _ in range(2))
     assert first == second
-    before = trainer.critics["critic"].critic.head.weight.clone()
+    before = trainer.critics["critic"].head.weight.clone()
     trainer.credit(collected)
-    assert not torch.equal(before, trainer.critics["critic"].critic.head.weight)
+    assert not torch.equal(before, trainer.critics["critic"].head.weight)
 
 
 def test_the_frozen_policy_plays_as_it_was_and_gives_way_again(build: Callable[..., Any]) -> None:

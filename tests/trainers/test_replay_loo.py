@@ -295,7 +295,7 @@ def test_a_run_with_a_critic_resumes_bitwise(train: Callable[..., Any], tmp_path
     assert (tmp_path / "checkpoint-2" / "critic" / "critic.safetensors").is_file()
     resumed = train(interaction=interaction, build_only=True, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    heads = [trainer.critics["critic"].critic.head.weight for trainer in (whole, resumed)]
+    heads = [trainer.critics["critic"].head.weight for trainer in (whole, resumed)]
     assert torch.equal(*heads)
     assert heads[0].abs().max() > 0
     assert whole.ledger == resumed.ledger

@@ -114,7 +114,7 @@ def test_a_run_goes_on_from_the_middle_of_the_critics_warm_up(trained: Callable[
     saved = {"save_strategy": "steps", "save_steps": 1}
     whole = trained(**settings, **saved)
     resumed = trained(**settings, **saved, resume=tmp_path / "checkpoint-2")
-    weights = [trainer.critics["critic"].critic.weights for trainer in (whole, resumed)]
+    weights = [trainer.critics["critic"].weights for trainer in (whole, resumed)]
     assert [own.optimizer.param_groups[0]["lr"] for own in weights] == [0.75e-2] * 2  # of the last step
     heads = [own.parameters["head.weight"] for own in weights]
     assert torch.equal(*heads)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from accelerate import Accelerator
@@ -14,12 +12,12 @@ from transformers import PreTrainedModel
 
 from hf_credit.critics.backbone import Backbone
 from hf_credit.critics.critic import CriticConfig, context_batch
-from hf_credit.critics.weights import ReplicatedWeights
+from hf_credit.critics.weights import ReplicatedWeights, Saved
 from hf_credit.rollouts.batches import micro_batches
 from hf_credit.rollouts.method_context import CriticInput
 
 
-class BeliefHead:
+class BeliefHead(Saved):
     """Distributions over the values of slots, read off the policy's last hidden state of a text.
 
     The policy is not trained by it: it reads what is there. A new head believes all values alike.
@@ -68,7 +66,7 @@ class BeliefHead:
         logs = self._log_probabilities(self.head(self._states(readings)))
         return [tuple(own) for own in torch.cat(logs, dim=1).exp().tolist()]
 
-    def fit(
+    def learn(
         self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         """Moves the distributions towards others, by cross-entropy; called on all processes at the same time.
@@ -94,39 +92,14 @@ class BeliefHead:
         states = self._states(readings) if readings else torch.zeros(0, self.backbone.width, device=device)
         for _ in range(self.config.passes):
             logs = self._log_probabilities(self.head(states))
-            errors = -torch.stack(
-                [(own * log).sum(1) for own, log in zip(wanted.split(self.slots, dim=1), logs, strict=True)]
-            )
+            pairs = list(zip(wanted.split(self.slots, dim=1), logs, strict=True))
+            errors = -torch.stack([(own * log).sum(1) for own, log in pairs])
             (errors.sum() / every).backward()  # type: ignore[no-untyped-call]
-            right = [
-                own.argmax(1) == log.argmax(1) for own, log in zip(wanted.split(self.slots, dim=1), logs, strict=True)
-            ]
-            sums += torch.stack(
-                [
-                    errors.detach().sum().double(),
-                    (torch.stack(right) & there).sum().double(),
-                    there.sum().double(),
-                ]
-            )
+            right = torch.stack([own.argmax(1) == log.argmax(1) for own, log in pairs]) & there
+            sums += torch.stack([errors.detach().sum().double(), right.sum().double(), there.sum().double()])
             norms.append(self.weights.step(self.config.max_grad_norm))
         loss, right_ones, slots = self.accelerator.reduce(sums, "sum").tolist()
         return {"loss": loss / slots, "accuracy": right_ones / slots, "grad_norm": sum(norms) / len(norms)}
-
-    def state(self) -> dict[str, Any]:
-        """As `Critic.state`."""
-        return self.weights.state()
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """As `Critic.load_state`."""
-        self.weights.load_state(state)
-
-    def save(self, folder: str | Path, name: str) -> None:
-        """As `Critic.save`."""
-        self.weights.save(Path(folder) / name / f"{name}.safetensors")
-
-    def load(self, folder: str | Path, name: str) -> None:
-        """As `Critic.load`."""
-        self.weights.load(Path(folder) / name / f"{name}.safetensors")
 
     @torch.no_grad()
     def _states(self, readings: Sequence[CriticInput]) -> Tensor:

@@ -17,10 +17,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_credit.credit import balance_log_odds, class_weights, clipped_value_errors
 from hf_credit.critics.backbone import ADAPTER, adapter_backbone, own_backbone, refuse_training_that
-from hf_credit.critics.weights import ReplicatedWeights
+from hf_credit.critics.weights import ReplicatedWeights, Saved, weights_file
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import micro_batches, pad_rows
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.rollouts.method_context import CriticInput
+from hf_credit.validators import finite_number, one_of, whole_number
 
 LOSSES = ("squared", "cross_entropy")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -61,13 +62,8 @@ class CriticConfig:
     loss: str = "squared"
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise ValueError(f"loss of a critic must be one of {', '.join(LOSSES)}, got {self.loss!r}; pick one.")
-        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
-            raise ValueError(
-                "warmup_steps of a critic must be a whole number of optimizer steps, 0 for none, got "
-                f"{self.warmup_steps}; count them."
-            )
+        one_of("loss of a critic", self.loss, LOSSES)
+        whole_number("warmup_steps of a critic", self.warmup_steps, 0)
         for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
             value = getattr(self, name)
             if value is not None:
@@ -78,7 +74,7 @@ class CriticConfig:
                 finite_number(f"{name} of a critic", value, above=0)
 
 
-class Critic:
+class Critic(Saved):
     """A scalar head on a causal model's hidden states, with an optimizer of its own; a copy on every process.
 
     The value at a completion token is what the head says at the token before it: the value of the text that the token
@@ -94,6 +90,8 @@ class Critic:
         config: how it is trained.
         model_init_kwargs: for `from_pretrained`, if `backbone` is an id.
         name: of its adapter, if it is one.
+        max_tokens: of a reading it reads the last so many; all if `None`. A place that is cut off has the value of the
+            first token that is left.
 
     Raises:
         ValueError: DeepSpeed, FSDP or fp16; a backbone of another vocabulary or that shares the policy's weights; an
@@ -109,10 +107,12 @@ class Critic:
         config: CriticConfig | None = None,
         model_init_kwargs: dict[str, Any] | None = None,
         name: str = ADAPTER,
+        max_tokens: int | None = None,
     ) -> None:
         refuse_training_that(accelerator.distributed_type, accelerator.mixed_precision)
         self.config = config or CriticConfig()
         self.accelerator = accelerator
+        self.max_tokens = max_tokens
         self.pad_token_id: int = tokenizer.pad_token_id
         if isinstance(backbone, LoraConfig):
             self.backbone = adapter_backbone(backbone, policy, self.config.seed, name)
@@ -164,6 +164,14 @@ class Critic:
     def context_values(self, contexts: Sequence[Sequence[int]]) -> Tensor:
         """The value of each context, at its last token, float32, of shape (contexts,)."""
         return self.values(context_batch(contexts, self.pad_token_id))[:, 0]
+
+    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """The values at the places of each reading."""
+        if not readings:
+            return []
+        values = self.values(self._batch(readings)).tolist()
+        pairs = zip(values, readings, strict=True)
+        return [tuple(own[place] for place in self._places(reading)) for own, reading in pairs]
 
     # How it learns ----------------------------------------------------------------------------------------------
 
@@ -220,6 +228,27 @@ class Critic:
             "grad_norm": sum(finite) / max(len(finite), 1),
             "skipped_steps": float(len(norms) - len(finite)),
         }
+
+    def learn(
+        self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
+    ) -> dict[str, float]:
+        """`fit` with a target at each place of readings; called on all processes, also on one without readings.
+
+        Args:
+            readings: as they were read.
+            targets: the value there should be at each place of each.
+            values: what was said there before.
+        """
+        if not readings:
+            nothing = torch.zeros(0)
+            return self.fit_contexts([], nothing, nothing)
+        batch = self._batch(readings)
+        wanted = torch.zeros(batch["completion_ids"].shape)
+        old, mask = torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+        for row, reading in enumerate(readings):
+            for place, target, value in zip(self._places(reading), targets[row], values[row], strict=True):
+                wanted[row, place], old[row, place], mask[row, place] = target, value, True
+        return self.fit(batch, wanted, mask, old)
 
     def fit_contexts(
         self, contexts: Sequence[Sequence[int]], returns: Tensor, old_values: Tensor | None = None
@@ -293,38 +322,18 @@ class Critic:
     # What it is made of -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a run needs to go on exactly: tensors on the CPU and plain values, copied.
-
-        The main process has the weights and the optimizer; the others have the counters, and get the rest from it.
-        """
-        return {"fits": self.fits, "rate": self.rate, **self.weights.state()}
+        return {"fits": self.fits, "rate": self.rate, **super().state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave, on all processes at the same time.
-
-        Raises:
-            ValueError: the state is of another critic.
-        """
-        self.fits = state["fits"]
-        self.rate = state.get("rate", 0.5)
-        self.weights.load_state(state)
+        self.fits, self.rate = state["fits"], state.get("rate", 0.5)
+        super().load_state(state)
 
     def save(self, folder: str | Path, name: str = "critic") -> None:
-        """Writes what is trained of the critic into a policy's folder, as `<name>/<name>.safetensors`.
-
-        May be called on every process; the main one writes.
-        """
-        self.weights.save(Path(folder) / name / f"{name}.safetensors", rate=self.rate)
+        self.weights.save(weights_file(folder, name), rate=self.rate)
 
     def load(self, folder: str | Path, name: str = "critic") -> None:
-        """Reads what `save` wrote, on every process. The optimizer starts anew.
-
-        Raises:
-            ValueError: the folder holds no critic, or another one.
-        """
-        path = Path(folder) / name / f"{name}.safetensors"
-        self.weights.load(path)
-        with safe_open(path, "pt") as weights:  # type: ignore[no-untyped-call]
+        super().load(folder, name)
+        with safe_open(weights_file(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
             self.rate = float((weights.metadata() or {}).get("rate", 0.5))
 
     # How it reads -----------------------------------------------------------------------------------------------
@@ -334,6 +343,26 @@ class Critic:
         if not bool(sequences["prompt_mask"].any(dim=1).all()):
             raise ValueError("a sequence must have a context for a critic to read, got an empty prompt; leave it out.")
         return sequences
+
+    def _batch(self, readings: Sequence[CriticInput]) -> dict[str, Tensor]:
+        """Readings as rows whose completions begin at their first place: values stand before their tokens."""
+        rows = []
+        for reading in readings:
+            ids, first = self._cut(reading)
+            # Behind the last token a value stands before a token that nobody reads.
+            rows.append(Row.without_credit(ids[:first], (*ids[first:], self.pad_token_id)))
+        return pad_rows(rows, self.pad_token_id)
+
+    def _places(self, reading: CriticInput) -> list[int]:
+        """Where in the completion of its row the places of a reading are."""
+        ids, first = self._cut(reading)
+        gone = len(reading.ids) - len(ids)
+        return [max(at - gone, 1) - first for at in reading.at]
+
+    def _cut(self, reading: CriticInput) -> tuple[tuple[int, ...], int]:
+        """What is read, and how much of it before the first place."""
+        ids = reading.ids if self.max_tokens is None else reading.ids[-self.max_tokens :]
+        return ids, max(reading.at[0] - (len(reading.ids) - len(ids)), 1)
 
     def _parts(self, batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         return micro_batches(batch, self.config.micro_batch_rows) if len(batch["prompt_ids"]) else []
@@ -357,10 +386,6 @@ def context_batch(contexts: Sequence[Sequence[int]], pad_token_id: int) -> dict[
         contexts: token ids, at least one each; there may be no contexts.
         pad_token_id: fills the gaps.
     """
-    rows = [
-        Row(prompt_ids=tuple(ids), completion_ids=(pad_token_id,), loss_mask=(1,), advantages=(0.0,), logprobs=None)
-        for ids in contexts
-    ]
-    if rows:
-        return pad_rows(rows, pad_token_id)
+    if contexts:
+        return pad_rows([Row.without_credit(ids, (pad_token_id,)) for ids in contexts], pad_token_id)
     return {name: torch.zeros(0, 1, dtype=torch.long) for name in _SEQUENCE_KEYS}

@@ -68,10 +68,7 @@ class ReplicatedWeights:
         return norm
 
     def state(self) -> dict[str, Any]:
-        """What a run needs to go on exactly: tensors on the CPU and plain values, copied.
-
-        The main process has the weights and the optimizer; the others have the count, and get the rest from it.
-        """
+        """As `Saved.state`."""
         state: dict[str, Any] = {"steps": self.steps}
         if self.accelerator.is_main_process:
             state["weights"] = _copied(self.parameters)
@@ -142,6 +139,44 @@ class ReplicatedWeights:
 
     def _send(self, tensor: Tensor) -> None:
         tensor.copy_(broadcast(tensor.to(self.accelerator.device)))
+
+
+def weights_file(folder: str | Path, name: str) -> Path:
+    """Where a policy's folder has what is trained of a critic, of this name."""
+    return Path(folder) / name / f"{name}.safetensors"
+
+
+class Saved:
+    """Something with `ReplicatedWeights` that a run takes up again, and that lies in a folder beside the policy."""
+
+    weights: ReplicatedWeights
+
+    def state(self) -> dict[str, Any]:
+        """What a run needs to go on exactly: tensors on the CPU and plain values, copied.
+
+        The main process has the weights and the optimizer; the others have the counters, and get the rest from it.
+        """
+        return self.weights.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave, on all processes at the same time.
+
+        Raises:
+            ValueError: the state is of another critic.
+        """
+        self.weights.load_state(state)
+
+    def save(self, folder: str | Path, name: str = "critic") -> None:
+        """Writes what is trained into a policy's folder, on the main process; called on any."""
+        self.weights.save(weights_file(folder, name))
+
+    def load(self, folder: str | Path, name: str = "critic") -> None:
+        """Reads what `save` wrote, on every process. The optimizer starts anew.
+
+        Raises:
+            ValueError: the folder holds no critic, or another one.
+        """
+        self.weights.load(weights_file(folder, name))
 
 
 def _copied(value: Any) -> Any:

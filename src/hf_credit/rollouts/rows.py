@@ -33,6 +33,18 @@ class Row:
     role: str = ""
     marks: tuple[int, ...] | None = None
 
+    @classmethod
+    def without_credit(cls, prompt_ids: Sequence[int], completion_ids: Sequence[int], role: str = "") -> Row:
+        """A row that is only read, whose completion tokens all count."""
+        return cls(
+            prompt_ids=tuple(prompt_ids),
+            completion_ids=tuple(completion_ids),
+            loss_mask=(1,) * len(completion_ids),
+            advantages=(0.0,) * len(completion_ids),
+            logprobs=None,
+            role=role,
+        )
+
 
 def by_episode(episodes: Sequence[Episode], credit: Mapping[str, Value]) -> list[list[Value | None]]:
     """What belongs to decisions, laid out as the decisions of episodes; `None` where there is nothing.

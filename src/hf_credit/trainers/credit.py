@@ -20,7 +20,7 @@ from hf_credit import methods
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
-from hf_credit.critics.readings import ReadingCritic
+from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import weighted
@@ -100,8 +100,9 @@ class CreditTrainer(EpisodeTrainer):
         self.evaluation_context = self.context
         if self.evaluation_interaction is not interaction:
             self.evaluation_context = TrainerContext(self, self.engine.of(self.evaluation_interaction))
-        self.critics: dict[str, ReadingCritic | BeliefHead]
-        self.critics = {name: self._make_critic(name, critic) for name in self.method.critics}
+        self.critics: dict[str, Critic | BeliefHead] = {
+            name: self._make_critic(name, critic) for name in self.method.critics
+        }
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:
             if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
@@ -138,7 +139,7 @@ class CreditTrainer(EpisodeTrainer):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
         for lesson in credit.critic_targets:
-            taught = self.critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
+            taught = self.critics[lesson.critic].learn(lesson.readings, lesson.targets, lesson.values)
             for name, value in taught.items():
                 self.log_metric(f"{lesson.critic}/{name}", value)
         found = weighted(credit)
@@ -164,15 +165,7 @@ class CreditTrainer(EpisodeTrainer):
     def decision_logprobs(self, decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under the policy."""
         rows = [
-            Row(
-                prompt_ids=decision.context_ids,
-                completion_ids=decision.action_ids,
-                loss_mask=(1,) * len(decision.action_ids),
-                advantages=(0.0,) * len(decision.action_ids),
-                logprobs=None,
-                role=decision.role if self.roles else "",
-            )
-            for decision in decisions
+            Row.without_credit(one.context_ids, one.action_ids, one.role if self.roles else "") for one in decisions
         ]
         needed = self.ranks.all_max(len(rows))  # sharded weights want as many passes on every process
         if not needed:
@@ -182,31 +175,24 @@ class CreditTrainer(EpisodeTrainer):
         pairs = zip(found, rows, strict=True)
         return [tuple(own[: len(row.completion_ids)]) for own, row in pairs][: len(decisions)]
 
-    def _make_critic(
-        self, name: str, backbone: str | PreTrainedModel | LoraConfig | None
-    ) -> ReadingCritic | BeliefHead:
-        kind = self.method.critic_specs.get(name, CriticSpec())
+    def _make_critic(self, name: str, backbone: str | PreTrainedModel | LoraConfig | None) -> Critic | BeliefHead:
         room = self.room_for_context()
-        most = None if room is None else room + self.args.max_completion_length
-        config = self.args.critic_config()
         policy = self.accelerator.unwrap_model(self.model)
-        if kind.output == "beliefs":
-            pad = self.chat.tokenizer.pad_token_id
-            return BeliefHead(policy, pad, self.accelerator, config, kind.slots, most)
         if backbone is None:
             backbone = self.args.critic_model
         if backbone is None and isinstance(policy, PeftModel):
             backbone = cast(LoraConfig, policy.peft_config[policy.active_adapter])
-        critic = Critic(
+        return make_critic(
+            self.method.critic_specs.get(name, CriticSpec()),
+            name,
             policy.config._name_or_path if backbone is None else backbone,
             policy,
             self.chat.tokenizer,
+            self.args.critic_config(),
+            None if room is None else room + self.args.max_completion_length,
             self.accelerator,
-            dataclasses.replace(config, loss="cross_entropy") if kind.output == "probability" else config,
             self.args.model_init_kwargs,
-            name,
         )
-        return ReadingCritic(critic, most)
 
     # Checkpoints --------------------------------------------------------------------------------------------------
 

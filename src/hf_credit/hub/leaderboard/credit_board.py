@@ -18,10 +18,9 @@ import numpy as np
 import torch
 
 from hf_credit import methods
-from hf_credit.critics.alone import alone_on
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
-from hf_credit.critics.readings import ReadingCritic
+from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.diagnostics.fidelity import credit_fidelity
 from hf_credit.diagnostics.training_credit import credited_decisions
@@ -156,18 +155,12 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
         credit = bound.estimator(collected, context, memory)
         memory = credit.memory
         for lesson in credit.critic_targets:
-            critics[lesson.critic].fit(lesson.readings, lesson.targets, lesson.values)
+            critics[lesson.critic].learn(lesson.readings, lesson.targets, lesson.values)
     return critics, memory, float(context.ledger.tokens)
 
 
-def _critic(kind: CriticSpec, name: str, pinned: PinnedPolicy) -> ReadingCritic | BeliefHead:
-    accelerator = alone_on(pinned.network.device)
-    if kind.output == "beliefs":
-        pad = pinned.tokenizer.pad_token_id
-        return BeliefHead(pinned.network, pad, accelerator, CRITICS, kind.slots, pinned.room)
-    config = dataclasses.replace(CRITICS, loss="cross_entropy") if kind.output == "probability" else CRITICS
-    critic = Critic(str(pinned.folder), pinned.network, pinned.tokenizer, accelerator, config, name=name)
-    return ReadingCritic(critic, pinned.room)
+def _critic(kind: CriticSpec, name: str, pinned: PinnedPolicy) -> Critic | BeliefHead:
+    return make_critic(kind, name, str(pinned.folder), pinned.network, pinned.tokenizer, CRITICS, pinned.room)
 
 
 def _by_decision(
