@@ -170,7 +170,8 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
         *((trainer.vllm, call, "generation") for call in ("sync_weights", "generate") if trainer.vllm),
         *((requests, call, "generation") for call in ("refresh", "together") if requests is not None),
         *policy_passes(trainer),
-        *((trainer, passes, "forward") for passes in ("_old_tops", "_logprobs")),
+        (trainer, "_logprobs", "forward"),
+        *((trainer.projection, "keep", "forward") for _ in range(trainer.projection is not None)),
         (trainer.context, "values", "critics"),
         *((critic, "fit", "critics") for critic in trainer.critics.values()),
     ]

@@ -61,7 +61,7 @@ def work(folder: Path, options: argparse.Namespace) -> None:
     for owner, method, label in (
         (trainer.ranks, "generate", "generation"),
         (trainer, "_compute_loss", "forward"),
-        (trainer, "_scores_of_rows", "forward"),
+        (trainer, "scores_of_rows", "forward"),
         (trainer.accelerator, "backward", "backward"),
         (trainer.accelerator, "clip_grad_norm_", "optimizer"),
         (trainer.accelerator, "gather", "waiting"),

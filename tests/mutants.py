@@ -182,8 +182,8 @@ MUTANTS = [
     Mutant(
         "old log-probabilities left out off-policy",
         _BASE,
-        "if correct or projected or self.args.gradient_accumulation_steps % generate_every != 0:",
-        "if correct or projected:",
+        "if correct or projection is not None or self.args.gradient_accumulation_steps % generate_every != 0:",
+        "if correct or projection is not None:",
         [_TEST_BASE + "test_a_second_update_on_the_same_replies_is_held_against_the_policy_that_made_them"],
     ),
     Mutant(

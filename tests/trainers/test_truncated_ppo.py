@@ -331,7 +331,7 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
         ),
         ({"aggregation": "row"}, "aggregation must be 'token' or 'sequence', got 'row'"),
         ({"lam": 2.0}, r"lam must be in \[0, 1\], got 2"),
-        ({"critic_warmup_steps": -3}, "must be a whole number of optimizer steps, 0 for none, got -3"),
+        ({"critic_warmup_steps": -3}, "warmup_steps of a critic must be at least 0, got -3"),
     ],
     ids=str,
 )

@@ -68,7 +68,7 @@ from hf_credit.trainers.resumption import ResumableTrainer
 from hf_credit.trainers.role_adapters import TRLS_OWN, RoleAdapters, prepare_roles, without_reference
 from hf_credit.trainers.sequences import refuse_several_rows, require_one_row
 from hf_credit.trainers.shared_prefix import Scores, separate_log_probs, shared_log_probs
-from hf_credit.trainers.trust_region import NAMES, distances, is_of_action, moved, new_tops, old_tops
+from hf_credit.trainers.trust_region import Projection
 from hf_credit.trainers.vllm import context_length, through_vllm, wait_for_server
 
 
@@ -172,16 +172,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.log_completions:
             self.add_callback(CompletionsTable())
             self.show_completions([])
-        self.region = args.region()
-        if self.region is not None:
-            deepspeed = self.accelerator.distributed_type == DistributedType.DEEPSPEED
-            sharded = shards_weights(self.accelerator) or deepspeed
-            self.region.require_fit(self.accelerator.unwrap_model(self.model), sharded)
-            self.add_callback(_LogDivergence(self))
+        region = args.region()
+        self.projection = None if region is None else Projection(region, self)
+        if self.projection is not None:
+            self.add_callback(self.projection)
         self.ledger = Ledger()
-        self._old_tops: dict[str, Tensor] = {}  # of the tokens in the loss, as `region_place` numbers them
         self.metrics: dict[str, dict[str, list[float]]] = {"train": defaultdict(list), "eval": defaultdict(list)}
-        self._loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
+        self.loss_metrics = {"train": LossMetrics(), "eval": LossMetrics()}
         self._rewards_entropy = args.entropy_coef != 0.0 or args.use_adaptive_entropy
         self._entropy_of_step = LossMetrics()
         self.last_entropy = math.inf  # the mean of the last optimizer step: no bonus before there is one
@@ -266,7 +263,8 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 advantages = without_cut_replies(episodes, advantages, self.eos_token_ids)
         with self._timed("time/rows"):
             pairs = zip(episodes, advantages, strict=True)
-            rows = [decision_rows(one.decisions, own, self._marks_of_actions(one)) for one, own in pairs]
+            marks = self.projection.marks if self.projection is not None else lambda episode: None
+            rows = [decision_rows(one.decisions, own, marks(one)) for one, own in pairs]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
             batch = self._lay_out(self.ranks.even_out(self._averaged(rows), together))
         counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
@@ -310,10 +308,10 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             part: the rows of the pass.
             mode: `"train"` or `"eval"`.
         """
-        mask, metrics = part["tool_mask"], self._loss_metrics[mode]
-        projected = self.region is not None and mode == "train"
-        scores = self._scores_of_rows(model, part, states=projected)
-        logprobs, beside = self._project(scores, part) if projected else (scores.logprobs, 0.0)
+        mask, metrics = part["tool_mask"], self.loss_metrics[mode]
+        projection = self.projection if mode == "train" else None
+        scores = self.scores_of_rows(model, part, states=projection is not None)
+        logprobs, beside = (scores.logprobs, 0.0) if projection is None else projection.log_probs(scores, part)
         terms = clipped_surrogate(
             logprobs,
             part.get("old_per_token_logps", logprobs.detach()),
@@ -400,20 +398,20 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         rows = [*rows, *[idle] * (needed - len(rows))]
         batch = pad_rows(rows, self.chat.tokenizer.pad_token_id, self.pad_to_multiple_of, self.roles)
         batch = {name: value.to(self.accelerator.device) for name, value in batch.items()}
-        if self.region is not None:
+        if self.projection is not None:
             batch.setdefault("marks", torch.zeros_like(batch["tool_mask"]))
         batch["num_items_in_batch"] = self.accelerator.gather(batch["tool_mask"].sum()).sum()
         return batch
 
     def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
         """Adds the log-probabilities that TRL's loss compares with, where it would compute them itself."""
-        projected = self.region is not None and self.model.training
+        projection = self.projection if self.model.training else None
         correct = self.use_vllm and self.vllm_importance_sampling_correction
         generate_every = self.args.steps_per_generation * self.num_iterations
-        if projected:
+        if projection is not None:
             with self._reading():
-                self._keep_old_tops(batch)
-        if correct or projected or self.args.gradient_accumulation_steps % generate_every != 0:
+                projection.keep(batch)
+        if correct or projection is not None or self.args.gradient_accumulation_steps % generate_every != 0:
             batch["old_per_token_logps"] = self._logprobs(self.model, batch)
         if correct:
             batch["importance_sampling_ratio"] = sampling_ratio(
@@ -453,7 +451,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             return map_micro_batches(
                 batch,
                 self.args.micro_batch_rows,
-                lambda part: self._scores_of_rows(model, part).logprobs,
+                lambda part: self.scores_of_rows(model, part).logprobs,
                 self.use_policy_of,
                 len(self.roles) or 1,
             )
@@ -465,112 +463,13 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         with torch.no_grad(), evaluating(self.model), unchecked:
             yield
 
-    def _scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
+    def scores_of_rows(self, model: Any, rows: dict[str, Tensor], states: bool = False) -> Scores:
         """What a forward pass says of the completion tokens of rows; rows that begin alike share it where they can."""
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
         laid = (model, self.accelerator.unwrap_model(self.model), ids, mask, rows["completion_ids"].shape[1], states)
         with self.accelerator.autocast():
             return (shared_log_probs(*laid) if self.args.share_prompts else None) or separate_log_probs(*laid)
-
-    # The trust region -------------------------------------------------------------------------------------------
-
-    def _marks_of_actions(self, episode: Episode) -> list[tuple[int, ...]] | None:
-        if self.region is None:
-            return None
-        return [is_of_action(decision, self._text) for decision in episode.decisions]
-
-    def _text(self, ids: Sequence[int]) -> str:
-        (text,) = self.chat.texts([ids])
-        return text
-
-    def _states(self, part: dict[str, Tensor]) -> Tensor:
-        """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
-        scores = self._scores_of_rows(self.model, part, states=True)
-        assert scores.states is not None
-        return scores.states[part["tool_mask"].bool()]
-
-    def _head(self) -> Any:
-        return self.accelerator.unwrap_model(self.model).get_output_embeddings()
-
-    def _keep_old_tops(self, batch: dict[str, Tensor]) -> None:
-        """Keeps the top of the old policy's distribution at each token in the loss; `region_place` of the batch says
-        which of them is whose.
-
-        They are thousands of numbers a token, so there are none of other tokens and of padding.
-        """
-        assert self.region is not None
-        mask = batch["tool_mask"].bool()
-        batch["region_place"] = torch.zeros_like(batch["tool_mask"]).masked_scatter(
-            mask, torch.arange(int(mask.sum()), device=mask.device)
-        )
-        places, found = [], []
-        for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
-            self.use_policy_of(part)
-            states = self._states(part)
-            with self.accelerator.autocast():
-                found.append(old_tops(self.region, self._head(), states, self.temperature))
-            places.append(part["region_place"][part["tool_mask"].bool()])
-        order = torch.cat(places).argsort()
-        narrow = all(bool((one["region_size"] == self.region.top).all()) for one in found)
-        width = self.region.top if narrow else self.region.wide
-        self._old_tops = {}
-        for name in NAMES:
-            parts = [one.pop(name) for one in found]
-            self._old_tops[name] = torch.cat([own if own.ndim == 1 else own[:, :width] for own in parts])[order]
-
-    def _old_tops_of(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those of the tokens of a part that are in the loss."""
-        places = part["region_place"][part["tool_mask"].bool()]
-        return {name: values[places] for name, values in self._old_tops.items()}
-
-    def _project(self, scores: Scores, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The log-probabilities of a part's tokens under the projected policy, and the penalties of its tokens."""
-        assert self.region is not None
-        assert scores.states is not None
-        mask, old = part["tool_mask"].bool(), self._old_tops_of(part)
-        with self.accelerator.autocast():
-            tops, sums = new_tops(self._head(), scores.states[mask], old["region_ids"], self.temperature)
-        told = moved(
-            self.region,
-            old,
-            tops,
-            sums,
-            part["completion_ids"][mask],
-            scores.logprobs[mask],
-            part["old_per_token_logps"][mask],
-            part["marks"][mask].bool(),
-        )
-        penalised = torch.where(told.penalised, told.divergence, 0).sum()
-        beside = self.region.penalty * penalised + self.region.regression * told.regression.sum()
-        for name, flags in (
-            ("projected", told.projected),
-            ("outside_top", told.outside),
-            ("penalised", told.penalised),
-        ):
-            self._loss_metrics["train"].add(f"trust_region/{name}", flags)
-        dtype = scores.logprobs.dtype
-        return scores.logprobs.masked_scatter(mask, told.logprobs.to(dtype)), beside.to(dtype)
-
-    @torch.no_grad()
-    def log_divergence(self) -> None:
-        """Logs how far the last update has moved the policy from the one that played, in nats a token."""
-        sums = torch.zeros(4, dtype=torch.float64, device=self.accelerator.device)
-        played: list[dict[str, Tensor]] = self._buffered_inputs or []
-        for batch in played:
-            for part in micro_batches(batch, self.args.micro_batch_rows, len(self.roles) or 1):
-                self.use_policy_of(part)
-                mask, states = part["tool_mask"].bool(), self._states(part)
-                old = self._old_tops_of(part)
-                with self.accelerator.autocast():
-                    apart = distances(old, *new_tops(self._head(), states, old["region_ids"], self.temperature))
-                of_action = part["marks"][mask].bool()
-                told = [apart.sum(), mask.sum(), apart[of_action].sum(), of_action.sum()]
-                sums += torch.stack([one.double() for one in told])
-        every, tokens, tool, of_tools = self.accelerator.reduce(sums, "sum").tolist()
-        self.log_metric("trust_region/kl", every / max(tokens, 1))
-        if of_tools:
-            self.log_metric("trust_region/kl_tool", tool / of_tools)
 
     def room_for_context(self) -> int | None:
         """The longest context that leaves room for a reply, in tokens; `None` where the model has no limit."""
@@ -580,20 +479,25 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         # It refuses contexts beyond its own limit, which may be lower than the model's.
         return room_beside(reply, self.ranks.all_max(context_length(self.vllm)))
 
+    def played_batches(self) -> list[dict[str, Tensor]]:
+        """What was last played, in the slices that are trained on."""
+        return self._buffered_inputs or []
+
     def checkpoint_state(self) -> dict[str, Any]:
         # Where the steps of one generation, or its reuse, go on in a later update.
         unfinished = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
-        kept, tops = (self._buffered_inputs, self._old_tops) if unfinished else (None, {})
         return {
             "step": self._step,
-            "rollouts": kept,
-            "old_tops": tops,
+            "rollouts": self._buffered_inputs if unfinished else None,
+            "old_tops": self.projection.tops if self.projection is not None and unfinished else {},
             "ledger": self.ledger.to_dict(),
             "last_entropy": self.last_entropy,
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        self._step, self._buffered_inputs, self._old_tops = state["step"], state["rollouts"], state["old_tops"]
+        self._step, self._buffered_inputs = state["step"], state["rollouts"]
+        if self.projection is not None:
+            self.projection.tops = state["old_tops"]
         self._load_shared_state(state)
 
     def _load_shared_state(self, state: dict[str, Any]) -> None:
@@ -653,7 +557,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         prefix = "" if mode == "train" else f"{self._evaluated_as}_"
         if mode == "eval":
             logs.pop(f"{prefix}loss", None)  # nobody credits an evaluation, so it is a loss of nothing
-        logs |= {f"{prefix}{name}": value for name, value in self._loss_metrics[mode].taken(self.accelerator).items()}
+        logs |= {f"{prefix}{name}": value for name, value in self.loss_metrics[mode].taken(self.accelerator).items()}
         for name, values in self.metrics[mode].items():
             known = [value for value in values if not math.isnan(value)]
             logs[f"{prefix}{name}"] = mean(known) if known else None  # type: ignore[assignment]  # as TRL: no NaN in JSON
@@ -692,23 +596,6 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
                 for name, value in row[kind].items():
                     found[name].append(value)
         self._logs = {**columns, **several}
-
-
-class _LogDivergence(TrainerCallback):
-    """Has the divergence of the policy logged after each update that is logged: it takes a forward pass of all rows.
-
-    Args:
-        trainer: whose policy it is.
-    """
-
-    def __init__(self, trainer: EpisodeTrainer) -> None:
-        self.trainer = trainer
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if control.should_log:
-            self.trainer.log_divergence()
-
-    on_epoch_end = on_step_end  # where epochs are logged
 
 
 @contextmanager

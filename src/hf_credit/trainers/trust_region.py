@@ -6,19 +6,27 @@ a piece of the tokens at a time, and computed anew in the backward pass.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers import TrainerCallback
 
 from hf_credit.credit import divergence, interpolated_logprobs, projected_logprobs, top_tokens
 from hf_credit.environments.actions import CLOSE, OPEN
-from hf_credit.rollouts import Decision
+from hf_credit.rollouts import Decision, Episode
+from hf_credit.rollouts.batches import micro_batches
+from hf_credit.trainers.ranks import shards_weights
+from hf_credit.validators import finite_number, one_of, whole_number
+
+if TYPE_CHECKING:
+    from hf_credit.trainers.base import EpisodeTrainer
+    from hf_credit.trainers.shared_prefix import Scores
 
 NAMES = ("region_ids", "region_logprobs", "region_mass", "region_size")
 """What a batch holds of the old policy's next-token distributions."""
@@ -64,22 +72,15 @@ class TrustRegion:
     regression: float = 0.0
 
     def __post_init__(self) -> None:
-        known = ", ".join(PROJECTIONS)
-        for name, right, rule, usual in (
-            ("trust_region", 0 < self.radius < math.inf, "above 0", 0.025),
-            ("trust_region_tool", 0 < self.tool_radius < math.inf, "above 0", 0.010),
-            ("trust_region_top", self.top >= 1, "at least 1", 256),
-            ("trust_region_wide", self.wide >= self.top, f"at least trust_region_top ({self.top})", 1024),
-            ("trust_region_coverage", 0 < self.coverage <= 1, "in (0, 1]", 0.98),
-            ("trust_region_penalty", 0 <= self.penalty < math.inf, "at least 0", 1.0),
-            ("trust_region_projection", self.projection in PROJECTIONS, f"one of {known}", "least_squares"),
-            ("trust_region_regression", 0 <= self.regression < math.inf, "at least 0", 0.0),
-        ):
-            if not right:
-                value = {"trust_region": self.radius, "trust_region_tool": self.tool_radius}.get(
-                    name, getattr(self, name.removeprefix("trust_region_"), None)
-                )
-                raise ValueError(f"{name} must be {rule}, got {value}; the paper's is {usual}.")
+        finite_number("trust_region", self.radius, above=0)
+        finite_number("trust_region_tool", self.tool_radius, above=0)
+        whole_number("trust_region_top", self.top, 1)
+        whole_number("trust_region_wide", self.wide, self.top)
+        if finite_number("trust_region_coverage", self.coverage, above=0) > 1:
+            raise ValueError(f"trust_region_coverage must be at most 1, got {self.coverage}; lower it.")
+        finite_number("trust_region_penalty", self.penalty, least=0)
+        one_of("trust_region_projection", self.projection, PROJECTIONS)
+        finite_number("trust_region_regression", self.regression, least=0)
 
     def require_fit(self, model: Any, sharded: bool) -> None:
         """Refuses a policy that cannot be projected.
@@ -110,6 +111,125 @@ class TrustRegion:
                     f"trust_region must be with a policy whose logits are what its head says, got one with {name}="
                     f"{getattr(config, name)}; leave trust_region out."
                 )
+
+
+class Projection(TrainerCallback):
+    """The policy of a trainer, projected to near the one that played.
+
+    As a callback it has the divergence of the policy logged after each update that is logged, which takes a forward
+    pass of all rows.
+
+    Args:
+        region: how far the policy may go.
+        trainer: whose policy it is.
+
+    Attributes:
+        tops: of the old policy, as `old_tops` gives them, at the tokens in the loss, as `region_place` of the batch
+            numbers them. They are thousands of numbers a token, so there are none of other tokens and of padding.
+
+    Raises:
+        ValueError: as for `TrustRegion.require_fit`.
+    """
+
+    def __init__(self, region: TrustRegion, trainer: EpisodeTrainer) -> None:
+        accelerator = trainer.accelerator
+        sharded = shards_weights(accelerator) or accelerator.distributed_type == DistributedType.DEEPSPEED
+        self.region, self.trainer, self.tops = region, trainer, dict[str, Tensor]()
+        self.policy = accelerator.unwrap_model(trainer.model)
+        region.require_fit(self.policy, sharded)
+
+    def marks(self, episode: Episode) -> list[tuple[int, ...]]:
+        """Of each decision, which of its tokens are part of an action."""
+        return [is_of_action(one, lambda ids: self.trainer.chat.texts([ids])[0]) for one in episode.decisions]
+
+    def keep(self, batch: dict[str, Tensor]) -> None:
+        """Keeps the tops of the policy, which is the old one from now on, and numbers them in the batch."""
+        mask = batch["tool_mask"].bool()
+        batch["region_place"] = torch.zeros_like(batch["tool_mask"]).masked_scatter(
+            mask, torch.arange(int(mask.sum()), device=mask.device)
+        )
+        places, found = [], []
+        for part in self._parts(batch):
+            states = self._states(part)
+            with self.trainer.accelerator.autocast():
+                found.append(old_tops(self.region, self._head(), states, self.trainer.temperature))
+            places.append(part["region_place"][part["tool_mask"].bool()])
+        order = torch.cat(places).argsort()
+        narrow = all(bool((one["region_size"] == self.region.top).all()) for one in found)
+        width = self.region.top if narrow else self.region.wide
+        self.tops = {}
+        for name in NAMES:
+            parts = [one.pop(name) for one in found]
+            self.tops[name] = torch.cat([own if own.ndim == 1 else own[:, :width] for own in parts])[order]
+
+    def log_probs(self, scores: Scores, part: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of a part's tokens under the projected policy, and the penalties of its tokens."""
+        assert scores.states is not None
+        mask, old = part["tool_mask"].bool(), self._tops_of(part)
+        result = moved(
+            self.region,
+            old,
+            *self._new_tops(scores.states[mask], old),
+            part["completion_ids"][mask],
+            scores.logprobs[mask],
+            part["old_per_token_logps"][mask],
+            part["marks"][mask].bool(),
+        )
+        penalised = torch.where(result.penalised, result.divergence, 0).sum()
+        beside = self.region.penalty * penalised + self.region.regression * result.regression.sum()
+        flags = {"projected": result.projected, "outside_top": result.outside, "penalised": result.penalised}
+        for name, values in flags.items():
+            self.trainer.loss_metrics["train"].add(f"trust_region/{name}", values)
+        dtype = scores.logprobs.dtype
+        return scores.logprobs.masked_scatter(mask, result.logprobs.to(dtype)), beside.to(dtype)
+
+    @torch.no_grad()
+    def log_divergence(self) -> None:
+        """Logs how far the last update has moved the policy from the one that played, in nats a token."""
+        accelerator = self.trainer.accelerator
+        sums = torch.zeros(4, dtype=torch.float64, device=accelerator.device)
+        for batch in self.trainer.played_batches():
+            for part in self._parts(batch):
+                old = self._tops_of(part)
+                apart = distances(old, *self._new_tops(self._states(part), old))
+                mask = part["tool_mask"].bool()
+                of_action = part["marks"][mask].bool()
+                values = [apart.sum(), mask.sum(), apart[of_action].sum(), of_action.sum()]
+                sums += torch.stack([one.double() for one in values])
+        every, tokens, tool, of_tools = accelerator.reduce(sums, "sum").tolist()
+        self.trainer.log_metric("trust_region/kl", every / max(tokens, 1))
+        if of_tools:
+            self.trainer.log_metric("trust_region/kl_tool", tool / of_tools)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if control.should_log:
+            self.log_divergence()
+
+    on_epoch_end = on_step_end  # where epochs are logged
+
+    def _parts(self, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """The parts of a batch, while the policy that each of them trains is in use."""
+        for part in micro_batches(batch, self.trainer.args.micro_batch_rows, len(self.trainer.roles) or 1):
+            self.trainer.use_policy_of(part)
+            yield part
+
+    def _states(self, part: dict[str, Tensor]) -> Tensor:
+        """The hidden state before each token of a part that is in the loss, of shape (tokens, width)."""
+        scores = self.trainer.scores_of_rows(self.trainer.model, part, states=True)
+        assert scores.states is not None
+        return scores.states[part["tool_mask"].bool()]
+
+    def _tops_of(self, part: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Those of the tokens of a part that are in the loss."""
+        places = part["region_place"][part["tool_mask"].bool()]
+        return {name: values[places] for name, values in self.tops.items()}
+
+    def _new_tops(self, states: Tensor, old: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        with self.trainer.accelerator.autocast():
+            return new_tops(self._head(), states, old["region_ids"], self.trainer.temperature)
+
+    def _head(self) -> Any:
+        return self.policy.get_output_embeddings()
 
 
 @contextmanager
