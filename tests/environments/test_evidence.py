@@ -151,14 +151,14 @@ def test_more_documents_take_more_calls_and_turns_and_can_be_won_at_no_cost():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"documents": 1}, "documents must be a whole number from 2 to 20, got 1; change it."),
-        ({"forged": 0}, "forged must be a whole number from 1 to 19, got 0; change it."),
-        ({"values": 2}, "values must be a whole number from 3 to 9999, got 2; change it."),
-        ({"turns": 0}, "turns must be a whole number from 1 to 9999, got 0; change it."),
-        ({"calls": -1}, "calls must be a whole number from 0 to 9999, got -1; change it."),
-        ({"key_length": 0.5}, "key_length must be a whole number from 1 to 20, got 0.5; change it."),
+        ({"documents": 1}, "documents must be a whole number from 2 to 20, got 1; correct it."),
+        ({"forged": 0}, "forged must be a whole number from 1 to 19, got 0; correct it."),
+        ({"values": 2}, "values must be a whole number from 3 to 9999, got 2; correct it."),
+        ({"turns": 0}, "turns must be a whole number from 1 to 9999, got 0; correct it."),
+        ({"calls": -1}, "calls must be a whole number from 0 to 9999, got -1; correct it."),
+        ({"key_length": 0.5}, "key_length must be a whole number from 1 to 20, got 0.5; correct it."),
         ({"flaky": 1.0}, r"flaky must be in \[0, 1\), got 1.0; lower it."),
-        ({"wording": "terse"}, "wording must be 'brief' or 'prose', got 'terse'; pick one."),
+        ({"wording": "terse"}, "wording must be one of brief, prose, got 'terse'; pick one."),
     ],
 )
 def test_options_outside_their_range_are_refused(options, message):

@@ -105,9 +105,9 @@ def test_later_observations_are_feedback_so_the_present_one_is_not_enough():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"turns": 0}, "turns must be a whole number of at least 1, got 0; raise it."),
-        ({"turns": 2.0}, "turns must be a whole number of at least 1, got 2.0; raise it."),
-        ({"wording": "long"}, "wording must be 'paper' or 'brief', got 'long'; pick one."),
+        ({"turns": 0}, "turns must be at least 1, got 0; raise it."),
+        ({"turns": 2.0}, "turns must be a whole number, got 2.0; correct it."),
+        ({"wording": "long"}, "wording must be one of paper, brief, got 'long'; pick one."),
     ],
 )
 def test_a_bad_option_is_refused(options, message):

@@ -145,7 +145,7 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
     [
         ({"slots": 6}, "slots must be a whole number from 1 to 5, got 6; correct it."),
         ({"values": 1}, "values must be a whole number from 2 to 6, got 1; correct it."),
-        ({"reward": "bleu"}, "reward must be 'word' or 'character', got 'bleu'; pick one."),
+        ({"reward": "bleu"}, "reward must be one of word, character, got 'bleu'; pick one."),
         ({"judge": "somebody"}, "judge must be one of , or 'module:object', got 'somebody'"),
     ],
 )

@@ -159,16 +159,16 @@ def test_the_smaller_sizes_have_their_own_default_blanks():
         ({"size": "9"}, "size must be one of 4, 6, 9, got '9'; use one of these."),
         ({"size": 4.0}, "size must be one of 4, 6, 9, got 4.0; use one of these."),
         ({"size": [9]}, r"size must be one of 4, 6, 9, got \[9\]; use one of these."),
-        ({"notation": "words"}, "notation must be one of grid, named, candidates, got 'words'; use one of these."),
+        ({"notation": "words"}, "notation must be one of grid, named, candidates, got 'words'; pick one."),
         (
             {"notation": ["named"]},
-            r"notation must be one of grid, named, candidates, got \['named'\]; use one of these.",
+            r"notation must be one of grid, named, candidates, got \['named'\]; pick one.",
         ),
-        ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; use for example 40."),
-        ({"blanks": True}, "blanks must be a whole number, got True; use for example 40."),
+        ({"blanks": 40.0}, "blanks must be a whole number, got 40.0; correct it."),
+        ({"blanks": True}, "blanks must be a whole number, got True; correct it."),
         ({"blanks": 65}, "blanks must leave a 9x9 .* got 65; use fewer."),
         ({"size": 4, "blanks": 13}, "blanks must leave a 4x4 .* got 13; use fewer."),
-        ({"size": 4, "blanks": 0}, "blanks must leave a 4x4 .* got 0; use at least 1."),
+        ({"size": 4, "blanks": 0}, "blanks must be at least 1, got 0; raise it."),
     ],
 )
 def test_impossible_options_are_refused_in_one_sentence(options, message):

@@ -158,6 +158,23 @@ class Environment(ABC, Generic[S]):
         """`state` as it is when the answer is asked for before its time: the next reply is the last."""
         return state
 
+    def _transition(self, state: S, reward: float, action: str | None, **info: Any) -> Transition[S]:
+        """The transition to a state.
+
+        Args:
+            state: the next one.
+            reward: of the action.
+            action: as it was read, `None` where it could not be.
+            **info: further facts.
+        """
+        return Transition(
+            state=state,
+            observation=self.observe(state),
+            reward=reward,
+            terminated=state.status != "active",
+            info={"action": action, **info},
+        )
+
     @abstractmethod
     def outcome(self, state: S) -> float:
         """The task reward of an episode that ended in `state`, wherever it was stopped."""

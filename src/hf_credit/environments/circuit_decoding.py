@@ -13,7 +13,7 @@ from hf_credit.environments.formulas import MAX_INPUTS, draw_formulas, truth_tab
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 
 TASKS = {"train": 1000, "held_out": 300}
 """Table 5: rows of the set."""
@@ -94,12 +94,10 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
             raise ValueError(
                 f"candidates ** circuits must be at most {MAX_ANSWERS}, got {candidates} ** {circuits}; lower one."
             )
-        if reward not in ("exact", "share"):
-            raise ValueError(f"reward must be 'exact' or 'share', got {reward!r}; pick one.")
+        self.reward = one_of("reward", reward, ("exact", "share"))
         self.candidates = candidates
         self.distinct = distinct
         self.fixed = fixed
-        self.reward = reward
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A task of the split's rows."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
-from hf_credit.validators import finite_number
+from hf_credit.validators import finite_number, one_of, whole_number
 
 ON, OFF = "on", "off"
 GENUINE, FORGED, PURGED = "genuine", "forged", "purged"
@@ -109,19 +109,17 @@ class Evidence(Environment[EvidenceState]):
         flaky: float = 0.0,
         wording: Literal["brief", "prose"] = "brief",
     ) -> None:
-        self.forged = _within("forged", forged, 1, _MOST - 1)
-        self.documents = _within("documents", documents, forged + 1, _MOST)
-        self.values = _within("values", values, documents, 9999)
-        self.key_length = _within("key_length", key_length, 1, _MOST)
+        self.forged = whole_number("forged", forged, 1, _MOST - 1)
+        self.documents = whole_number("documents", documents, forged + 1, _MOST)
+        self.values = whole_number("values", values, documents, 9999)
+        self.key_length = whole_number("key_length", key_length, 1, _MOST)
         needed = documents + forged + 1
-        self.calls = _within("calls", needed if calls is None else calls, 0, 9999)
-        self.turns = _within("turns", needed + 2 if turns is None else turns, 1, 9999)
+        self.calls = whole_number("calls", needed if calls is None else calls, 0, 9999)
+        self.turns = whole_number("turns", needed + 2 if turns is None else turns, 1, 9999)
         if not 0 <= finite_number("flaky", flaky) < 1:
             raise ValueError(f"flaky must be in [0, 1), got {flaky!r}; lower it.")
-        if wording not in ("brief", "prose"):
-            raise ValueError(f"wording must be 'brief' or 'prose', got {wording!r}; pick one.")
         self.flaky = flaky
-        self.wording = wording
+        self.wording = one_of("wording", wording, ("brief", "prose"))
 
     @property
     def instructions(self) -> str:
@@ -198,19 +196,11 @@ class Evidence(Environment[EvidenceState]):
     def step(self, state: EvidenceState, action: str) -> Transition[EvidenceState]:
         """The state after an action; a call of a flaky tool may bring nothing."""
         if state.status != "active":
-            return Transition(
-                state=state, observation=self.observe(state), reward=0.0, terminated=True, info={"action": None}
-            )
+            return self._transition(state, 0.0, None)
         plain = plain_action(action)
         legal = plain in legal_actions(state)
         following = after(state, plain) if legal else replace(state, status="invalid")
-        return Transition(
-            state=following,
-            observation=self.observe(following),
-            reward=self.outcome(following),
-            terminated=following.status != "active",
-            info={"action": plain if legal else None},
-        )
+        return self._transition(following, self.outcome(following), plain if legal else None)
 
     def ways(self, state: EvidenceState, action: str) -> tuple[tuple[float, EvidenceState], ...]:
         """What an action may lead to: probabilities, which sum to 1, and states."""
@@ -372,12 +362,6 @@ def on_key(state: EvidenceState, number: int) -> bool:
 
 def _with(items: tuple[Any, ...], number: int, item: Any) -> tuple[Any, ...]:
     return (*items[: number - 1], item, *items[number:])
-
-
-def _within(option: str, value: int, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{option} must be a whole number from {least} to {most}, got {value!r}; change it.")
-    return value
 
 
 def _other_key(key: str, draw: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 
 SUBGROUPS = (
     (3, 4, 0, 3),
@@ -98,8 +98,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         wording: Literal["paper", "brief"] = "paper",
     ) -> None:
         super().__init__(turns, wording)
-        if source not in ("t3", "ar_bench"):
-            raise ValueError(f"source must be 't3' or 'ar_bench', got {source!r}; pick one.")
+        self.source = one_of("source", source, ("t3", "ar_bench"))
         if source == "t3" and (digits not in (None, 3, 4) or symbols is not None):
             raise ValueError(
                 f"digits must be 3 or 4 in the paper's set, and symbols left out, got {digits!r} and {symbols!r}; "
@@ -108,7 +107,6 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         if source == "ar_bench":
             symbols = whole_number("symbols", 10 if symbols is None else symbols, 2, 10)
             digits = whole_number("digits", 4 if digits is None else digits, 1, symbols)
-        self.source = source
         self.digits = digits
         self.symbols = symbols
 
@@ -161,19 +159,23 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         )
 
     def _opening(self, state: GuessNumbersState) -> str:
-        if self.wording == "brief":
-            symbols = alphabet(state.symbols)
-            first = f"\n{state.first_guess} {_brief(state.first_guess, state)}" if state.first_guess else ""
-            return f"{state.digits} digits from {symbols[0]} to {symbols[-1]}{first}"
         symbols = alphabet(state.symbols)
+        if self.wording == "brief":
+            first = f"\n{state.first_guess} {self._shown(state.first_guess, state)}" if state.first_guess else ""
+            return f"{state.digits} digits from {symbols[0]} to {symbols[-1]}{first}"
         prompt = _PROMPT.format(digits=state.digits, least=symbols[0], most=symbols[-1])
         if not state.first_guess:
             return f"{prompt}\nGame start. Now it is your turn:"
-        return f"{prompt}\n{_FIRST.format(guess=state.first_guess)}\n{_told(state.first_guess, state)}"
+        return f"{prompt}\n{_FIRST.format(guess=state.first_guess)}\n{self._shown(state.first_guess, state)}"
 
     def _feedback(self, state: GuessNumbersState) -> str:
-        guess = state.queries[-1]
-        return _brief(guess, state) if self.wording == "brief" else _told(guess, state)
+        return self._shown(state.queries[-1], state)
+
+    def _shown(self, guess: str, state: GuessNumbersState) -> str:
+        """The feedback on a guess."""
+        right, elsewhere = feedback(guess, state.secret)
+        shape = "A{} B{}" if self.wording == "brief" else _FEEDBACK
+        return shape.format(right, elsewhere)
 
     def _asked(self, state: GuessNumbersState, content: str) -> GuessNumbersState | None:
         if not self._is_number(content, state.digits, state.symbols):
@@ -217,19 +219,6 @@ def _numbers(digits: int, symbols: int) -> tuple[str, ...]:
     return tuple(f"{verb} {number}" for verb in (INTERACT, ANSWER) for number in numbers)
 
 
-def _brief(guess: str, state: GuessNumbersState) -> str:
-    right, elsewhere = feedback(guess, state.secret)
-    return f"A{right} B{elsewhere}"
-
-
-def _told(guess: str, state: GuessNumbersState) -> str:
-    right, elsewhere = feedback(guess, state.secret)
-    return (
-        f"The feedback of your latest guess: {right} digits are present in the answer and in the correct positions, "
-        f"{elsewhere} digits are present in the answer but in the different positions.\nNow it is your turn:"
-    )
-
-
 # Figure 8. The paper lost its line breaks; these are ours.
 _PROMPT = """\
 Let's play a number guessing game. The rules are as follows:
@@ -245,6 +234,10 @@ the secret number evolves based on the accumulated evidence.
 positions, and how many digits are present in the answer but in the different positions.
 - Repeat the process until you are confident in the answer.
 If you believe you have confidently found the correct number, present your answer inside <answer> and </answer>."""
+_FEEDBACK = """\
+The feedback of your latest guess: {} digits are present in the answer and in the correct positions, {} digits are \
+present in the answer but in the different positions.
+Now it is your turn:"""
 _FIRST = """\
 Game start. Now it is your turn:
 <think>No prior knowledge. Start with a random guess that covers diverse digits to gather information.</think>

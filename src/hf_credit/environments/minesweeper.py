@@ -12,6 +12,7 @@ from typing import Any
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
+from hf_credit.validators import whole_number
 
 Cell = tuple[int, int]
 Board = tuple[str, ...]
@@ -58,20 +59,10 @@ class Minesweeper(Environment[MinesweeperState]):
     reward_range = (0.0, 1.0)
 
     def __init__(self, rows: int = 5, columns: int = 5, mines: int = 5) -> None:
-        for option, size in (("rows", rows), ("columns", columns)):
-            if not isinstance(size, int) or not 2 <= size <= _LARGEST:
-                raise ValueError(
-                    f"{option} must be an integer from 2 to {_LARGEST}, got {size!r}; choose another size."
-                )
-        most = rows * columns - 2
-        if not isinstance(mines, int) or not 1 <= mines <= most:
-            raise ValueError(
-                f"mines must be an integer from 1 to rows * columns - 2 = {most} (the centre is free, and another "
-                f"free cell must be left to find), got {mines!r}; change the mines or the size."
-            )
-        self.rows = rows
-        self.columns = columns
-        self.mines = mines
+        self.rows = whole_number("rows", rows, 2, _LARGEST)
+        self.columns = whole_number("columns", columns, 2, _LARGEST)
+        # The centre is free, and another free cell must be left to find.
+        self.mines = whole_number("mines", mines, 1, rows * columns - 2)
 
     @property
     def centre(self) -> Cell:
@@ -143,11 +134,10 @@ class Minesweeper(Environment[MinesweeperState]):
 
     def step(self, state: MinesweeperState, action: str) -> Transition[MinesweeperState]:
         """The board after revealing a cell or toggling its flag."""
+        if state.status != "active":
+            return self._transition(state, 0.0, None)
         plain = plain_action(action)
         cell = numbers(plain, "reveal", 2) or numbers(plain, "flag", 2)
-        info = {"action": plain if cell else None}
-        if state.status != "active":
-            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True, info=info)
         if cell is None or not _is_hidden(state.board, *cell):
             state = replace(state, status="invalid")
         elif plain.startswith("flag"):
@@ -156,13 +146,7 @@ class Minesweeper(Environment[MinesweeperState]):
             board = _revealed(state.board, state.mines, *cell)
             over = cell in state.mines or not _left_to_find(board, state.mines)
             state = replace(state, board=board, status="finished" if over else "active")
-        return Transition(
-            state=state,
-            observation=self.observe(state),
-            reward=self.outcome(state),
-            terminated=state.status != "active",
-            info=info,
-        )
+        return self._transition(state, self.outcome(state), plain if cell else None)
 
     def outcome(self, state: MinesweeperState) -> float:
         """1.0 if every cell without a mine is revealed, else 0.0."""

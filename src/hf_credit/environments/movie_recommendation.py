@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from hf_credit.environments.preference_estimation import (
+    RULES,
     TASKS,
     PreferenceEstimation,
     PreferenceState,
@@ -94,10 +95,8 @@ class MovieRecommendation(PreferenceEstimation):
 
     def _rules(self) -> str:
         return (
-            "Find how much a user cares for each attribute of movies: weights from 0 to 1. A movie is worth the sum "
-            "of its scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over "
-            "Movie2?</interact> guesses the weights and asks, and is told Yes, No or Equal. With the last turn unseen "
-            "movies are shown: <answer>Film1</answer> recommends the one that is worth most. No earlier answer counts."
+            f"{RULES} With the last turn unseen movies are shown: <answer>Film1</answer> recommends the one that is "
+            "worth most. No earlier answer counts."
         )
 
     def _opening(self, state: PreferenceState) -> str:

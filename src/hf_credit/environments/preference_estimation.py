@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from hf_credit.environments.queries import ANSWER, INTERACT, QueryEnvironment, QueryState
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 from hf_credit.verifiers.vectors import cosine_exceeds
 
 TASKS = {"train": 700, "held_out": 300}
@@ -25,6 +25,13 @@ SCALE = 10**6
 """Guesses and answers are read as whole numbers of millionths."""
 
 MAX_LEVELS, MAX_ATTRIBUTES, MAX_MOVIES = 100, 16, 100
+
+RULES = (
+    "Find how much a user cares for each attribute of movies: weights from 0 to 1. A movie is worth the sum of its "
+    "scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over Movie2?</interact> "
+    "guesses the weights and asks, and is told Yes, No or Equal."
+)
+"""The rules in brief, but for the answer."""
 
 _DECIMAL = re.compile(r"(?:0|1)(?:\.[0-9]{1,6})?|\.[0-9]{1,6}")
 _GUESS = re.compile(r"Guess: ?(.*?) ?Question: ?(.*)")
@@ -100,9 +107,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
             raise ValueError(
                 f"levels must divide 100, so that weights are short decimals, got {levels}; take 4 or 10."
             )
-        if sampling not in ("uniform", "min_max", "max"):
-            raise ValueError(f"sampling must be 'uniform', 'min_max' or 'max', got {sampling!r}; pick one.")
-        self.sampling = sampling
+        self.sampling = one_of("sampling", sampling, ("uniform", "min_max", "max"))
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         """A task of the split's rows: weights that are not all 0, and reference movies."""
@@ -153,12 +158,7 @@ class PreferenceEstimation(QueryEnvironment[PreferenceState]):
         return tuple(f"{ANSWER} {guess}" for guess in _examples(len(state.weights), state.levels))
 
     def _rules(self) -> str:
-        return (
-            "Find how much a user cares for each attribute of movies: weights from 0 to 1. A movie is worth the sum "
-            "of its scores times the weights. <interact>Guess: 0.5,1,0 Question: Would you prefer Movie1 over "
-            "Movie2?</interact> guesses the weights and asks, and is told Yes, No or Equal. <answer>0.5,1,0</answer> "
-            "says what the weights are."
-        )
+        return f"{RULES} <answer>0.5,1,0</answer> says what the weights are."
 
     def _opening(self, state: PreferenceState) -> str:
         listed = "\n".join(listing(state.names, state.scores, state.levels, brief=self.wording == "brief"))

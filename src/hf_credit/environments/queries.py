@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from hf_credit.environments.base import Environment, State, Transition
+from hf_credit.validators import one_of, whole_number
 
 INTERACT, ANSWER = "interact", "answer"
 
@@ -76,12 +77,8 @@ class QueryEnvironment(Environment[S]):
     reward_range = (0.0, 1.0)
 
     def __init__(self, turns: int, wording: Literal["paper", "brief"]) -> None:
-        if type(turns) is not int or turns < 1:
-            raise ValueError(f"turns must be a whole number of at least 1, got {turns!r}; raise it.")
-        if wording not in ("paper", "brief"):
-            raise ValueError(f"wording must be 'paper' or 'brief', got {wording!r}; pick one.")
-        self.turns = turns
-        self.wording = wording
+        self.turns = whole_number("turns", turns, 1)
+        self.wording = one_of("wording", wording, ("paper", "brief"))
 
     @property
     def instructions(self) -> str:
@@ -119,20 +116,12 @@ class QueryEnvironment(Environment[S]):
 
     def step(self, state: S, action: str) -> Transition[S]:
         if state.status != "active":
-            return Transition(
-                state=state, observation=self.observe(state), reward=0.0, terminated=True, info={"action": None}
-            )
+            return self._transition(state, 0.0, None)
         act = parse(action)
         after = None if act is None else self._after(state, *act)
-        info = {"action": None if act is None or after is None else f"{act[0]} {act[1]}".rstrip()}
-        following = replace(state, status="invalid") if after is None else after
-        return Transition(
-            state=following,
-            observation=self.observe(following),
-            reward=self.outcome(following),
-            terminated=following.status != "active",
-            info=info,
-        )
+        if act is None or after is None:
+            return self._transition(replace(state, status="invalid"), self.outcome(state), None)
+        return self._transition(after, self.outcome(after), " ".join(act).rstrip())
 
     def outcome(self, state: S) -> float:
         """What the answer is worth, 0 without one."""

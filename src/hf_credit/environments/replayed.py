@@ -221,15 +221,6 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         """`success`; `world_actions`: how many actions reached the world."""
         return {"success": float(state.success), "world_actions": float(len(state.actions))}
 
-    def _transition(self, state: ReplayedState, reward: float, action: str | None) -> Transition[ReplayedState]:
-        return Transition(
-            state=state,
-            observation=self.observe(state),
-            reward=reward,
-            terminated=state.status != "active",
-            info={"action": action},
-        )
-
     # Live worlds
 
     def _stepped(self, world: World, action: str) -> _Step:

@@ -13,7 +13,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import split_of
 from hf_credit.registry import find
 from hf_credit.safe_io import read_json
-from hf_credit.validators import whole_number
+from hf_credit.validators import one_of, whole_number
 from hf_credit.verifiers.judges import NO, UNKNOWN, VERDICTS, YES, FactJudge, Judge
 from hf_credit.verifiers.text_overlap import token_f1
 
@@ -110,9 +110,7 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         self.slots = whole_number("slots", slots, 1, len(SLOTS))
         self.values = whole_number("values", values, 2, len(SLOTS[0]))
         self.judge = judge
-        if reward not in ("word", "character"):
-            raise ValueError(f"reward must be 'word' or 'character', got {reward!r}; pick one.")
-        self.reward = reward
+        self.reward = one_of("reward", reward, ("word", "character"))
         self._judge = cast(Judge, find("judge", {}, judge)) if isinstance(judge, str) else judge
         self._puzzles = () if path is None else read_puzzles(path)
 

@@ -13,6 +13,7 @@ from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.sudoku_grid import BOXES, digits_left, known_puzzle, random_puzzle, solve
+from hf_credit.validators import one_of, whole_number
 
 Notation = Literal["grid", "named", "candidates"]
 """How positions and actions are written: a matrix of digits, each cell as its name and its content, or this with the
@@ -21,6 +22,24 @@ digits that an empty cell can still hold."""
 _DEFAULT_BLANKS = {4: 8, 6: 18, 9: 40}
 _ROWS = "abcdefghi"
 _NAMED = re.compile(r"([a-z])([0-9])=([0-9])")
+
+# Of each notation how the grid is shown, and what a reply ends with.
+_CELLS = (
+    "A cell is called by its row, a to {last} from the top, and its column, 1 to {size} from the left; what it holds "
+    "stands behind '=', and "
+)
+_FILL_NAMED = f"the cell as it shall read, for example digit 3 in row a, column 2: {tag('a2=3')}"
+_NOTATIONS = {
+    "grid": (
+        "Rows are R1 to R{size} from the top, columns are C1 to C{size} from the left, and '.' is an empty cell.",
+        f"the row, the column and the digit, for example digit 3 in row 1, column 2: {tag('fill 1 2 3')}",
+    ),
+    "named": (f"{_CELLS}'.' is an empty cell.", _FILL_NAMED),
+    "candidates": (
+        f"{_CELLS}behind '?' stand the digits that its row, column and box leave an empty cell.",
+        _FILL_NAMED,
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,46 +100,22 @@ class Sudoku(Environment[SudokuState]):
     def __init__(self, size: int = 9, blanks: int | None = None, notation: Notation = "grid") -> None:
         if not (type(size) is int and size in BOXES):
             raise ValueError(f"size must be one of {', '.join(map(str, BOXES))}, got {size!r}; use one of these.")
-        if blanks is None:
-            blanks = _DEFAULT_BLANKS[size]
-        if type(blanks) is not int:
-            raise ValueError(
-                f"blanks must be a whole number, got {blanks!r}; use for example {_DEFAULT_BLANKS[size]}."
-            )
-        if notation not in get_args(Notation):
-            raise ValueError(
-                f"notation must be one of {', '.join(get_args(Notation))}, got {notation!r}; use one of these."
-            )
-        known_puzzle(size, blanks)
         self.size = size
-        self.blanks = blanks
+        self.blanks = whole_number("blanks", _DEFAULT_BLANKS[size] if blanks is None else blanks, 1)
+        one_of("notation", notation, get_args(Notation))
         self.notation = notation
+        known_puzzle(size, self.blanks)
 
     @property
     def instructions(self) -> str:
         height, width = BOXES[self.size]
-        rules = (
+        shown, reply = _NOTATIONS[self.notation]
+        return (
             f"You are solving a {self.size}x{self.size} Sudoku. Every row, every column and every box of {height} "
             f"rows by {width} columns must hold each digit from 1 to {self.size} exactly once. "
-        )
-        turns = (
+            f"{shown.format(size=self.size, last=_ROWS[self.size - 1])}\n"
             "Each turn, fill one empty cell; a filled cell cannot be changed. Think first if you like, then end your "
-        )
-        if self.notation != "grid":
-            empty = (
-                "and '.' is an empty cell."
-                if self.notation == "named"
-                else "and behind '?' stand the digits that its row, column and box leave an empty cell."
-            )
-            return (
-                f"{rules}A cell is called by its row, a to {_ROWS[self.size - 1]} from the top, and its column, 1 to "
-                f"{self.size} from the left; what it holds stands behind '=', {empty}\n{turns}"
-                f"reply with the cell as it shall read, for example digit 3 in row a, column 2: {tag('a2=3')}"
-            )
-        return (
-            f"{rules}Rows are R1 to R{self.size} from the top, columns are C1 to C{self.size} from the left, and '.' "
-            f"is an empty cell.\n{turns}reply with the row, the column and the digit, for example digit 3 in row 1, "
-            f"column 2: {tag('fill 1 2 3')}"
+            f"reply with {reply}"
         )
 
     @property
@@ -161,10 +156,9 @@ class Sudoku(Environment[SudokuState]):
             contents = _contents(state)
             named = [f"{name}{content}" for name, content in zip(_names(size), contents, strict=True)]
             return "\n".join(" ".join(named[start : start + size]) for start in range(0, size * size, size))
-        lines = [_header(size)]
-        for row in range(size):
-            lines.append(f"R{row + 1} {' '.join(state.cells[row * size : (row + 1) * size])}")
-        return "\n".join(lines)
+        header = "   " + " ".join(f"C{column}" for column in range(1, size + 1))
+        rows = (f"R{row + 1} {' '.join(state.cells[row * size : (row + 1) * size])}" for row in range(size))
+        return "\n".join([header, *rows])
 
     def legal_actions(self, state: SudokuState) -> tuple[str, ...]:
         if state.status != "active":
@@ -174,18 +168,11 @@ class Sudoku(Environment[SudokuState]):
 
     def step(self, state: SudokuState, action: str) -> Transition[SudokuState]:
         if state.status != "active":
-            info = {"action": None}
-            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True, info=info)
+            return self._transition(state, 0.0, None)
         plain = plain_action(action)
         fill = _read(plain, state.notation)
-        following = self._after(state, fill)
-        return Transition(
-            state=following,
-            observation=self.observe(following),
-            reward=self.outcome(following),
-            terminated=following.status != "active",
-            info={"action": None if fill is None else plain},
-        )
+        after = self._after(state, fill)
+        return self._transition(after, self.outcome(after), None if fill is None else plain)
 
     def outcome(self, state: SudokuState) -> float:
         """1.0 if the grid is the puzzle's solution, else 0.0."""
@@ -217,11 +204,6 @@ def fill_actions(size: int, notation: Notation = "grid") -> tuple[tuple[str, ...
         return tuple(tuple(f"{name}={digit}" for digit in digits) for name in _names(size))
     cells = ((cell // size + 1, cell % size + 1) for cell in range(size * size))
     return tuple(tuple(f"fill {row} {column} {digit}" for digit in digits) for row, column in cells)
-
-
-@functools.cache
-def _header(size: int) -> str:
-    return "   " + " ".join(f"C{column}" for column in range(1, size + 1))
 
 
 def _names(size: int) -> list[str]:

@@ -11,6 +11,7 @@ from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.environments.tree_search import best_moves, check_options, search
+from hf_credit.validators import finite_number, one_of
 
 EMPTY_BOARD = "." * 9
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -110,17 +111,14 @@ class TicTacToe(Environment[TicTacToeState]):
         check_options(
             opponent_simulations, opponent_exploration, opponent_rollouts, opponent_solve, prefix="opponent_"
         )
-        if not isinstance(mcts_share, int | float) or not 0 <= mcts_share <= 1:
-            raise ValueError(
-                f"mcts_share must be a number from 0 to 1, got {mcts_share!r}; use 0.5 for half and half."
-            )
-        self.opponent = _choice("opponent", opponent, ("mixture", "random", "mcts"))
+        finite_number("mcts_share", mcts_share, 0, most=1)
+        self.opponent = one_of("opponent", opponent, ("mixture", "random", "mcts"))
         self.opponent_simulations = opponent_simulations
         self.opponent_exploration = opponent_exploration
         self.opponent_rollouts = opponent_rollouts
         self.opponent_solve = opponent_solve
         self.mcts_share = mcts_share
-        self.agent = _choice("agent", agent, ("either", "first", "second"))
+        self.agent = one_of("agent", agent, ("either", "first", "second"))
 
     @property
     def instructions(self) -> str:
@@ -154,8 +152,8 @@ class TicTacToe(Environment[TicTacToeState]):
         Raises:
             ValueError: a column of the row is missing or has an unknown value.
         """
-        agent = _choice("a Tic-Tac-Toe task's agent", task.get("agent"), ("first", "second"))
-        opponent = _choice("a Tic-Tac-Toe task's opponent", task.get("opponent"), ("random", "mcts"))
+        agent = one_of("a Tic-Tac-Toe task's agent", task.get("agent"), ("first", "second"))
+        opponent: Any = one_of("a Tic-Tac-Toe task's opponent", task.get("opponent"), ("random", "mcts"))
         state = TicTacToeState(seed=seed, opponent=opponent, agent="X" if agent == "first" else "O")
         if state.agent == "O":
             state = replace(state, board=GAME.play(state.board, self._opponent_move(state)))
@@ -180,27 +178,21 @@ class TicTacToe(Environment[TicTacToeState]):
 
     def step(self, state: TicTacToeState, action: str) -> Transition[TicTacToeState]:
         """The agent's mark and the opponent's answer, which `info["opponent_action"]` names (`None` without one)."""
-        place = numbers(plain_action(action), "place", 2)
-        info = {"action": f"place {place[0]} {place[1]}" if place else None, "opponent_action": None}
         if state.status != "active":
-            return Transition(state=state, observation=self.observe(state), reward=0.0, terminated=True, info=info)
+            return self._transition(state, 0.0, None, opponent_action=None)
+        plain, answer = plain_action(action), None
+        place = numbers(plain, "place", 2)
         if place is None or not all(1 <= number <= 3 for number in place) or state.board[_cell(place)] != ".":
             state = replace(state, status="invalid")
         else:
             state = replace(state, board=GAME.play(state.board, _cell(place)))
             if GAME.returns(state.board) is None:
                 answer = self._opponent_move(state)
-                info["opponent_action"] = action_of(answer)
                 state = replace(state, board=GAME.play(state.board, answer))
             if GAME.returns(state.board) is not None:
                 state = replace(state, status="finished")
-        return Transition(
-            state=state,
-            observation=self.observe(state),
-            reward=self.outcome(state),
-            terminated=state.status != "active",
-            info=info,
-        )
+        answered = None if answer is None else action_of(answer)
+        return self._transition(state, self.outcome(state), plain if place else None, opponent_action=answered)
 
     def ways(self, state: TicTacToeState, action: str) -> tuple[tuple[float, TicTacToeState], ...]:
         """What an action may lead to, whatever the seed: probabilities, which sum to 1, and states."""
@@ -270,12 +262,6 @@ class TicTacToe(Environment[TicTacToeState]):
 def action_of(cell: int) -> str:
     """The plain action that sets a mark in `cell`, 0-8."""
     return f"place {cell // 3 + 1} {cell % 3 + 1}"
-
-
-def _choice(what: str, value: Any, choices: tuple[str, ...]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{what} must be one of {', '.join(choices)}, got {value!r}; pick one of these.")
-    return value
 
 
 def _cell(place: tuple[int, ...]) -> int:
