@@ -188,7 +188,7 @@ def test_a_task_with_an_unknown_value_is_refused(task):
     [
         ({"opponent": "minimax"}, "opponent must be one of mixture, random, mcts, got 'minimax'"),
         ({"agent": "X"}, "agent must be one of either, first, second, got 'X'"),
-        ({"mcts_share": 1.5}, "mcts_share must be in [[]0, 1[]], got 1.5"),
+        ({"mcts_share": 1.5}, "mcts_share must be in .0, 1., got 1.5"),
         ({"opponent_simulations": 0}, "opponent_simulations must be at least 1, got 0; raise it."),
         ({"opponent_rollouts": 1.5}, "opponent_rollouts must be a whole number, got 1.5; correct it."),
         (

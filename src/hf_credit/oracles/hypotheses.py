@@ -1,63 +1,30 @@
 """What is still possible in a game of queries: the hypothesis space H of paper T3 (section 3.1), and who plays by it.
 
 A hypothesis is what could be hidden, given the first observation; H holds those that agree with all feedback so far.
-`members`, `size` and `contains` tell it of a state; each game's module below says what a hypothesis is there.
+`hf_credit.oracles.hypothesis_spaces` says what a hypothesis is in each game.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-from hf_credit.environments.circuit_decoding import CircuitDecodingState
-from hf_credit.environments.guess_numbers import GuessNumbersState
-from hf_credit.environments.preference_estimation import PreferenceState
 from hf_credit.environments.queries import QueryEnvironment, QueryState, parse
-from hf_credit.environments.situation_puzzles import SituationPuzzlesState
-from hf_credit.oracles import circuit_decoding_space, guess_numbers_space, preference_space, situation_puzzles_space
 from hf_credit.oracles.base import ValidSetOracle
+from hf_credit.oracles.hypothesis_spaces import SPACES, Space
 
 
-class Space(Protocol):
-    """The hypotheses of one game: a module with these functions of its states."""
-
-    def members(self, state: Any) -> list[Any]:
-        """All of H, in a fixed order."""
-
-    def size(self, state: Any) -> int:
-        """How many they are."""
-
-    def contains(self, state: Any, hypothesis: Any) -> bool:
-        """Whether one is among them."""
-
-    def normal(self, state: Any, verb: str, content: str) -> str:
-        """An action in the spelling that `good_actions` has."""
-
-    def good_actions(self, state: Any) -> frozenset[str]:
-        """What somebody would do who knows H: see `HypothesesOracle`."""
-
-
-_SPACES: dict[type[QueryState], Any] = {
-    CircuitDecodingState: circuit_decoding_space,
-    GuessNumbersState: guess_numbers_space,
-    PreferenceState: preference_space,
-    SituationPuzzlesState: situation_puzzles_space,
-}
-
-
-def space_of(state: QueryState) -> Space:
-    """The module that knows the hypotheses of a state's game.
+def space_of(state: QueryState) -> Space[Any]:
+    """The hypotheses of a state's game.
 
     Raises:
-        ValueError: none does.
+        ValueError: they are not known.
     """
-    try:
-        space: Space = _SPACES[type(state)]
-    except KeyError:
-        known = ", ".join(sorted(one.__name__ for one in _SPACES))
+    if type(state) not in SPACES:
+        known = ", ".join(sorted(one.__name__ for one in SPACES))
         raise ValueError(
             f"hypotheses are known of states of the types {known}, got a {type(state).__name__}; take one of these."
-        ) from None
-    return space
+        )
+    return SPACES[type(state)]
 
 
 def members(state: QueryState) -> list[Any]:
