@@ -5,12 +5,15 @@ It is for policies and replies so small that every reply can be looked at: a mic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -21,6 +24,8 @@ S = TypeVar("S")
 Policies = PreTrainedModel | Callable[[str], AbstractContextManager[PreTrainedModel]]
 """The policy of all roles; or what opens that of a role, such as
 `lambda role: hf_credit.policies.role_policies.using(model, role)` where roles have adapters."""
+Vector = NDArray[np.float64]
+
 _BATCH_TOKENS = 2**16
 # The place of a context, the tokens of a reply so far, and their probability.
 _Open = tuple[int, tuple[int, ...], float]
@@ -77,6 +82,102 @@ class ExactValues:
         return self.values[text] - self.value
 
 
+class Expectations(Generic[S]):
+    """The expectations of a policy from any state on, by enumeration of all that can be reached from there.
+
+        Q(s, a) = c(s, a) + sum over ways s' of P(s' | s, a) V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
+
+    and V(s) is what an episode is worth that ended in s. Values are vectors. Their last number is the error: how
+    likely the policy does what is not looked into, which counts as worth 0. With worths in [0, 1] and no costs the
+    truth is at most that far above a value.
+
+    States must be hashable, and are valued once. The policy is asked about all states of a level at once.
+
+    Args:
+        policy: for each of several states that are not over, the probability of each action that is looked into; what
+            these lack to 1 is that of everything else.
+        ways: what an action may lead to: probabilities, which sum to 1, and states.
+        ended: V of a state that ended an episode, its error included; `None` of any other.
+        size: how many numbers a vector has.
+        cost: c(s, a), a vector too; nothing if `None`.
+    """
+
+    def __init__(
+        self,
+        policy: Callable[[Sequence[S]], Sequence[Mapping[str, float]]],
+        ways: Callable[[S, str], Sequence[tuple[float, S]]],
+        ended: Callable[[S], Sequence[float] | None],
+        size: int = 2,
+        cost: Callable[[S, str], Vector] | None = None,
+    ) -> None:
+        self.shares: dict[S, Mapping[str, float]] = {}
+        self._policy, self._ways, self._ended, self._size, self._cost = policy, ways, ended, size, cost
+        self._values: dict[S, Vector] = {}
+        self._entered: set[S] = set()
+
+    def values(self, state: S) -> Vector:
+        """V(s)."""
+        if state not in self._values:
+            self.evaluate([state])
+        return self._values[state]
+
+    def action_values(self, state: S, action: str) -> Vector:
+        """Q(s, a), whether or not the policy would take the action."""
+        total: Any = 0.0 if self._cost is None else self._cost(state, action)
+        for probability, after in self._ways(state, action):
+            total = total + probability * self.values(after)
+        return cast(Vector, total)
+
+    def evaluate(self, states: Iterable[S]) -> None:
+        """Values states, and all that can be reached from them: first the policy is asked, level by level, then values
+        follow from the last level back. `shares` then holds what the policy said.
+
+        Raises:
+            ValueError: an episode returns to a state, or what the policy said are no probabilities.
+        """
+        level, levels = dict.fromkeys(state for state in states if state not in self._values), []
+        while level:
+            levels.append(level)
+            active = []
+            for state in level:
+                if (worth := self._ended(state)) is None:
+                    active.append(state)
+                else:
+                    self._values[state] = np.array(worth, dtype=float)
+            for state, shares in zip(active, self._policy(active) if active else [], strict=True):
+                self.shares[state] = _checked(shares)
+            level = dict.fromkeys(
+                after
+                for state in active
+                for action in self._taken(state)
+                for _, after in self._ways(state, action)
+                if after not in self._values and after not in self.shares
+            )
+        for level in reversed(levels):
+            for state in level:
+                self._settle(state)
+
+    def _settle(self, state: S) -> None:
+        if state in self._values:
+            return
+        if state in self._entered:
+            raise ValueError(
+                f"exact values need episodes that never return to a state, got {state!r} twice; count turns in it."
+            )
+        self._entered.add(state)
+        mean = np.zeros(self._size)
+        for action in self._taken(state):
+            # On ways of different length a state may be reached before one that it needs.
+            for _, after in self._ways(state, action):
+                self._settle(after)
+            mean += self.shares[state][action] * self.action_values(state, action)
+        mean[-1] += max(1 - sum(self.shares[state].values()), 0.0)
+        self._values[state] = mean
+
+    def _taken(self, state: S) -> list[str]:
+        return [action for action, share in self.shares[state].items() if share]
+
+
 def exact_values(
     interaction: Interaction[S],
     chat: Chat,
@@ -110,26 +211,28 @@ def exact_values(
     Raises:
         ValueError: nobody or more than one is to reply in a state, or a number is out of range.
     """
-    requests = [_only_request(interaction, state) for state in states]
     limits: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "floor": floor}
-    replies = reply_probabilities(chat, model, requests, **limits)
-    after = [
-        {text: interaction.advance(state, [text]) for text in by_text}
-        for state, by_text in zip(states, replies, strict=True)
-    ]
-    reached = dict.fromkeys(state for by_text in after for state in by_text.values())
-    going = [state for state in reached if interaction.pending(state)]
-    later = exact_values(interaction, chat, model, going, **limits) if going else []
-    worth = {state: (values.value, values.error) for state, values in zip(going, later, strict=True)}
-    worth |= {state: (float(interaction.outcome(state)), 0.0) for state in reached if state not in worth}
-    return [
-        ExactValues(
-            probabilities=by_reply,
-            values={text: worth[state][0] for text, state in by_text.items()},
-            errors={text: worth[state][1] for text, state in by_text.items()},
+    _refuse_limits(**limits)
+    for state in states:
+        _only_request(interaction, state)
+    after = functools.cache(lambda state, text: interaction.advance(state, [text]))
+    play = Expectations[S](
+        lambda asked: reply_probabilities(chat, model, [_only_request(interaction, one) for one in asked], **limits),
+        ways=lambda state, text: ((1.0, after(state, text)),),
+        ended=lambda state: None if interaction.pending(state) else (float(interaction.outcome(state)), 0.0),
+    )
+    play.evaluate(states)
+    found = []
+    for state in states:
+        later = {text: play.action_values(state, text).tolist() for text in play.shares[state]}
+        found.append(
+            ExactValues(
+                probabilities=play.shares[state],
+                values={text: value for text, (value, _) in later.items()},
+                errors={text: error for text, (_, error) in later.items()},
+            )
         )
-        for by_reply, by_text in zip(replies, after, strict=True)
-    ]
+    return found
 
 
 def reply_probabilities(
@@ -150,11 +253,7 @@ def reply_probabilities(
     Raises:
         ValueError: a number is out of range.
     """
-    if max_new_tokens < 1 or temperature <= 0 or not 0 <= floor < 1:
-        raise ValueError(
-            "exact values need max_new_tokens >= 1, temperature > 0 and 0 <= floor < 1, got "
-            f"{max_new_tokens}, {temperature} and {floor}; correct the one that is out of range."
-        )
+    _refuse_limits(max_new_tokens, temperature, floor)
     asked = [(request.role, chat.context(request.messages)) for request in requests]
     found: dict[tuple[str, tuple[int, ...]], dict[str, float]] = {}
     shared = isinstance(model, torch.nn.Module)
@@ -172,6 +271,14 @@ def reply_probabilities(
         by_text = _texts(chat, sequences)
         found |= {(role, context): texts for context, texts in zip(contexts, by_text, strict=True)}
     return [found["" if shared else role, context] for role, context in asked]
+
+
+def _refuse_limits(max_new_tokens: int, temperature: float, floor: float) -> None:
+    if max_new_tokens < 1 or temperature <= 0 or not 0 <= floor < 1:
+        raise ValueError(
+            "exact values need max_new_tokens >= 1, temperature > 0 and 0 <= floor < 1, got "
+            f"{max_new_tokens}, {temperature} and {floor}; correct the one that is out of range."
+        )
 
 
 def _only_request(interaction: Interaction[S], state: S) -> Request:
@@ -244,3 +351,11 @@ def _texts(chat: Chat, sequences: list[dict[tuple[int, ...], float]]) -> list[di
             texts[text_of[ids]] = texts.get(text_of[ids], 0.0) + probability
         by_text.append(texts)
     return by_text
+
+
+def _checked(shares: Mapping[str, float]) -> Mapping[str, float]:
+    if any(not share >= 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-6:
+        raise ValueError(
+            f"a policy's probabilities must be at least 0 and sum to at most 1, got {dict(shares)}; normalise them."
+        )
+    return shares

@@ -110,7 +110,8 @@ class SituationPuzzles(QueryEnvironment[SituationPuzzlesState]):
         self.slots = whole_number("slots", slots, 1, len(SLOTS))
         self.values = whole_number("values", values, 2, len(SLOTS[0]))
         self.judge = judge
-        self.reward = one_of("reward", reward, ("word", "character"))
+        one_of("reward", reward, ("word", "character"))
+        self.reward = reward
         self._judge = cast(Judge, find("judge", {}, judge)) if isinstance(judge, str) else judge
         self._puzzles = () if path is None else read_puzzles(path)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from hf_credit.collaborations.exact_values import Expectations, Vector
 from hf_credit.environments import Environment, State
 from hf_credit.oracles.auditing import Auditor, EnumerableInterventions
 from hf_credit.policies.reply_logprobs import reply_logprobs
@@ -29,18 +29,14 @@ Policy = Callable[[Sequence[S]], Sequence[Probabilities]]
 
 
 class ExactPlay(Generic[S]):
-    """The exact expectations of a policy from any state of an environment on.
+    """The exact expectations of a policy from any state of an environment on (`Expectations` has the equations).
 
-        Q(s, a) = c(s, a) + sum over ways s' of P(s' | s, a) V(s'),   V(s) = sum over a of pi(a | s) Q(s, a)
+    What the policy does with the probability that its legal actions lack counts as worth 0, so that every value is a
+    lower bound; with worths in [0, 1] and no costs the true one is at most `error(s)` above it.
 
-    and V(s) = worth(s) once an episode is over. What the policy does with the probability that its legal actions lack
-    counts as worth 0, so that every value is a lower bound; with worths in [0, 1] and no costs the true one is at
-    most `error(s)` above it.
-
-    States are evaluated when they are first asked about, with all that can be reached from them, and remembered. All
-    rules of an episode must be the environment's: a limit of turns that only the Interaction knows is not seen. Where
-    an environment draws at random, its method `ways(state, action)` says what it may come to; without one, the draw
-    of the state's seed is taken for certain.
+    All rules of an episode must be the environment's: a limit of turns that only the Interaction knows is not seen.
+    Where an environment draws at random, its method `ways(state, action)` says what it may come to; without one, the
+    draw of the state's seed is taken for certain.
 
     Args:
         environment: the rules.
@@ -70,20 +66,19 @@ class ExactPlay(Generic[S]):
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"every expectation must have its own name, got {', '.join(self.names)}; rename one.")
         self._places = {name: place for place, name in enumerate(self.names)}
-        self._values: dict[S, NDArray[np.float64]] = {}  # in the order of the names, the error last
-        self._probabilities: dict[S, Probabilities] = {}
+        self._expectations = Expectations(policy, self._ways, self._ended, len(self.names) + 1, self._cost)
 
     def value(self, state: S, name: str) -> float:
         """V(s): the expectation of one of `names` from a state on."""
-        return float(self._value(state)[self._place(name)])
+        return float(self._expectations.values(state)[self._place(name)])
 
     def error(self, state: S) -> float:
         """How likely the policy leaves its legal actions from a state on: so far above a worth the truth can be."""
-        return float(self._value(state)[-1])
+        return float(self._expectations.values(state)[-1])
 
     def action_value(self, state: S, action: str, name: str) -> float:
         """Q(s, a) of a legal action, whether or not the policy would take it."""
-        return float(self._action_value(state, action)[self._place(name)])
+        return float(self._expectations.action_values(state, action)[self._place(name)])
 
     def advantage(self, state: S, action: str, name: str) -> float:
         """A(s, a) = Q(s, a) - V(s)."""
@@ -116,105 +111,36 @@ class ExactPlay(Generic[S]):
         for probability, proposal in interventions.proposals(state, action, family):
             if proposal.action not in legal:
                 continue
-            altered = proposal.state is not None
-            came = self._value(proposal.state) if altered else self._action_value(state, proposal.action)
+            if proposal.state is None:
+                came = self._expectations.action_values(state, proposal.action)
+            else:
+                came = self._expectations.values(proposal.state)
             found += probability * float(came[place])
             total += probability
         return self.action_value(state, action, name) - found / total if total else None
 
     def rates(self, states: Iterable[S]) -> dict[str, float]:
         """The mean of every expectation over first states, by name, and as `error` that of the error."""
-        values = np.mean([self._value(state) for state in states], axis=0)
+        values = np.mean([self._expectations.values(state) for state in states], axis=0)
         return dict(zip((*self.names, "error"), map(float, values), strict=True))
 
     def probabilities(self, state: S) -> Probabilities:
         """pi(a | s) of the legal actions in an active state."""
-        self._value(state)
-        return self._probabilities[state]
+        self._expectations.evaluate([state])
+        return self._expectations.shares[state]
 
     def _place(self, name: str) -> int:
         if name not in self._places:
             raise ValueError(f"an expectation must be one of {', '.join(self.names)}, got {name!r}; pick one.")
         return self._places[name]
 
-    def _value(self, state: S) -> NDArray[np.float64]:
-        if state not in self._values:
-            self._evaluate(state)
-        return self._values[state]
+    def _ended(self, state: S) -> list[float] | None:
+        if state.status == "active":
+            return None
+        worths = [worth(state) for worth in self.worth.values()]
+        return [*worths, *[0.0] * (len(self.names) + 1 - len(worths))]
 
-    def _action_value(self, state: S, action: str) -> NDArray[np.float64]:
-        total = self._cost(state, action)
-        for probability, after in self._ways(state, action):
-            total = total + probability * self._value(after)
-        return total
-
-    def _evaluate(self, first: S) -> None:
-        """All states that can be reached are asked about level by level, then valued from the last level back."""
-        levels, level = [], [first]
-        seen = {first}
-        while level:
-            levels.append(level)
-            active = [state for state in level if state.status == "active"]
-            for state, shares in zip(active, self.policy(active) if active else [], strict=True):
-                self._probabilities[state] = _checked(shares)
-            reached = dict.fromkeys(
-                after
-                for state in active
-                for action in self._taken(state)
-                for _, after in self._ways(state, action)
-                if after not in self._values
-            )
-            level = [state for state in reached if state not in seen]
-            seen.update(level)
-        # A state may be reached on ways of different length, so a level may need a later one first.
-        for level in reversed(levels):
-            for state in level:
-                self._settle(state)
-
-    def _settle(self, state: S) -> None:
-        waiting, entered = [state], set()
-        while waiting:
-            current = waiting[-1]
-            if current in self._values:
-                waiting.pop()
-                continue
-            if current.status != "active":
-                self._values[current] = self._ended(current)
-                continue
-            missing = [
-                after
-                for action in self._taken(current)
-                for _, after in self._ways(current, action)
-                if after not in self._values
-            ]
-            if not missing:
-                self._values[current] = self._mean(current)
-            elif current in entered:
-                raise ValueError(
-                    f"exact values need episodes that never return to a state, got {current.to_json()} twice; count "
-                    "turns in the state."
-                )
-            else:
-                entered.add(current)
-                waiting += missing
-
-    def _taken(self, state: S) -> list[str]:
-        return [action for action, share in self._probabilities[state].items() if share]
-
-    def _mean(self, state: S) -> NDArray[np.float64]:
-        shares = self._probabilities[state]
-        total = np.zeros(len(self.names) + 1)
-        for action in self._taken(state):
-            total += shares[action] * self._action_value(state, action)
-        total[-1] += max(1 - sum(shares.values()), 0.0)
-        return total
-
-    def _ended(self, state: S) -> NDArray[np.float64]:
-        total = np.zeros(len(self.names) + 1)
-        total[: len(self.worth)] = [worth(state) for worth in self.worth.values()]
-        return total
-
-    def _cost(self, state: S, action: str) -> NDArray[np.float64]:
+    def _cost(self, state: S, action: str) -> Vector:
         total = np.zeros(len(self.names) + 1)
         if self.costs is not None:
             for name, cost in self.costs(state, action).items():
@@ -306,11 +232,3 @@ def _opened(turn: EnvironmentState) -> EnvironmentState:
 
 def _raise(error: Exception) -> Any:
     raise error
-
-
-def _checked(shares: Probabilities) -> Probabilities:
-    if any(not share >= 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-6:
-        raise ValueError(
-            f"a policy's probabilities must be at least 0 and sum to at most 1, got {dict(shares)}; normalise them."
-        )
-    return shares

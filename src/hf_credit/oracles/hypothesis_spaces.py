@@ -403,7 +403,7 @@ def _all_near(possible: NDArray[Any], mean: NDArray[Any]) -> bool:
 
 def _fits(kind: tuple[int, int]) -> bool:
     count, levels = kind
-    return (levels + 1) ** count <= MAX_LISTED
+    return bool((levels + 1) ** count <= MAX_LISTED)
 
 
 @functools.lru_cache(maxsize=8)
