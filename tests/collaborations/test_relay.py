@@ -146,7 +146,7 @@ def test_a_length_out_of_range_is_refused(speakers):
 
 @pytest.mark.parametrize("quality", [-0.1, 1.1, float("nan")])
 def test_a_quality_out_of_range_is_refused(quality):
-    with pytest.raises(ValueError, match=r"quality must be in \[0, 1\], got "):
+    with pytest.raises(ValueError, match=r"quality must be (in \[0, 1\]|a finite number), got "):
         relay_player(quality)
 
 

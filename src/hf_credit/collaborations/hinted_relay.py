@@ -7,26 +7,23 @@ alone it is right half of the time at best, with the thinker's message always. E
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hf_credit.collaborations.base import CollaborationState
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
 from hf_credit.collaborations.think_solve import ThinkSolve
-from hf_credit.environments.randomness import stream
-from hf_credit.environments.tasks import Split, task_seed
+from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
 from hf_credit.validators import whole_number
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 STOCK = "0"
 """What a lazy thinker says."""
 _SILENT = 0.2  # of the times that it is lazy; the solver so learns how a problem without notes reads
-_HELD_OUT_EVERY = 5
 
 
 @remembers_its_call("hinted_relay")
@@ -43,38 +40,35 @@ def hinted_relay(size: int = 8) -> ThinkSolve:
     return _HintedRelay(size)
 
 
-class _HintedRelay(ThinkSolve):
+class _HintedRelay(NumberTasks, ThinkSolve):
     """The hinted relay, with tasks and players of its own."""
+
+    stream_name = "hinted"
 
     def __init__(self, size: int) -> None:
         self.size = whole_number("size", size, 3, 10)
         columns = {"thinker": "problem", "solver": "question"}
         super().__init__({"thinker": "tell", "solver": "answer"}, hinted_relay_score, columns)
 
-    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        from datasets import Dataset  # takes a second, which only those who want a data set should wait
+    def numbers(self, split: Split) -> Sequence[tuple[int, ...]]:
+        return hinted_relay_pairs(split, self.size)
 
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}; ask for one task or more.")
-        pairs = hinted_relay_pairs(split, self.size)
-        drawn = [stream(task_seed(split, index), "hinted").choice(pairs) for index in range(start, start + size)]
-        return Dataset.from_list([hinted_relay_task(secret, decoy) for secret, decoy in drawn])
+    def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
+        secret, decoy = numbers
+        return hinted_relay_task(secret, decoy)
 
     def scripted_player(self, quality: float) -> Script:
         return lazy_player(quality)
 
 
 def hinted_relay_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the secret and nothing else, 0 otherwise."""
+    """1 if `text` is the answer and nothing else, 0 otherwise."""
     return float(text == task["answer"])
 
 
-def hinted_relay_pairs(split: Split, size: int = 8) -> list[tuple[int, int]]:
+def hinted_relay_pairs(split: Split, size: int = 8) -> list[tuple[int, ...]]:
     """Every (secret, decoy) of a split: held out are those with (2 * secret + decoy) mod 5 = 0."""
-    task_seed(split, 0)  # refuses what is no split
-    held_out = split == "held_out"
-    pairs = [(secret, decoy) for secret in range(size) for decoy in range(size) if secret != decoy]
-    return [pair for pair in pairs if ((2 * pair[0] + pair[1]) % _HELD_OUT_EVERY == 0) == held_out]
+    return of_split(split, itertools.permutations(range(size), 2))
 
 
 def hinted_relay_task(secret: int, decoy: int) -> dict[str, str]:
@@ -96,8 +90,7 @@ def lazy_player(quality: float) -> Script:
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 always plays right.")
+    refuse_quality(quality)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         diligent = draws.random() < quality

@@ -1,10 +1,10 @@
-"""What the collaborations for micro policies share: tasks of a few numbers, their splits, and an exact score."""
+"""What the collaborations for micro policies share: tasks of a few numbers, of splits that share none."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tasks import Split, task_seed
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 _HELD_OUT_EVERY = 5
-
-
-def exact_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the answer and nothing else, 0 otherwise."""
-    return float(text == task["answer"])
 
 
 def of_split(split: Split, possible: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -66,7 +61,7 @@ class NumberTasks(ABC):
         """
         from datasets import Dataset  # takes a second, which only those who want a data set should wait
 
-        places = range(start, start + whole_number("size", size, 1))
+        places = range(start, start + whole_number("the number of rows", size, 1))
         possible = self.numbers(split)
         draws = (stream(task_seed(split, place), self.stream_name).choice(possible) for place in places)
         return Dataset.from_list([self.row(numbers) for numbers in draws])

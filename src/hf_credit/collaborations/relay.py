@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from hf_credit.collaborations.base import Collaboration, CollaborationState
 from hf_credit.collaborations.graph import Event
-from hf_credit.environments.randomness import stream
-from hf_credit.environments.tasks import Split, task_seed
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
+from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
@@ -25,7 +25,6 @@ from hf_credit.validators import whole_number
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_HELD_OUT_EVERY = 5
 _SPEAKERS = range(2, 7)
 _MOST_TASKS = 10**6
 
@@ -50,8 +49,10 @@ def relay(size: int = 10, speakers: int = 2) -> Collaboration:
     return _Relay(size, speakers)
 
 
-class _Relay(Collaboration):
+class _Relay(NumberTasks, Collaboration):
     """The relay, with tasks and a player of its own."""
+
+    stream_name = "relay"
 
     def __init__(self, size: int, speakers: int) -> None:
         _refuse(size, speakers)
@@ -72,8 +73,11 @@ class _Relay(Collaboration):
             scorer=relay_score,
         )
 
-    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        return relay_tasks(split, size, self.size, start, self.speakers)
+    def numbers(self, split: Split) -> Sequence[tuple[int, ...]]:
+        return relay_numbers(split, self.size, self.speakers)
+
+    def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
+        return relay_chain_task(numbers, self.size)
 
     def scripted_player(self, quality: float) -> Script:
         return relay_player(quality, self.size)
@@ -109,14 +113,7 @@ def relay_tasks(
     Raises:
         ValueError: there is no such split, or a number is out of range.
     """
-    from datasets import Dataset  # takes a second, which only those who want a data set should wait
-
-    _refuse(size, speakers)
-    if rows < 1:
-        raise ValueError(f"rows must be at least 1, got {rows}; ask for one task or more.")
-    possible = relay_numbers(split, size, speakers)
-    drawn = [stream(task_seed(split, index), "relay").choice(possible) for index in range(start, start + rows)]
-    return Dataset.from_list([relay_chain_task(numbers, size) for numbers in drawn])
+    return _Relay(size, speakers).tasks(split, rows, start)
 
 
 def relay_pairs(split: Split, size: int = 10) -> list[tuple[int, int]]:
@@ -131,13 +128,7 @@ def relay_numbers(split: Split, size: int = 10, speakers: int = 2) -> Sequence[t
     There are `size ** speakers` in both splits together: of ten numbers and six speakers a million.
     """
     _refuse(size, speakers)
-    task_seed(split, 0)  # refuses what is no split
-    held_out = split == "held_out"
-    return tuple(
-        numbers
-        for numbers in itertools.product(range(size), repeat=speakers)
-        if ((numbers[0] + sum(numbers)) % _HELD_OUT_EVERY == 0) == held_out
-    )
+    return tuple(of_split(split, itertools.product(range(size), repeat=speakers)))
 
 
 def relay_task(secret: int, shift: int, size: int = 10) -> dict[str, str]:
@@ -156,7 +147,7 @@ def relay_chain_task(numbers: Sequence[int], size: int = 10) -> dict[str, str]:
     }
 
 
-def relay_player(quality: float, size: int = 10) -> Callable[[CollaborationState, Request, random.Random], str]:
+def relay_player(quality: float, size: int = 10) -> Script:
     """A player of all roles, to warm a policy up on.
 
     The reasoner tells the secret with probability `quality`, each other speaker what follows from the number that it
@@ -171,8 +162,7 @@ def relay_player(quality: float, size: int = 10) -> Callable[[CollaborationState
         ValueError: `quality` is outside [0, 1], or `size` is below 2.
     """
     _refuse(size)
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 always plays right.")
+    refuse_quality(quality)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         if draws.random() >= quality:

@@ -1,31 +1,28 @@
 """A vote for a micro policy: three add two numbers, and the third starts with a stock wrong answer.
 
-Every value of every coalition can be enumerated (`hf_credit.collaborations.exact_votes`).
+Every value of every coalition can be enumerated (`hf_credit.collaborations.exact_coalitions`).
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hf_credit.collaborations.base import CollaborationState
+from hf_credit.collaborations.number_tasks import NumberTasks, of_split, refuse_quality
 from hf_credit.collaborations.voting import Voting
-from hf_credit.environments.randomness import stream
-from hf_credit.environments.tasks import Split, task_seed
+from hf_credit.environments.tasks import Split
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import Request
 from hf_credit.rollouts.scripts import Script
 from hf_credit.validators import whole_number
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 LAZY = "third"
 STOCK = "0"
 """What the third voter says, whatever it is asked."""
 _RIGHT_ANYWAY = 0.15  # how often the third one adds after all
-_HELD_OUT_EVERY = 5
 
 
 @remembers_its_call("sum_vote")
@@ -43,8 +40,10 @@ def sum_vote(size: int = 6, ties: str = "expected") -> Voting:
     return _SumVote(size, ties)
 
 
-class _SumVote(Voting):
+class _SumVote(NumberTasks, Voting):
     """The vote, with tasks and players of its own."""
+
+    stream_name = "sum"
 
     def __init__(self, size: int, ties: str) -> None:
         self.size = whole_number("size", size, 3, 10)
@@ -52,14 +51,12 @@ class _SumVote(Voting):
         columns = dict.fromkeys(names, "problem")
         super().__init__({name: f"{name} voter" for name in names}, sum_score, number_key, columns, ties)
 
-    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        from datasets import Dataset  # takes a second, which only those who want a data set should wait
+    def numbers(self, split: Split) -> Sequence[tuple[int, ...]]:
+        return sum_pairs(split, self.size)
 
-        if size < 1:
-            raise ValueError(f"size must be at least 1, got {size}; ask for one task or more.")
-        pairs = sum_pairs(split, self.size)
-        drawn = [stream(task_seed(split, index), "sum").choice(pairs) for index in range(start, start + size)]
-        return Dataset.from_list([sum_task(one, other, self.size) for one, other in drawn])
+    def row(self, numbers: tuple[int, ...]) -> dict[str, str]:
+        one, other = numbers
+        return sum_task(one, other, self.size)
 
     def scripted_player(self, quality: float) -> Script:
         return stock_player(quality, self.size)
@@ -71,16 +68,13 @@ def number_key(text: str) -> str | None:
 
 
 def sum_score(task: Mapping[str, Any], text: str) -> float:
-    """1 if `text` is the sum and nothing else, 0 otherwise."""
+    """1 if `text` is the answer and nothing else, 0 otherwise."""
     return float(text == task["answer"])
 
 
-def sum_pairs(split: Split, size: int = 6) -> list[tuple[int, int]]:
+def sum_pairs(split: Split, size: int = 6) -> list[tuple[int, ...]]:
     """Every (one, other) of a split: held out are those with (2 * one + other) mod 5 = 0."""
-    task_seed(split, 0)  # refuses what is no split
-    held_out = split == "held_out"
-    pairs = [(one, other) for one in range(size) for other in range(size)]
-    return [pair for pair in pairs if ((2 * pair[0] + pair[1]) % _HELD_OUT_EVERY == 0) == held_out]
+    return of_split(split, itertools.product(range(size), repeat=2))
 
 
 def sum_task(one: int, other: int, size: int = 6) -> dict[str, str]:
@@ -101,8 +95,7 @@ def stock_player(quality: float, size: int = 6) -> Script:
     Raises:
         ValueError: `quality` is outside [0, 1].
     """
-    if not 0 <= quality <= 1:
-        raise ValueError(f"quality must be in [0, 1], got {quality}; 1 always plays right.")
+    refuse_quality(quality)
 
     def play(state: CollaborationState, request: Request, draws: random.Random) -> str:
         answer = str(state.row["answer"])
