@@ -166,7 +166,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
     requests = trainer.adapters and trainer.adapters.requests
     labelled = [
         (trainer.ranks, "generate", "generation"),
-        (PrefixSampler, "_replies", "generation"),
+        (PrefixSampler, "mixed", "generation"),
         *((trainer.vllm, call, "generation") for call in ("sync_weights", "generate") if trainer.vllm),
         *((requests, call, "generation") for call in ("refresh", "together") if requests is not None),
         *policy_passes(trainer),

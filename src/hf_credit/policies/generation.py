@@ -57,35 +57,35 @@ def sampler(
     return _StandAlone(model, config)
 
 
-class _StandAlone:
-    """Replies of a model that nobody is training."""
-
-    def __init__(self, model: PreTrainedModel, config: GenerationConfig) -> None:
-        self._continuing = PrefixSampler(model, config)
-
-    @property
-    def model(self) -> PreTrainedModel:
-        return self._continuing.model
+class Replies:
+    """A `GenerateFn` with all that is asked of one, by one method."""
 
     def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        self._continuing.model.eval()
-        with torch.inference_mode():
-            return self._continuing(contexts)
+        return self.mixed(contexts)
 
     def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        self._continuing.model.eval()
-        with torch.inference_mode():
-            return self._continuing.seeded(contexts, seeds)
+        """Replies each drawn with the random numbers that its seed names; `None` draws from torch's stream."""
+        return self.mixed(contexts, None, seeds)
 
     def mixed(
-        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
+        self,
+        contexts: Sequence[Sequence[int]],
+        adapters: Sequence[str] | None = None,
+        seeds: Sequence[int | None] | None = None,
     ) -> Sequence[Generation]:
-        self._continuing.model.eval()
-        with torch.inference_mode():
-            return self._continuing.mixed(contexts, adapters, seeds)
+        """Replies, each by an adapter of its own, in one call.
+
+        Args:
+            contexts: at least one.
+            adapters: that of each context; the one in use if `None`. Where all are the same, it must be the one in
+                use, which is faster; where they differ, the model must be one for which
+                `hf_credit.policies.role_policies.can_mix` holds.
+            seeds: as in `seeded`; `None` names none.
+        """
+        raise NotImplementedError
 
 
-class PrefixSampler:
+class PrefixSampler(Replies):
     """A `GenerateFn` over `model.generate` that does not read again what it read or wrote in the last call.
 
     Its inputs are those of a call without memory, so that every setting of the sampling has the same effect. It
@@ -105,36 +105,15 @@ class PrefixSampler:
         self._ends = set(ends if isinstance(ends, list) else [ends])
         self._memory = PrefixCache(model, cast(int, config.pad_token_id))
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        return self._replies(contexts, self.config, LogitsProcessorList())
-
-    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        """Replies each drawn with the random numbers that its seed names; `None` draws from torch's stream."""
-        return self._replies(contexts, *seeded(self.config, seeds, self.model.device))
-
     def mixed(
-        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
-    ) -> Sequence[Generation]:
-        """Replies, each by an adapter of its own, in one call.
-
-        Args:
-            contexts: at least one.
-            adapters: that of each context. Where all are the same, it must be the one in use, which is faster; where
-                they differ, the model must be one for which `hf_credit.policies.role_policies.can_mix` holds.
-            seeds: as in `seeded`; `None` names none.
-        """
-        settings = (self.config, LogitsProcessorList())
-        if seeds is not None:
-            settings = seeded(self.config, seeds, self.model.device)
-        return self._replies(contexts, *settings, adapters)
-
-    def _replies(
         self,
         contexts: Sequence[Sequence[int]],
-        config: GenerationConfig,
-        processors: LogitsProcessorList,
         adapters: Sequence[str] | None = None,
-    ) -> list[Generation]:
+        seeds: Sequence[int | None] | None = None,
+    ) -> Sequence[Generation]:
+        config, processors = self.config, LogitsProcessorList()
+        if seeds is not None:
+            config, processors = seeded(self.config, seeds, self.model.device)
         with evaluating(self.model):
             inputs = self._memory.inputs(contexts, adapters)
             output = cast(Any, self.model).generate(**inputs, generation_config=config, logits_processor=processors)
@@ -142,6 +121,15 @@ class PrefixSampler:
             replies = [_until_end(reply, self._ends) for reply in output.sequences[:, width:].tolist()]
             self._memory.keep(contexts, inputs["attention_mask"], replies, output.past_key_values, adapters)
         return [Generation(ids=reply) for reply in replies]
+
+
+class _StandAlone(PrefixSampler):
+    """Replies of a model that nobody is training."""
+
+    def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
+        self.model.eval()
+        with torch.inference_mode():
+            return super().mixed(*asked, **named)
 
 
 @contextmanager

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model
-from hf_credit.policies.generation import sampler
+from hf_credit.policies.generation import Replies, sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
 _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
@@ -70,14 +70,6 @@ class RoleSampler:
             return self.generate.seeded(contexts, seeds)  # type: ignore[attr-defined]
 
 
-class MixedGenerate(Protocol):
-    """Replies to contexts, each by an adapter of its own, as `PrefixSampler.mixed` gives them."""
-
-    def mixed(
-        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
-    ) -> Sequence[Generation]: ...
-
-
 class MixedRoles(Mapping[str, GenerateFn]):
     """The `GenerateFn` of each role, and replies of several roles in one call of the model, `together`.
 
@@ -87,7 +79,7 @@ class MixedRoles(Mapping[str, GenerateFn]):
         model: has their adapters, and `can_mix` holds for it.
     """
 
-    def __init__(self, alone: Mapping[str, GenerateFn], generate: MixedGenerate, model: PeftModel) -> None:
+    def __init__(self, alone: Mapping[str, GenerateFn], generate: Replies, model: PeftModel) -> None:
         self.alone = dict(alone)
         self.generate = generate
         self.model = model

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from hf_credit.policies.generation import PrefixSampler
+from hf_credit.policies.generation import PrefixSampler, Replies
 from hf_credit.rollouts import Generation
 
 
@@ -22,7 +22,7 @@ def generations(ids: Sequence[Sequence[int]], logprobs: Sequence[Sequence[float 
     return [Generation(ids=reply, logprobs=values) for reply, values in zip(ids, known, strict=True)]
 
 
-class ContinuingReplies:
+class ContinuingReplies(Replies):
     """A `GenerateFn` over the policy, each of whose calls goes on from the last one.
 
     Args:
@@ -35,28 +35,11 @@ class ContinuingReplies:
         self.config = config
         self.sampler: PrefixSampler | None = None
 
-    def __call__(self, contexts: Sequence[Sequence[int]]) -> Sequence[Generation]:
-        with self._open_sampler() as sampler:
-            return sampler(contexts)
-
-    def seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> Sequence[Generation]:
-        """Replies each drawn with the random numbers that its seed names."""
-        with self._open_sampler() as sampler:
-            return sampler.seeded(contexts, seeds)
-
-    def mixed(
-        self, contexts: Sequence[Sequence[int]], adapters: Sequence[str], seeds: Sequence[int | None] | None
-    ) -> Sequence[Generation]:
-        """Replies, each by an adapter of its own, as in `PrefixSampler.mixed`."""
-        with self._open_sampler() as sampler:
-            return sampler.mixed(contexts, adapters, seeds)
-
-    @contextmanager
-    def _open_sampler(self) -> Iterator[PrefixSampler]:
+    def mixed(self, *asked: Any, **named: Any) -> Sequence[Generation]:
         with self.open_policy() as model, torch.no_grad():
             if self.sampler is None or self.sampler.model is not model:
                 self.sampler = PrefixSampler(model, self.config)
-            yield self.sampler
+            return self.sampler.mixed(*asked, **named)
 
     @contextmanager
     def forgotten(self) -> Iterator[None]:
