@@ -21,7 +21,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test suite test-lowest test-highest test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help venv test suite test-lowest test-highest test-trl test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -53,6 +53,12 @@ test-lowest: ## run the suite with the lowest versions that pyproject.toml admit
 
 test-highest: ## run the suite with the highest versions that pyproject.toml admits, in an environment of its own
 	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS=
+
+# Without Triton TRL 1.15 computes no log-probability, and on a processor with an interpreted one alone.
+test-trl: ## test the trainers with TRL 1.15, the version before, in .venv-trl
+	@$(MAKE) venv VENV=.venv-trl
+	@.venv-trl/bin/python -m pip install $(PIP_OPTIONS) --no-deps 'trl==1.15.*' triton
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal tests/test_private_names.py tests/trainers
 
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py

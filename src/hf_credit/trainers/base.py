@@ -618,7 +618,7 @@ def new_client(url: str) -> Any:
 
 
 def _checkpointing(args: Any) -> dict[str, Any]:
-    """How activations are computed anew after a generation; TRL 1.15 has no say in it."""
+    """How activations are computed anew after a generation, which TRL 1.15 is not told."""
     name = "gradient_checkpointing_kwargs"
     known = inspect.signature(unwrap_model_for_generation).parameters
     return {name: getattr(args, name)} if name in known else {}

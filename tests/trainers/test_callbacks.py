@@ -1,14 +1,15 @@
-"""A run that cannot learn warns once, with the likely cause."""
+"""A run that cannot learn warns once, with the likely cause; a script's log is short, and all of it is kept."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.callbacks import WarnWithoutSignal, likely_cause
+from hf_credit.trainers.callbacks import BriefPrinter, WarnWithoutSignal, headlines, likely_cause
 
 NOTHING = {"reward": 0.0, "advantages/zero": 1.0, "entropy": 1.0}
 SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}
@@ -72,3 +73,26 @@ def test_the_likely_cause_is_told(logs: Mapping[str, float], cause: str) -> None
 
 def test_a_method_that_credits_nothing_is_told() -> None:
     assert likely_cause({"reward": 0.0}).startswith("the method credits no decision")
+
+
+LOGS = {"kl": 0.5, "reward": 0.25, "loss": 1.0, "roles/a/advantages/zero": 0.5, "advantages/zero": 0.75, "epoch": 1}
+
+
+def test_headlines_are_few_and_in_one_order() -> None:
+    assert list(headlines(LOGS).items()) == [("loss", 1.0), ("reward", 0.25), ("advantages/zero", 0.75)]
+    assert headlines({"eval_hard_reward": 1.0, "eval_kl": 2.0, "success": True}) == {"eval_hard_reward": 1.0}
+    assert headlines({"train_runtime": 2.0, "train_loss": 1.0, "total_flos": 3.0}).keys() >= {
+        "train_runtime",
+        "train_loss",
+    }
+
+
+def test_a_failing_task_is_a_headline_and_one_that_does_not_fail_is_none() -> None:
+    assert headlines({"endings/error": 0.5}) == {"endings/error": 0.5}
+    assert headlines({"endings/error": 0.0}) == {}
+
+
+def test_a_script_prints_headlines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    BriefPrinter().on_log(args, TrainerState(is_local_process_zero=True), TrainerControl(), logs=dict(LOGS))
+    assert capsys.readouterr().out == "{'loss': '1', 'reward': '0.25', 'advantages/zero': '0.75'}\n"
