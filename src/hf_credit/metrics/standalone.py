@@ -18,7 +18,10 @@ COMPUTATION = "computation.py"
 _PACKAGE = "hf_credit"
 _SOURCES = Path(__file__).parents[2]
 _WANTED = re.compile(r"^from \.computation import (.+)$", re.MULTILINE)
-_HOMES: Mapping[str, str] = {"token_f1": "hf_credit.verifiers.text_overlap"}  # all others: hf_credit.diagnostics
+_HOMES: Mapping[str, str] = {  # all others: hf_credit.diagnostics
+    "token_f1": "hf_credit.verifiers.text_overlap",
+    **dict.fromkeys(("Measure", "C3", "CCPO", "CVT_RL", "T3"), "hf_credit.metrics.measure"),
+}
 
 
 def standalone(wanted: Mapping[str, str]) -> str:

@@ -1,52 +1,26 @@
 """F1 of answers as a module of `evaluate`; the computation is hf-credit's."""
 
-import datasets
-import evaluate
-
-from .computation import token_f1
-
-_DESCRIPTION = """\
-How much of a story an answer tells: F1 of the words, and of the characters, that the two have in common, as multisets.
-"""
-
-_CITATION = """\
-@misc{t3,
-  title = {T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning},
-  note = {arXiv:2510.12264},
-  year = {2025}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: the answers.
-    references: the true stories.
-
-Returns:
-    f1_word: in [0, 1], a mean over answers; words are what white space separates.
-    f1_character: the same over all characters.
-    exact: the share of answers whose words are those of the story.
-
-Examples:
-    >>> metric = evaluate.load("./answer_f1")
-    >>> metric.compute(predictions=["the man had hiccups"], references=["the man had a cold"])["exact"]
-    0.0
-"""
+from .computation import T3, Measure, token_f1
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class AnswerF1(evaluate.Metric):
-    """See the description."""
+class AnswerF1(Measure, citation=T3, inputs={"predictions": "string", "references": "string"}):
+    """How much of a story an answer tells: F1 of the words, and of the characters, that the two have in common, as
+    multisets.
 
-    def _info(self):
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features(
-                {"predictions": datasets.Value("string"), "references": datasets.Value("string")}
-            ),
-        )
+    Args:
+        predictions: the answers.
+        references: the true stories.
+
+    Returns:
+        f1_word: in [0, 1], a mean over answers; words are what white space separates.
+        f1_character: the same over all characters.
+        exact: the share of answers whose words are those of the story.
+
+    Examples:
+        >>> metric = evaluate.load("./answer_f1")
+        >>> metric.compute(predictions=["the man had hiccups"], references=["the man had a cold"])["exact"]
+        0.0
+    """
 
     def _compute(self, predictions, references):
         words, characters = (

@@ -1,58 +1,31 @@
 """Belief potential as a module of `evaluate`; the computation is hf-credit's."""
 
-import datasets
-import evaluate
-
-from .computation import belief_potential
-
-_DESCRIPTION = """\
-How far an agent's belief is from the truth, beside what it could know: -log of the share of its answers that are true,
-the log of how many hypotheses are left, both in nats, and the L1 distance of the two beliefs.
-"""
-
-_CITATION = """\
-@misc{t3,
-  title = {T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning},
-  note = {arXiv:2510.12264},
-  year = {2025}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: at each state, the answers that the agent gave when it was asked there.
-    references: at each state, `truth`, and `possible`: every hypothesis that agrees with what was observed.
-    alpha: pseudo-count of every hypothesis that is possible or was named.
-
-Returns:
-    potential: of the agent's belief, in nats; infinite where alpha is 0 and the truth was never named.
-    oracle_potential: of a uniform belief over what is possible, in nats.
-    distance: L1 between the two, in [0, 2].
-    states: how many were measured.
-
-Examples:
-    >>> metric = evaluate.load("./belief_potential")
-    >>> left = {"truth": "124", "possible": ["124", "423"]}
-    >>> metric.compute(predictions=[["124", "423"]], references=[left], alpha=0)["distance"]
-    0.0
-"""
+from .computation import T3, Measure, belief_potential
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class BeliefPotential(evaluate.Metric):
-    """See the description."""
+class BeliefPotential(
+    Measure, citation=T3, inputs={"predictions": ["string"], "references": {"truth": "string", "possible": ["string"]}}
+):
+    """How far an agent's belief is from the truth, beside what it could know: -log of the share of its answers that
+    are true, the log of how many hypotheses are left, both in nats, and the L1 distance of the two beliefs.
 
-    def _info(self):
-        features = {
-            "predictions": datasets.Sequence(datasets.Value("string")),
-            "references": {"truth": datasets.Value("string"), "possible": datasets.Sequence(datasets.Value("string"))},
-        }
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features(features),
-        )
+    Args:
+        predictions: at each state, the answers that the agent gave when it was asked there.
+        references: at each state, `truth`, and `possible`: every hypothesis that agrees with what was observed.
+        alpha: pseudo-count of every hypothesis that is possible or was named.
+
+    Returns:
+        potential: of the agent's belief, in nats; infinite where alpha is 0 and the truth was never named.
+        oracle_potential: of a uniform belief over what is possible, in nats.
+        distance: L1 between the two, in [0, 2].
+        states: how many were measured.
+
+    Examples:
+        >>> metric = evaluate.load("./belief_potential")
+        >>> left = {"truth": "124", "possible": ["124", "423"]}
+        >>> metric.compute(predictions=[["124", "423"]], references=[left], alpha=0)["distance"]
+        0.0
+    """
 
     def _compute(self, predictions, references, alpha=0.5):
         found = belief_potential(

@@ -1,54 +1,29 @@
 """Credit fidelity as a module of `evaluate`; the computation is hf-credit's."""
 
-import datasets
-import evaluate
-
-from .computation import credit_fidelity
-
-_DESCRIPTION = """\
-How well the credit that a method assigned to single decisions ranks them by what they were worth: Spearman's rank
-correlation between credits and target advantages, pooled over buckets of alternatives to one decision, ties averaged.
-"""
-
-_CITATION = """\
-@misc{c3,
-  title = {Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration},
-  note = {arXiv:2603.06859},
-  year = {2026}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: of each bucket, the credit of each candidate; finite numbers.
-    references: of each bucket, the target advantage of each candidate.
-
-Returns:
-    credit_fidelity: in [-1, 1]; NaN where it is not defined.
-    status: "ok", or what a reader must know of it.
-    candidates, buckets: how many were pooled.
-    alone: buckets left out since they hold fewer than two candidates.
-
-Examples:
-    >>> metric = evaluate.load("./credit_fidelity")
-    >>> found = metric.compute(predictions=[[0.1, 0.2], [0.3, 0.4]], references=[[-1.0, 3.0], [2.0, 5.0]])
-    >>> round(found["credit_fidelity"], 3), found["status"]
-    (0.8, 'ok')
-"""
+from .computation import C3, Measure, credit_fidelity
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class CreditFidelity(evaluate.Metric):
-    """See the description."""
+class CreditFidelity(Measure, citation=C3, inputs={"predictions": ["float64"], "references": ["float64"]}):
+    """How well the credit that a method assigned to single decisions ranks them by what they were worth: Spearman's
+    rank correlation between credits and target advantages, pooled over buckets of alternatives to one decision, ties
+    averaged.
 
-    def _info(self):
-        numbers = datasets.Sequence(datasets.Value("float64"))
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({"predictions": numbers, "references": numbers}),
-        )
+    Args:
+        predictions: of each bucket, the credit of each candidate; finite numbers.
+        references: of each bucket, the target advantage of each candidate.
+
+    Returns:
+        credit_fidelity: in [-1, 1]; NaN where it is not defined.
+        status: "ok", or what a reader must know of it.
+        candidates, buckets: how many were pooled.
+        alone: buckets left out since they hold fewer than two candidates.
+
+    Examples:
+        >>> metric = evaluate.load("./credit_fidelity")
+        >>> found = metric.compute(predictions=[[0.1, 0.2], [0.3, 0.4]], references=[[-1.0, 3.0], [2.0, 5.0]])
+        >>> round(found["credit_fidelity"], 3), found["status"]
+        (0.8, 'ok')
+    """
 
     def _compute(self, predictions, references):
         found = credit_fidelity(predictions, references)

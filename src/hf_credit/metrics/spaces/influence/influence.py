@@ -1,54 +1,28 @@
 """Influence as a module of `evaluate`; the computation is hf-credit's."""
 
-import datasets
-import evaluate
-
-from .computation import influence, influence_by_chance
-
-_DESCRIPTION = """\
-How far a message decides what the next speaker says: the mutual information between the message that was put in at a
-frozen context and the answer to it, in nats, a mean over contexts.
-"""
-
-_CITATION = """\
-@misc{c3,
-  title = {Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration},
-  note = {arXiv:2603.06859},
-  year = {2026}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: of each bucket, of each candidate message, the answer in each replay; None where nobody answered.
-    vocabulary: how many different answers to tell apart over all buckets; the others are one symbol.
-    alpha: pseudo-count of every symbol of a bucket.
-
-Returns:
-    influence: in nats, in [0, ln J] with J candidates; NaN where no bucket has two.
-    by_chance: the same after the answers of each bucket were dealt out at random.
-    buckets: how many were measured.
-    alone: buckets left out since they hold fewer than two candidates.
-
-Examples:
-    >>> metric = evaluate.load("./influence")
-    >>> round(metric.compute(predictions=[[["left", "left"], ["right", "right"]]])["influence"], 3)
-    0.662
-"""
+from .computation import C3, Measure, influence, influence_by_chance
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class Influence(evaluate.Metric):
-    """See the description."""
+class Influence(Measure, citation=C3, inputs={"predictions": [["string"]]}):
+    """How far a message decides what the next speaker says: the mutual information between the message that was put in
+    at a frozen context and the answer to it, in nats, a mean over contexts.
 
-    def _info(self):
-        answers = datasets.Sequence(datasets.Sequence(datasets.Value("string")))
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({"predictions": answers}),
-        )
+    Args:
+        predictions: of each bucket, of each candidate message, the answer in each replay; None where nobody answered.
+        vocabulary: how many different answers to tell apart over all buckets; the others are one symbol.
+        alpha: pseudo-count of every symbol of a bucket.
+
+    Returns:
+        influence: in nats, in [0, ln J] with J candidates; NaN where no bucket has two.
+        by_chance: the same after the answers of each bucket were dealt out at random.
+        buckets: how many were measured.
+        alone: buckets left out since they hold fewer than two candidates.
+
+    Examples:
+        >>> metric = evaluate.load("./influence")
+        >>> round(metric.compute(predictions=[[["left", "left"], ["right", "right"]]])["influence"], 3)
+        0.662
+    """
 
     def _compute(self, predictions, vocabulary=64, alpha=1e-2):
         found = influence(predictions, vocabulary, alpha)

@@ -1,58 +1,31 @@
 """Intervention validity as a module of `evaluate`; the computation is hf-credit's."""
 
-import datasets
-import evaluate
-
-from .computation import intervention_validity
-
-_DESCRIPTION = """\
-How many proposals to put in a step's place fail the gate, and how many of the others are unlike what the policy says
-itself, by family of interventions.
-"""
-
-_CITATION = """\
-@misc{cvt_rl,
-  title = {Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language
-    Agents},
-  note = {arXiv:2606.05263},
-  year = {2026}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: whether each proposal passed the gate.
-    references: the family of each.
-    kinds: of the action of each, such as "read".
-    logprobs: of each, its mean log-probability a token under the policy that plays on, in nats; None where unknown.
-    sampled_kinds, sampled_logprobs: the same of replies that the policy sampled.
-    quantile: below which a log-probability is unusual.
-
-Returns:
-    invalid/FAMILY: the share that failed the gate.
-    out_of_distribution/FAMILY: the share of the others that is unusual; NaN where none can be judged.
-    proposals/FAMILY: how many there were.
-
-Examples:
-    >>> metric = evaluate.load("./intervention_validity")
-    >>> found = metric.compute(predictions=[True, False], references=["deletion", "deletion"])
-    >>> found["invalid/deletion"]
-    0.5
-"""
+from .computation import CVT_RL, Measure, intervention_validity
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class InterventionValidity(evaluate.Metric):
-    """See the description."""
+class InterventionValidity(Measure, citation=CVT_RL, inputs={"predictions": "bool", "references": "string"}):
+    """How many proposals to put in a step's place fail the gate, and how many of the others are unlike what the policy
+    says itself, by family of interventions.
 
-    def _info(self):
-        features = {"predictions": datasets.Value("bool"), "references": datasets.Value("string")}
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features(features),
-        )
+    Args:
+        predictions: whether each proposal passed the gate.
+        references: the family of each.
+        kinds: of the action of each, such as "read".
+        logprobs: of each, its mean log-probability a token under the policy that plays on, in nats; None if unknown.
+        sampled_kinds, sampled_logprobs: the same of replies that the policy sampled.
+        quantile: below which a log-probability is unusual.
+
+    Returns:
+        invalid/FAMILY: the share that failed the gate.
+        out_of_distribution/FAMILY: the share of the others that is unusual; NaN where none can be judged.
+        proposals/FAMILY: how many there were.
+
+    Examples:
+        >>> metric = evaluate.load("./intervention_validity")
+        >>> found = metric.compute(predictions=[True, False], references=["deletion", "deletion"])
+        >>> found["invalid/deletion"]
+        0.5
+    """
 
     def _compute(
         self,

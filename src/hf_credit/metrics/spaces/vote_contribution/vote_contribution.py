@@ -1,57 +1,29 @@
 """Vote contribution as a module of `evaluate`; the computation is hf-credit's."""
 
-import dataclasses
-
-import datasets
-import evaluate
-
-from .computation import vote_contribution
-
-_DESCRIPTION = """\
-How often the plurality of K voters is right, and what each of them adds: its contribution, which is the vote's score
-less that of the vote without it, and its Shapley value.
-"""
-
-_CITATION = """\
-@misc{ccpo,
-  title = {Counterfactual Credit Policy Optimization for Multi-Agent Collaboration},
-  note = {arXiv:2603.21563},
-  year = {2026}
-}
-"""
-
-_KWARGS_DESCRIPTION = """
-Args:
-    predictions: of each instance, the answer of each voter in a normal form; None abstains.
-    references: of each instance, the right answer in the same form.
-    ties: "expected", "first" or "none".
-
-Returns:
-    accuracy: of the votes, in [0, 1].
-    voters: of each voter by itself.
-    contributions, shapley: of each voter, in [-1, 1].
-    tied, abstained: share of votes that are tied, and of answers that are missing.
-
-Examples:
-    >>> metric = evaluate.load("./vote_contribution")
-    >>> found = metric.compute(predictions=[["a", "a", "a"], ["a", "b", "b"]], references=["a", "a"])
-    >>> found["accuracy"], found["contributions"]
-    (0.5, [0.0, -0.25, -0.25])
-"""
+from .computation import CCPO, Measure, vote_contribution
 
 
-@evaluate.utils.file_utils.add_start_docstrings(_DESCRIPTION, _KWARGS_DESCRIPTION)
-class VoteContribution(evaluate.Metric):
-    """See the description."""
+class VoteContribution(Measure, citation=CCPO, inputs={"predictions": ["string"], "references": "string"}):
+    """How often the plurality of K voters is right, and what each of them adds: its contribution, which is the vote's
+    score less that of the vote without it, and its Shapley value.
 
-    def _info(self):
-        text = datasets.Value("string")
-        return evaluate.MetricInfo(
-            description=_DESCRIPTION,
-            citation=_CITATION,
-            inputs_description=_KWARGS_DESCRIPTION,
-            features=datasets.Features({"predictions": datasets.Sequence(text), "references": text}),
-        )
+    Args:
+        predictions: of each instance, the answer of each voter in a normal form; None abstains.
+        references: of each instance, the right answer in the same form.
+        ties: "expected", "first" or "none".
+
+    Returns:
+        accuracy: of the votes, in [0, 1].
+        voters: of each voter by itself.
+        contributions, shapley: of each voter, in [-1, 1].
+        tied, abstained: share of votes that are tied, and of answers that are missing.
+
+    Examples:
+        >>> metric = evaluate.load("./vote_contribution")
+        >>> found = metric.compute(predictions=[["a", "a", "a"], ["a", "b", "b"]], references=["a", "a"])
+        >>> found["accuracy"], found["contributions"]
+        (0.5, [0.0, -0.25, -0.25])
+    """
 
     def _compute(self, predictions, references, ties="expected"):
-        return dataclasses.asdict(vote_contribution(predictions, references, ties))
+        return vars(vote_contribution(predictions, references, ties))
