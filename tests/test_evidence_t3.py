@@ -16,7 +16,7 @@ import pytest
 from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "theory")
+_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "belief_traps", "theory")
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-
-from hf_credit.evaluation.belief_traps import (
+from belief_traps import (
     Channel,
     Vector,
     drift_constant,
@@ -26,6 +25,7 @@ from hf_credit.evaluation.belief_traps import (
     trap_threshold,
     trapped_update,
 )
+
 from hf_credit.evaluation.report import table
 
 GROWTH, OFFSET = 2.0, 0.5  # m and c_0 of Assumption 5

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_credit.credit import generalized_advantages
-from hf_credit.evaluation.belief_traps import (
-    advantage_bound,
-    drift_constant,
-    entry_time_bound,
-    informativeness,
-    posterior,
-    potential,
-    random_channel,
-    shares_that_leave,
-    trap_threshold,
-    trapped_update,
+
+_SPEC = importlib.util.spec_from_file_location(
+    "belief_traps", Path(__file__).resolve().parents[2] / "evaluation" / "t3" / "belief_traps.py"
 )
+assert _SPEC is not None
+assert _SPEC.loader is not None
+traps = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(traps)
 
 SEEDS = st.integers(0, 10_000)
 LEAST = 0.1
@@ -32,7 +30,7 @@ LEAST = 0.1
 
 def world(seed: int, states: int = 4) -> tuple[np.random.Generator, np.ndarray, int]:
     draws = np.random.default_rng(seed)
-    return draws, random_channel(states, 3, 3, LEAST, draws), int(draws.integers(states))
+    return draws, traps.random_channel(states, 3, 3, LEAST, draws), int(draws.integers(states))
 
 
 # Beliefs
@@ -46,7 +44,7 @@ def test_the_posterior_is_that_of_the_joint_distribution(seed: int) -> None:
     joint = {s: prior[s] * math.prod(channel[a, s, o] for a, o in told) for s in range(4)}
     belief = prior
     for action, observation in told:
-        belief = posterior(belief, channel, action, observation)
+        belief = traps.posterior(belief, channel, action, observation)
     assert belief == pytest.approx([joint[s] / sum(joint.values()) for s in range(4)])
 
 
@@ -57,9 +55,9 @@ def test_informativeness_is_the_expected_fall_of_the_potential_and_bounded(seed:
     belief = draws.dirichlet(np.ones(4)) + 1e-6
     belief /= belief.sum()
     for action in range(3):
-        after = [potential(posterior(belief, channel, action, o), truth) for o in range(3)]
-        fall = potential(belief, truth) - float(channel[action, truth] @ after)
-        found = informativeness(belief, channel, action, truth)
+        after = [traps.potential(traps.posterior(belief, channel, action, o), truth) for o in range(3)]
+        fall = traps.potential(belief, truth) - float(channel[action, truth] @ after)
+        found = traps.informativeness(belief, channel, action, truth)
         assert found == pytest.approx(fall, abs=1e-9)
         assert -1e-12 <= found <= -math.log(LEAST)
 
@@ -68,7 +66,7 @@ def test_informativeness_is_the_expected_fall_of_the_potential_and_bounded(seed:
 def test_informativeness_is_lipschitz_in_the_belief_and_in_the_policy(seed: int) -> None:
     draws, channel, truth = world(seed)
     one, other = draws.dirichlet(np.ones(4), size=2)
-    told = [[informativeness(belief, channel, action, truth) for action in range(3)] for belief in (one, other)]
+    told = [[traps.informativeness(belief, channel, action, truth) for action in range(3)] for belief in (one, other)]
     for mine, theirs in zip(*told, strict=True):  # Lemma 1
         assert abs(mine - theirs) <= np.abs(one - other).sum() / LEAST + 1e-12
     policy, another = draws.dirichlet(np.ones(3), size=2)
@@ -83,10 +81,12 @@ GROWTH, OFFSET = 2.0, 0.5
 
 def drift(belief: np.ndarray, channel: np.ndarray, truth: int) -> float:
     """The expected change of the potential of an agent that asks uniformly."""
-    before = potential(belief, truth)
+    before = traps.potential(belief, truth)
     after = [
         channel[a, truth, o]
-        * potential(trapped_update(posterior(belief, channel, a, o), truth, before, GROWTH, OFFSET), truth)
+        * traps.potential(
+            traps.trapped_update(traps.posterior(belief, channel, a, o), truth, before, GROWTH, OFFSET), truth
+        )
         for a, o in itertools.product(range(3), range(3))
     ]
     return sum(after) / 3 - before
@@ -95,7 +95,7 @@ def drift(belief: np.ndarray, channel: np.ndarray, truth: int) -> float:
 @given(SEEDS, st.floats(0, 20))
 def test_beyond_the_threshold_there_is_no_progress_on_average(seed: int, beyond: float) -> None:
     draws, channel, truth = world(seed)
-    threshold = trap_threshold(math.log(4), LEAST, 0.0, GROWTH, OFFSET)
+    threshold = traps.trap_threshold(math.log(4), LEAST, 0.0, GROWTH, OFFSET)
     belief = draws.dirichlet(np.ones(4))
     belief[truth] = 0
     belief *= (1 - math.exp(-threshold - beyond)) / belief.sum()
@@ -105,11 +105,11 @@ def test_beyond_the_threshold_there_is_no_progress_on_average(seed: int, beyond:
 
 def test_the_trap_absorbs_in_the_mean_alone_as_noisy_updates_leave_it() -> None:
     draws, channel, truth = world(5)
-    threshold = trap_threshold(math.log(4), LEAST, 0.0, GROWTH, OFFSET)
+    threshold = traps.trap_threshold(math.log(4), LEAST, 0.0, GROWTH, OFFSET)
     first = np.full(4, (1 - math.exp(-threshold)) / 3)
     first[truth] = math.exp(-threshold)
     shares = {
-        noise: shares_that_leave(channel, first, truth, threshold, GROWTH, OFFSET, noise, 4, 200, draws)
+        noise: traps.shares_that_leave(channel, first, truth, threshold, GROWTH, OFFSET, noise, 4, 200, draws)
         for noise in (0.0, 60.0)
     }
     assert shares[0.0] == 0
@@ -117,24 +117,24 @@ def test_the_trap_absorbs_in_the_mean_alone_as_noisy_updates_leave_it() -> None:
 
 
 def test_numbers_of_the_threshold_and_of_the_entry_time_by_hand() -> None:
-    assert drift_constant(0.5, 0.0) == 4
-    assert drift_constant(math.exp(-1), 2.0) == pytest.approx(4 + 2 * math.e)
-    assert trap_threshold(1.0, 0.5, 0.0, 2.0, 3.0) == 4
-    assert trap_threshold(1.0, 0.5, 0.0, 2.0, 3.0, begins=9.0) == 9
-    assert entry_time_bound(threshold=7.0, growth=1.0, margin=1.0) == 4  # log2 of 8 / 1
-    assert entry_time_bound(threshold=7.0, growth=1.0, margin=1.0, first_gap=1.0) == 3
-    assert entry_time_bound(threshold=1.0, growth=1.0, margin=1.0, first_gap=5.0) == 1
+    assert traps.drift_constant(0.5, 0.0) == 4
+    assert traps.drift_constant(math.exp(-1), 2.0) == pytest.approx(4 + 2 * math.e)
+    assert traps.trap_threshold(1.0, 0.5, 0.0, 2.0, 3.0) == 4
+    assert traps.trap_threshold(1.0, 0.5, 0.0, 2.0, 3.0, begins=9.0) == 9
+    assert traps.entry_time_bound(threshold=7.0, growth=1.0, margin=1.0) == 4  # log2 of 8 / 1
+    assert traps.entry_time_bound(threshold=7.0, growth=1.0, margin=1.0, first_gap=1.0) == 3
+    assert traps.entry_time_bound(threshold=1.0, growth=1.0, margin=1.0, first_gap=5.0) == 1
 
 
 @given(SEEDS)
 def test_the_expected_potential_has_reached_the_threshold_by_the_bound(seed: int) -> None:
     draws = np.random.default_rng(seed)
     states, least = 40, 0.45  # answers that say little, so that the oracle is slow
-    channel = random_channel(states, 2, 2, least, draws)
+    channel = traps.random_channel(states, 2, 2, least, draws)
     truth, first = 0, math.log(40)
-    constant = drift_constant(least, 0.0)
+    constant = traps.drift_constant(least, 0.0)
     growth = (constant / first + 1 + constant / first) / 2  # above the least, below what makes U less than Psi_0
-    threshold = trap_threshold(first, least, 0.0, growth, 0.0)
+    threshold = traps.trap_threshold(first, least, 0.0, growth, 0.0)
     assert threshold > first
     beliefs = [(1.0, np.full(states, 1 / states), np.full(states, 1 / states))]
     expected, lowest = [first], first
@@ -142,22 +142,22 @@ def test_the_expected_potential_has_reached_the_threshold_by_the_bound(seed: int
         following = []
         for share, agent, oracle in beliefs:
             for a, o in itertools.product(range(2), range(2)):
-                before = potential(agent, truth)
-                after = trapped_update(posterior(agent, channel, a, o), truth, before, growth, 0.0)
-                following.append((share * channel[a, truth, o] / 2, after, posterior(oracle, channel, a, o)))
+                before = traps.potential(agent, truth)
+                after = traps.trapped_update(traps.posterior(agent, channel, a, o), truth, before, growth, 0.0)
+                following.append((share * channel[a, truth, o] / 2, after, traps.posterior(oracle, channel, a, o)))
         beliefs = following
-        expected.append(sum(share * potential(agent, truth) for share, agent, _ in beliefs))
+        expected.append(sum(share * traps.potential(agent, truth) for share, agent, _ in beliefs))
         if expected[-1] < threshold:
-            lowest = min(lowest, *(potential(oracle, truth) for _, _, oracle in beliefs))
+            lowest = min(lowest, *(traps.potential(oracle, truth) for _, _, oracle in beliefs))
     reached = len(expected)
-    assert 1 < reached <= entry_time_bound(threshold, growth, margin=growth * lowest - constant)
+    assert 1 < reached <= traps.entry_time_bound(threshold, growth, margin=growth * lowest - constant)
 
 
 @given(st.floats(0.01, 20), st.floats(0.05, 0.5), st.floats(0, 3), st.floats(0, 5), st.floats(0.01, 50))
 def test_a_margin_asks_for_a_first_potential_beyond_what_an_update_can_lose(
     first: float, least: float, sensitivity: float, offset: float, growth: float
 ) -> None:
-    constant = drift_constant(least, sensitivity)
+    constant = traps.drift_constant(least, sensitivity)
     if growth * first - (offset + constant) > 0:  # with mu at its most, which is Psi_0
         assert first > (offset + constant) / growth
 
@@ -206,7 +206,7 @@ def test_linear_values_keep_the_bound_and_a_bootstrapped_cut_gains_what_the_coro
 ) -> None:
     tree = falling_tree(np.random.default_rng(seed), drop)
     whole = expected_advantage(tree, lambda belief: slope * belief, gamma, lam)
-    assert whole <= advantage_bound(0, ENTRY, STEPS, gamma, lam, slope, drop) + 1e-9
+    assert whole <= traps.advantage_bound(0, ENTRY, STEPS, gamma, lam, slope, drop) + 1e-9
     cut = expected_advantage(tree, lambda belief: slope * belief, gamma, lam, cut="bootstrap")
     tail = sum((gamma * lam) ** j for j in range(ENTRY, STEPS - 1))
     assert cut >= whole + gamma * slope * drop * tail - 1e-9
@@ -232,7 +232,7 @@ def test_the_condition_for_inversion_can_never_hold(
     # Values in [0, 1] have a least slope of at most 1, and a belief that falls by rho in each of L steps loses L rho.
     entry = step + prefix
     drop = lost / max(tail, 1)
-    assert advantage_bound(step, entry, entry + tail + 1, gamma, lam, slope, drop) >= 0
+    assert traps.advantage_bound(step, entry, entry + tail + 1, gamma, lam, slope, drop) >= 0
 
 
 def test_advantages_are_inverted_by_telescoping_and_not_with_a_critic_that_is_right_on_average() -> None:
@@ -267,11 +267,11 @@ def test_a_cut_worth_nothing_is_a_failure_and_below_lambda_1_less(lam: float) ->
 
 def test_what_the_bounds_cannot_be_asked_is_refused() -> None:
     for call, message in [
-        (lambda: random_channel(2, 1, 2, 0.6, np.random.default_rng(0)), "least must be in"),
-        (lambda: drift_constant(0.0, 1.0), "least must be in"),
-        (lambda: trap_threshold(1.0, 0.5, 0.0, 0.0, 0.0), "growth must be above 0"),
-        (lambda: entry_time_bound(1.0, 1.0, 0.0), "growth and margin must be above 0"),
-        (lambda: advantage_bound(3, 3, 5, 1.0, 1.0, 1.0, 0.1), "0 <= step < entry <= length"),
+        (lambda: traps.random_channel(2, 1, 2, 0.6, np.random.default_rng(0)), "least must be in"),
+        (lambda: traps.drift_constant(0.0, 1.0), "least must be in"),
+        (lambda: traps.trap_threshold(1.0, 0.5, 0.0, 0.0, 0.0), "growth must be above 0"),
+        (lambda: traps.entry_time_bound(1.0, 1.0, 0.0), "growth and margin must be above 0"),
+        (lambda: traps.advantage_bound(3, 3, 5, 1.0, 1.0, 1.0, 0.1), "0 <= step < entry <= length"),
     ]:
         with pytest.raises(ValueError, match=message):
             call()

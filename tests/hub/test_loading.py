@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from huggingface_hub.utils import close_session, get_session
 
-from hf_credit.cli.evaluate import spec_for
+from hf_credit.cli.played import spec_for
 from hf_credit.evaluation.play import load_policy
 from hf_credit.http_guard import require_model
 from hf_credit.hub import retries

@@ -26,46 +26,7 @@ EnvironmentOptions = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
 ]
-
-
-TaskOption = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        "--environment",
-        metavar="TASK",
-        help="The environment or the collaboration; as noted beside the model if left out.",
-    ),
-]
-DatasetOption = Annotated[
-    str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
-]
-SplitOption = Annotated[str, typer.Option(help="Of the dataset, if it has any.")]
-OracleOption = Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")]
-OracleOptions = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")]
-RoleModels = Annotated[
-    list[str] | None,
-    typer.Option("--role-model", metavar="ROLE=MODEL", help="Who replies for a role without learning, as a judge."),
-]
-HistoryOption = Annotated[str | None, typer.Option(help="append or current; as in training if left out.")]
-InstructionsOption = Annotated[
-    bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
-]
-MaxTurnsOption = Annotated[int | None, typer.Option(help="Most actions of an episode.")]
-MaxNewTokensOption = Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")]
-TopPOption = Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")]
-TopKOption = Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")]
-FirstTaskOption = Annotated[int, typer.Option(help="Index of the first task.", min=0)]
-BatchSizeOption = Annotated[int, typer.Option(help="Episodes under way at once.", min=1)]
 DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        help="Run code that a policy's folder or repository holds or names: its model's, its task's and its method's.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
 
 
 def given(**values: Any) -> dict[str, Any]:
@@ -112,15 +73,6 @@ def typed_code(words: Iterable[str]) -> frozenset[str]:
                 found |= code_in(_value(word))
             word = word.partition("=")[2]
     return frozenset(found)
-
-
-def parse_role_models(pairs: Iterable[str] | None) -> dict[str, str]:
-    """The model of each role from `role=model`.
-
-    Raises:
-        ValueError: as `parse_options`.
-    """
-    return {role: str(name) for role, name in parse_options(pairs).items()}
 
 
 def _value(text: str) -> Any:

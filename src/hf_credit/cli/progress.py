@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from rich import box
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table
 
 _SECONDS_BETWEEN_LINES = 10.0
 _MOST_COLUMNS = 10_000
@@ -115,3 +119,11 @@ def print_table(table: RenderableType) -> None:
     if not console.is_terminal:
         console.width = _MOST_COLUMNS
     console.print(table)
+
+
+def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """`print_table` of plain texts."""
+    table = Table(*map(escape, header), title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    print_table(table)

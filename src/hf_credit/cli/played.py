@@ -1,0 +1,179 @@
+"""What a policy plays and how: the options that `evaluate` and `diagnose` share."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from hf_credit.cli.options import DeviceOption, EnvironmentOptions, given, named_oracle, parse_options
+
+if TYPE_CHECKING:
+    from hf_credit.oracles import Oracle
+    from hf_credit.tasks import TaskSpec
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A folder with a policy, or an id on the Hub.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """Options of a command: each field is one, with its default."""
+
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            "--environment",
+            metavar="TASK",
+            help="The environment or the collaboration; as noted beside the model if left out.",
+        ),
+    ] = None
+    option: EnvironmentOptions = None
+    dataset: Annotated[
+        str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
+    ] = None
+    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test"
+    first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
+    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None
+    oracle_option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")] = (
+        None
+    )
+    role_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=MODEL", help="Who replies for a role without learning, as a judge."),
+    ] = None
+    history: Annotated[str | None, typer.Option(help="append or current; as in training if left out.")] = None
+    instructions: Annotated[
+        bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
+    ] = None
+    max_turns: Annotated[int | None, typer.Option(help="Most actions of an episode.")] = None
+    max_new_tokens: Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Of the sampling; 0 is greedy. As in training.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None
+    batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256
+    device: DeviceOption = None
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code",
+            help=(
+                "Run code that a policy's folder or repository holds or names: its model's, its task's and its "
+                "method's."
+            ),
+        ),
+    ] = False
+
+    def spec(self, model: str, typed: frozenset[str] = frozenset()) -> TaskSpec:
+        """The task of a policy as these options change it; warns on stderr where it is shown unlike in training.
+
+        Args:
+            model: a folder or an id on the Hub.
+            typed: further code that the user named, which the spec may name.
+
+        Raises:
+            ValueError: as `spec_for`, or an option is not possible.
+        """
+        known = spec_for(model, self.task, parse_options(self.option), self.trust_remote_code, typed)
+        shown = given(history=self.history, instructions=self.instructions, max_turns=self.max_turns)
+        names = ("max_new_tokens", "temperature", "top_p", "top_k")
+        drawn = given(**{name: getattr(self, name) for name in names})
+        spec = replace(known, **shown, sampling=replace(known.sampling, **drawn))
+        if (difference := spec.shown_unlike(known, model)) is not None:
+            typer.echo(f"Warning: {difference}", err=True)
+        return spec
+
+    def judge(self) -> Oracle[Any] | None:
+        """The oracle that is named.
+
+        Raises:
+            ValueError: as `named_oracle`.
+        """
+        return named_oracle(self.oracle, self.oracle_option)
+
+    def loading(self) -> dict[str, Any]:
+        """How a policy is loaded and played, for `evaluate_model` and `load_subject`."""
+        return {
+            "role_models": {role: str(name) for role, name in parse_options(self.role_model).items()},
+            "max_concurrent": self.batch_size,
+            "device": self.device,
+            "trust_remote_code": self.trust_remote_code,
+        }
+
+
+def with_played_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of `Played`, which it takes as its parameter `played`."""
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        played = Played(**{field.name: values.pop(field.name) for field in dataclasses.fields(Played)})
+        command(played=played, **values)
+
+    kinds = get_type_hints(Played, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
+        )
+        for field in dataclasses.fields(Played)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [
+        option
+        for one in signature.parameters.values()
+        for option in (shared if one.name == "played" else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+    ]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def spec_for(
+    model: str,
+    task: str | None,
+    options: dict[str, Any],
+    trust_remote_code: bool = False,
+    typed: frozenset[str] = frozenset(),
+) -> TaskSpec:
+    """The spec beside the model, with other options where they are given; or that of another task.
+
+    Args:
+        model: a folder or an id on the Hub.
+        task: its name, that of the spec if `None`.
+        options: what the user typed, who may name code.
+        trust_remote_code: whether the spec may, too.
+        typed: further code that the user named, which the spec may name.
+
+    Raises:
+        ValueError: there is no such model, or neither it nor the caller names a task.
+    """
+    from hf_credit.http_guard import require_model
+    from hf_credit.registry import search_here
+    from hf_credit.tasks import TASK_FILE, TaskSpec
+
+    require_model(model)
+    known = TaskSpec.load(model)
+    if known is None:
+        if task is None:
+            raise ValueError(f"a task must be named, got none and no {TASK_FILE} beside {model!r}; add --task.")
+        return TaskSpec.of_name(task, options)
+    known = replace(known, trusted=trust_remote_code, typed=typed)
+    if trust_remote_code:
+        search_here(known.code())
+    if task not in (None, known.name):
+        return known.on(task, options)
+    return replace(known, typed=typed | ({task} if task else set())).with_options(options)
+
+
+def warn_of_own_replies(about: Mapping[str, Any]) -> None:
+    """Warns of the roles that nothing is learned from for which the policy itself replied."""
+    for role, name in about.get("role_models", {}).items():
+        if name is None:
+            typer.echo(
+                f"Warning: the policy itself replied for {role!r}; --role-model {role}=MODEL names another.", err=True
+            )
