@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -55,6 +55,19 @@ def finite_number(
     if above is not None and number <= above:
         raise ValueError(f"{name} must be above {above}, got {value}; raise it.")
     return number
+
+
+def finite_numbers(
+    name: str, values: Sequence[Any], least: float | None = None, above: float | None = None, most: float | None = None
+) -> list[float]:
+    """`values`, if there is one at least and each is a `finite_number` in a range, as which the arguments are meant.
+
+    Raises:
+        ValueError: there is none, or one is no such number.
+    """
+    if not len(values):
+        raise ValueError(f"{name} needs at least one number, got none; give one.")
+    return [finite_number(name, value, least, above, most) for value in values]
 
 
 def one_of(name: str, value: Any, known: Iterable[str]) -> str:

@@ -23,10 +23,10 @@ def test_the_violation_is_that_of_the_mean():
 @pytest.mark.parametrize(
     ("costs", "limit", "message"),
     [
-        ([], 0.1, "at least one episode, got none"),
-        ([-0.5], 0.1, "a cost must be a number of at least 0, got -0.5"),
-        ([math.nan], 0.1, "a cost must be a number of at least 0, got nan"),
-        ([0.5], -0.1, "a limit must be a number of at least 0, got -0.1"),
+        ([], 0.1, "a cost needs at least one number, got none"),
+        ([-0.5], 0.1, "a cost must be at least 0, got -0.5"),
+        ([math.nan], 0.1, "a cost must be a finite number, got nan"),
+        ([0.5], -0.1, "a limit must be at least 0, got -0.1"),
     ],
 )
 def test_what_is_no_cost_is_refused(costs, limit, message):

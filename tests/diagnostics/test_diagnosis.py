@@ -6,7 +6,8 @@ import pytest
 
 from hf_credit.diagnostics import Failure, FidelityStatus, influence
 from hf_credit.diagnostics.buckets import Action, Bucket
-from hf_credit.diagnostics.diagnosis import ALL, diagnose, mean_with_interval
+from hf_credit.diagnostics.diagnosis import ALL, diagnose
+from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.methods import make
 from hf_credit.rollouts import Ledger
 

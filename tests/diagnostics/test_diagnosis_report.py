@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 
 from hf_credit.diagnostics.buckets import Action, Bucket, load_buckets
-from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
+from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose
 from hf_credit.diagnostics.diagnosis_report import (
     bucket_file,
     examples_markdown,
     markdown,
     numbers,
-    readable,
     tables,
     write_diagnosis,
 )
+from hf_credit.evaluation.markdown import readable
+from hf_credit.evaluation.statistics import mean_with_interval
 from hf_credit.rollouts import Ledger
 
 

@@ -28,11 +28,11 @@ def test_one_large_ratio_leaves_few() -> None:
 @pytest.mark.parametrize(
     ("ratios", "probabilities", "message"),
     [
-        ([], [], "at least one ratio, got none"),
-        ([-1.0], [], "at least 0 and not all 0, got -1.0"),
-        ([math.inf], [], "must be finite"),
-        ([0.0], [], "not all 0"),
-        ([1.0], [0.0], r"must be in \(0, 1\], got 0.0"),
+        ([], [], "at least one number, got none"),
+        ([-1.0], [], "must be at least 0, got -1.0"),
+        ([math.inf], [], "must be a finite number"),
+        ([0.0], [], "must be above 0, got 0.0 for all"),
+        ([1.0], [0.0], "must be above 0, got 0.0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(ratios: list[float], probabilities: list[float], message: str) -> None:

@@ -25,7 +25,11 @@ def test_what_is_the_same_for_all_steps_has_no_rank() -> None:
 
 @pytest.mark.parametrize(
     ("estimates", "exact", "message"),
-    [([], [], "got 0 and 0"), ([1.0], [1.0, 2.0], "got 1 and 2"), ([math.nan], [0.0], "must be finite, got nan")],
+    [
+        ([], [], "got 0 and 0"),
+        ([1.0], [1.0, 2.0], "got 1 and 2"),
+        ([math.nan], [0.0], "must be a finite number, got nan"),
+    ],
 )
 def test_numbers_that_do_not_belong_together_are_refused(
     estimates: list[float], exact: list[float], message: str

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from hf_credit.diagnostics.diagnosis_report import training_numbers, training_table, write_training_credit
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis, credit_quality
-from hf_credit.diagnostics.training_report import training_numbers, training_table, write_training_credit
 from hf_credit.rollouts import Ledger
 
 from .test_training_credit import credited

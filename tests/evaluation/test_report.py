@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hf_credit.evaluation.markdown import plain
 from hf_credit.evaluation.report import (
     Comparison,
     Report,
     budget,
     compare,
-    interval_dict,
     markdown,
     results_rows,
     shown,
@@ -121,7 +121,7 @@ def test_a_budget_is_what_was_used() -> None:
 
 
 def test_an_end_that_is_not_known_is_null_in_strict_json() -> None:
-    values = interval_dict(interval(1.0, math.nan, math.nan))
+    values = plain(interval(1.0, math.nan, math.nan))
     assert json.dumps(values, allow_nan=False)
     assert (values["mean"], values["low"]) == (1.0, None)
 

@@ -101,8 +101,14 @@ def diagnose(
 
     be_quiet()  # before the libraries that have something to say when they are imported
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
-    from hf_credit.diagnostics.diagnosis import mean_with_interval
-    from hf_credit.diagnostics.diagnosis_report import numbers, tables, write_diagnosis
+    from hf_credit.diagnostics.diagnosis_report import (
+        numbers,
+        tables,
+        training_numbers,
+        training_table,
+        write_diagnosis,
+        write_training_credit,
+    )
     from hf_credit.diagnostics.saved import (
         Tasks,
         diagnose_model,
@@ -110,8 +116,8 @@ def diagnose(
         replies_at_most,
         training_replies_at_most,
     )
-    from hf_credit.diagnostics.training_report import training_numbers, training_table, write_training_credit
     from hf_credit.evaluation.plots import require_matplotlib
+    from hf_credit.evaluation.statistics import mean_interval
 
     one_of("a protocol", protocol, PROTOCOLS)
     models = [model, *(beside or [])]
@@ -144,7 +150,7 @@ def diagnose(
             f"--oracle judges the replies of buckets, got {played.oracle!r} for the credit of training, whose method "
             "knows its own; leave it out."
         )
-    mean_with_interval([0.0, 1.0])  # a library that is missing is named before the work, not after it
+    mean_interval([0.0, 1.0], resamples=1)  # a library that is missing is named before the work, not after it
     if not in_training:
         require_matplotlib()
     found: list[Any] = []

@@ -52,8 +52,9 @@ def evaluate(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
+    from hf_credit.evaluation.markdown import plain
     from hf_credit.evaluation.play import evaluate_model
-    from hf_credit.evaluation.report import interval_dict, results_rows
+    from hf_credit.evaluation.report import results_rows
     from hf_credit.evaluation.statistics import mean_interval
 
     spec = played.spec(model)
@@ -78,8 +79,8 @@ def evaluate(
     if output is not None:
         output.write_text(results.to_json(), encoding="utf-8")
     if as_json:
-        metrics = {name: interval_dict(interval) for name, interval in results.summary().items()}
-        typer.echo(json.dumps({**results.about, "episodes": len(results.records), "metrics": metrics}, indent=2))
+        found = {**results.about, "episodes": len(results.records), "metrics": plain(results.summary())}
+        typer.echo(json.dumps(found, indent=2))
     else:
         print_rows(["", "mean [95% interval]"], results_rows({"policy": results}))
         failed = next((record.error for record in results.records if record.error), None)

@@ -3,9 +3,25 @@
 They know nothing of models or episodes; `hf_credit.diagnostics.bucket_sampling` makes what they are fed with.
 """
 
-from hf_credit.diagnostics.belief_deviation import BeliefDeviation, belief_deviation
-from hf_credit.diagnostics.beliefs import BeliefPotential, CutQuality, belief_potential, cut_quality
-from hf_credit.diagnostics.constraints import ConstraintViolation, constraint_violation, discounted_cost
+from hf_credit.diagnostics.beliefs import (
+    BeliefDeviation,
+    BeliefPotential,
+    CutQuality,
+    belief_deviation,
+    belief_potential,
+    cut_quality,
+)
+from hf_credit.diagnostics.constraints import (
+    ConstraintViolation,
+    DetectorErrors,
+    HackRate,
+    KLCompliance,
+    constraint_violation,
+    detector_errors,
+    discounted_cost,
+    hack_rate,
+    kl_compliance,
+)
 from hf_credit.diagnostics.contribution import VoteContribution, free_rider_index, vote_contribution
 from hf_credit.diagnostics.evidence import EvidenceF1, evidence_f1
 from hf_credit.diagnostics.fidelity import (
@@ -15,12 +31,15 @@ from hf_credit.diagnostics.fidelity import (
     fidelity_interval,
     target_advantages,
 )
-from hf_credit.diagnostics.hacks import DetectorErrors, HackRate, detector_errors, hack_rate
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance, response_symbol
-from hf_credit.diagnostics.interventions import InterventionValidity, intervention_validity
-from hf_credit.diagnostics.kl_compliance import KLCompliance, kl_compliance
-from hf_credit.diagnostics.overlap import Overlap, overlap
-from hf_credit.diagnostics.pccc_fidelity import PCCCFidelity, pccc_fidelity
+from hf_credit.diagnostics.interventions import (
+    InterventionValidity,
+    Overlap,
+    PCCCFidelity,
+    intervention_validity,
+    overlap,
+    pccc_fidelity,
+)
 from hf_credit.diagnostics.success import (
     mean_pass_at_k,
     mean_score,

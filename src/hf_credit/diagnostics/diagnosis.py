@@ -21,7 +21,7 @@ from hf_credit.diagnostics.fidelity import credit_fidelity, fidelity_interval
 from hf_credit.diagnostics.influence import Influence, influence, influence_by_chance
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
-from hf_credit.evaluation.statistics import Interval, mean_interval
+from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.rollouts import Ledger
 from hf_credit.rollouts.method_context import MethodContext
@@ -160,14 +160,6 @@ def diagnose(
         about=dict(about or {}),
         not_measured=not_measured,
     )
-
-
-def mean_with_interval(values: Sequence[float]) -> Interval:
-    """`mean_interval` where there may be too little for one: of one value the ends are NaN, of none all is."""
-    if len(values) > 1:
-        return mean_interval(values)
-    mean = values[0] if values else math.nan
-    return Interval(mean=mean, low=math.nan, high=math.nan, confidence=0.95, n=len(values))
 
 
 def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) -> EventDiagnosis:

@@ -1,12 +1,11 @@
-"""A diagnosis as a folder to read: tables, plots, numbers, buckets, and examples in full."""
+"""Diagnoses, of buckets and of training, as folders to read: tables, plots, numbers, buckets, and examples in full."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,19 @@ from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
 from hf_credit.diagnostics.taxonomy import Failure
-from hf_credit.evaluation.credited import cut
-from hf_credit.evaluation.episode_page import written_out
-from hf_credit.evaluation.report import table
+from hf_credit.diagnostics.training_credit import TrainingDiagnosis
+from hf_credit.evaluation.markdown import fenced, heading, plain, table
 from hf_credit.evaluation.statistics import Interval
 
-MARKDOWN_FILE, NUMBERS_FILE, PLOT_FILE, EXAMPLES_FILE = (
-    "diagnosis.md",
-    "diagnosis.json",
-    "diagnosis.png",
-    "examples.md",
-)
-_MOST_CHARACTERS = 2_000
+PLOT_FILE, EXAMPLES_FILE = "diagnosis.png", "examples.md"
+_TRAINING_LEGEND = """\
+- Fidelity: Spearman's correlation of the credit of an update with what the decisions were worth beyond the policy's
+  mean at their contexts, over one pool; measured by replays that credit had no part in, or by enumeration.
+- Squared error: the mean of (credit - worth)^2. Credit that was divided by a standard deviation has another unit, and
+  a worth that was estimated adds the noise of its replays.
+- Measured: of how many decisions with credit. Zeros: the share of credits that are 0. Variance: of the credits at one
+  context, a mean over contexts.
+- Intervals are 95% bootstrap intervals over task instances; they say nothing about other training runs."""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Of the same returns, any baseline that a bucket's candidates share keeps their order, so this number tells how
@@ -58,15 +58,36 @@ def write_diagnosis(diagnoses: Sequence[Diagnosis], folder: str | Path, examples
     Raises:
         ImportError: matplotlib is missing.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    draw(diagnoses, folder / PLOT_FILE)
-    (folder / NUMBERS_FILE).write_text(json.dumps(numbers(diagnoses), indent=1) + "\n", encoding="utf-8")
-    (folder / EXAMPLES_FILE).write_text(examples_markdown(diagnoses, examples), encoding="utf-8")
+    path = _write(folder, "diagnosis", markdown(diagnoses), numbers(diagnoses))
+    draw(diagnoses, path.with_name(PLOT_FILE))
+    path.with_name(EXAMPLES_FILE).write_text(examples_markdown(diagnoses, examples), encoding="utf-8")
     for place, one in enumerate(diagnoses):
-        save_buckets(one.buckets, folder / bucket_file(place, one.name))
-    path = folder / MARKDOWN_FILE
-    path.write_text(markdown(diagnoses), encoding="utf-8")
+        save_buckets(one.buckets, path.with_name(bucket_file(place, one.name)))
+    return path
+
+
+def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path) -> Path:
+    """Writes `training_credit.md` and `training_credit.json`.
+
+    Args:
+        found: at least one.
+        folder: made if it is missing; files of these names are overwritten.
+
+    Returns:
+        The path of the first.
+    """
+    settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
+    parts = ["# Credit of training", table(*training_table(found)), _TRAINING_LEGEND]
+    parts += ["## Settings", fenced(settings, "json", most=100_000)]
+    return _write(folder, "training_credit", "\n\n".join(parts) + "\n", training_numbers(found))
+
+
+def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any]]) -> Path:
+    """A page and the numbers beside it."""
+    path = Path(folder) / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -78,17 +99,18 @@ def bucket_file(place: int, name: str) -> str:
 
 def numbers(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
     """Plain values that strict JSON can hold; what is not defined is `None`."""
-    return [
-        {
-            "name": one.name,
-            "about": dict(one.about),
-            "cost": one.cost.to_dict(),
-            "not_measured": dict(one.not_measured),
-            "success": {name: plain(dataclasses.asdict(value)) for name, value in one.success.items()},
-            "events": [plain(dataclasses.asdict(event)) for event in one.events],
-        }
-        for one in diagnoses
-    ]
+    return [_numbers(one) for one in diagnoses]
+
+
+def training_numbers(found: Sequence[TrainingDiagnosis]) -> list[dict[str, Any]]:
+    """Likewise."""
+    return [_numbers(one) for one in found]
+
+
+def _numbers(one: Diagnosis | TrainingDiagnosis) -> dict[str, Any]:
+    """All but the buckets, which have files of their own."""
+    values = {name: value for name, value in vars(one).items() if name != "buckets"}
+    return dict(plain({**values, "cost": one.cost.to_dict()}))
 
 
 def tables(diagnoses: Sequence[Diagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
@@ -117,7 +139,7 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
     for title, (header, rows) in tables(diagnoses).items():
         parts += [f"## {title}", table(header, rows)]
     parts += [
-        f"{_heading(one.name)}, credit of {_heading(label)}: {sentence}"
+        f"{heading(one.name)}, credit of {heading(label)}: {sentence}"
         for one in diagnoses
         for label, sentence in one.not_measured.items()
     ]
@@ -127,7 +149,7 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
         f"Decisions in full: [{EXAMPLES_FILE}]({EXAMPLES_FILE}).",
         "## Settings",
     ]
-    parts += [_fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
+    parts += [fenced(json.dumps({one.name: one.about}, indent=1), most=100_000) for one in diagnoses]
     return "\n\n".join(parts) + "\n"
 
 
@@ -138,15 +160,10 @@ def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str
     """
     parts = ["# Example buckets"]
     for one in diagnoses:
-        parts.append(f"## {_heading(one.name)}")
+        parts.append(f"## {heading(one.name)}")
         for bucket in _in_turn(one.buckets, examples):
             parts += _example(bucket)
     return "\n\n".join(parts) + "\n"
-
-
-def readable(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """A text with control characters and broken ones written out, the middle left out where it is too long."""
-    return written_out(cut(text, most))
 
 
 def _policies(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
@@ -199,16 +216,36 @@ def _credits(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]
 
 
 def _fidelity(credit: CreditQuality, way: str) -> str:
-    if way not in credit.fidelity:
-        return "-"
-    value, status = shown(credit.fidelity[way]), credit.status[way]
-    return value if status == FidelityStatus.OK else f"{value} ({status})"
+    return _with_status(credit.fidelity[way], credit.status[way]) if way in credit.fidelity else "-"
+
+
+def _with_status(fidelity: Interval, status: str) -> str:
+    return shown(fidelity) if status == FidelityStatus.OK else f"{shown(fidelity)} ({status})"
 
 
 def _failures(diagnoses: Sequence[Diagnosis]) -> tuple[list[str], list[list[str]]]:
     return ["policy", "event", *map(str, Failure)], [
         [one.name, event.event, *(str(event.failures.get(failure, 0)) for failure in Failure)]
         for one in diagnoses
+        for event in one.events
+    ]
+
+
+def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, a row for each event type."""
+    header = ["policy", "method", "event", "measured", "fidelity", "squared error", "zeros", "variance"]
+    return header, [
+        [
+            one.name,
+            one.method,
+            event.event,
+            f"{event.measured} of {event.credited}",
+            _with_status(event.fidelity, event.status),
+            shown(event.squared_error),
+            f"{event.zeros:.3g}",
+            f"{event.variance.within:.3g}",
+        ]
+        for one in found
         for event in one.events
     ]
 
@@ -224,8 +261,8 @@ def _example(bucket: Bucket) -> list[str]:
     credits = assigned_credit([bucket], "replay_loo")[0]
     by_text = dict(zip((action.text for action in bucket.replayed), credits, strict=True))
     value = "-" if bucket.value is None else _short(bucket.value)
-    head = f"### {bucket.failure}: {_heading(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
-    parts = [head, f"Key {bucket.key}. V(h) of the value-only actions: {value}.", "Context:", _fenced(bucket.context)]
+    head = f"### {bucket.failure}: {heading(bucket.event)}, task {bucket.task}, decision {bucket.turn + 1}"
+    parts = [head, f"Key {bucket.key}. V(h) of the value-only actions: {value}.", "Context:", fenced(bucket.context)]
     best = bucket.best
     chosen = {id(bucket.real): "Real action"} | (
         {id(best): "Best alternative"} if best not in (None, bucket.real) else {}
@@ -244,30 +281,9 @@ def _action(action: Action, name: str, credit: float) -> str:
     if action.exact is not None:
         facts.append(f"exact value {_short(action.exact)}")
     answers = [said for said in action.responses if said is not None]
-    answered = f"\n\nanswered in its first replay with\n\n{_fenced(answers[0])}" if answers else ""
-    return f"{name} ({', '.join(facts)}):\n\n{_fenced(action.text)}{answered}"
-
-
-def _fenced(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """A code block that no text can end."""
-    text = readable(text, most)
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
-
-
-def _heading(name: str) -> str:
-    return readable(name, most=200).replace("\n", " ")
+    answered = f"\n\nanswered in its first replay with\n\n{fenced(answers[0])}" if answers else ""
+    return f"{name} ({', '.join(facts)}):\n\n{fenced(action.text)}{answered}"
 
 
 def _short(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3g}"
-
-
-def plain(value: Any) -> Any:
-    """Values that strict JSON can hold; what is not finite is `None`."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.evaluation.statistics import Interval, clustered_interval
 
 Array = NDArray[np.float64]
 
@@ -139,21 +139,10 @@ def fidelity_interval(
     Raises:
         ValueError: as `credit_fidelity`, or an option is out of range.
     """
-    if not 0 < confidence < 1 or resamples < 1:
-        raise ValueError(
-            f"an interval needs 0 < confidence < 1 and resamples >= 1, got {confidence} and {resamples}; "
-            "0.95 and 1000 are usual."
-        )
     pairs, _ = _pairs(credits, targets)
-    rho = credit_fidelity(credits, targets).rho
-    low = high = math.nan
-    if len(pairs) > 1 and not math.isnan(rho):
-        draws = np.random.default_rng(seed).integers(len(pairs), size=(resamples, len(pairs)))
-        found = np.asarray([_drawn([pairs[place] for place in draw]) for draw in draws])
-        found = found[~np.isnan(found)]
-        if len(found):
-            low, high = (float(end) for end in np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2]))
-    return Interval(mean=rho, low=low, high=high, confidence=confidence, n=len(pairs))
+    clusters = [np.stack(pair, axis=1) for pair in pairs] or [np.zeros((0, 2))]
+    found = clustered_interval(clusters, lambda rows: rank_correlation(*rows.T), confidence, resamples, seed)
+    return replace(found, n=len(pairs))
 
 
 def flat_numbers(name: str, values: Sequence[float]) -> Array:
@@ -195,16 +184,14 @@ def _pairs(
     return pairs, len(credits) - len(pairs)
 
 
-def _drawn(pairs: Sequence[tuple[Array, Array]]) -> float:
-    return rank_correlation(*(np.concatenate([pair[side] for pair in pairs]) for side in (0, 1)))
-
-
 def rank_correlation(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
-    """Spearman's rank correlation, in which what differs by rounding alone is equal; NaN where either is constant.
+    """Spearman's rank correlation, in which what differs by rounding alone is equal; NaN of none or constant numbers.
 
     Args:
         first, second: numbers of the same things.
     """
+    if not len(first):
+        return math.nan
     one, other = (_ties(np.asarray(values, dtype=np.float64)) for values in (first, second))
     return _spearman(one, other) if np.ptp(one) and np.ptp(other) else math.nan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hf_credit.diagnostics.bucket_credit import RememberedValues, standard_methods, with_exact_values
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
-from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose, mean_with_interval
+from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose
 from hf_credit.diagnostics.success import pass_at_k_by_instance
 from hf_credit.diagnostics.training_credit import (
     Advantages,
@@ -17,7 +17,7 @@ from hf_credit.diagnostics.training_credit import (
     training_credit,
 )
 from hf_credit.evaluation.attempts import attempt
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.evaluation.statistics import Interval, mean_with_interval
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Engine, Ledger, RolloutRequest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from hf_credit.collectors.base import TaskRow
 from hf_credit.diagnostics.bucket_credit import bucket_targets, decision_credit
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets
 from hf_credit.diagnostics.diagnosis import ALL
-from hf_credit.diagnostics.fidelity import credit_fidelity
+from hf_credit.diagnostics.fidelity import credit_fidelity, rank_correlation
 from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
-from hf_credit.evaluation.statistics import Interval
+from hf_credit.evaluation.statistics import Interval, clustered_interval
 from hf_credit.methods import Credit, Method
 from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, by_episode, replay_from
 from hf_credit.rollouts.method_context import LocalContext
@@ -224,8 +224,13 @@ def credit_quality(
     by_context: dict[tuple[str, tuple[int, ...]], list[float]] = {}
     for one in decisions:
         by_context.setdefault((one.decision.event, one.decision.context_ids), []).append(one.credit)
-    instances = [np.asarray(own, dtype=np.float64) for own in by_instance.values()]
-    fidelity, squared = _intervals(instances, resamples)
+    instances = [np.asarray(pairs, dtype=np.float64) for pairs in by_instance.values()]
+    pool = np.concatenate(instances) if instances else np.zeros((0, 2))
+    clusters = instances if instances and resamples else [pool]  # of one cluster there are no draws
+    fidelity, squared = (
+        replace(clustered_interval(clusters, measure, resamples=max(resamples, 1)), n=len(instances))
+        for measure in (lambda pairs: rank_correlation(*pairs.T), _squared_error)
+    )
     # One pool: "buckets" would leave those out that stand alone at their context.
     status = credit_fidelity([[one.credit for one, _ in known]], [[target for _, target in known]]).status
     return TrainingCredit(
@@ -316,28 +321,6 @@ def _difference(after: Ledger, before: Ledger) -> Ledger:
         role_tokens={role: count - before.role_tokens.get(role, 0) for role, count in after.role_tokens.items()},
         counterfactual_tokens=after.counterfactual_tokens - before.counterfactual_tokens,
     )
-
-
-def _intervals(instances: Sequence[np.ndarray[Any, Any]], resamples: int) -> tuple[Interval, Interval]:
-    """Rank correlation and mean squared error, with percentile bootstrap intervals over whole instances."""
-    measures = (_correlation, _squared_error)
-    drawn: list[list[float]] = [[], []]
-    if len(instances) > 1 and resamples:
-        for draw in np.random.default_rng(0).integers(len(instances), size=(resamples, len(instances))):
-            pool = np.concatenate([instances[place] for place in draw])
-            for own, measure in zip(drawn, measures, strict=True):
-                own.append(measure(pool))
-    pool = np.concatenate(instances) if instances else np.zeros((0, 2))
-    found = []
-    for own, measure in zip(drawn, measures, strict=True):
-        known = [value for value in own if not math.isnan(value)]
-        low, high = (float(end) for end in np.quantile(known, [0.025, 0.975])) if known else (math.nan, math.nan)
-        found.append(Interval(mean=measure(pool), low=low, high=high, confidence=0.95, n=len(instances)))
-    return found[0], found[1]
-
-
-def _correlation(pairs: np.ndarray[Any, Any]) -> float:
-    return credit_fidelity([pairs[:, 0].tolist()], [pairs[:, 1].tolist()]).rho
 
 
 def _squared_error(pairs: np.ndarray[Any, Any]) -> float:

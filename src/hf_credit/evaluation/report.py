@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hf_credit.evaluation.credit_tables import credit_table, decision_table
 from hf_credit.evaluation.credited import CreditedEpisode
 from hf_credit.evaluation.episode_page import PAGE_FILE, rounded, write_episode_page
 from hf_credit.evaluation.ledger import ledger_table, read_ledger
+from hf_credit.evaluation.markdown import fenced, plain, table
 from hf_credit.evaluation.plots import LINES, learning_curves
 from hf_credit.evaluation.results import LABELS, SHARES, EvalResults, difference
 from hf_credit.evaluation.runs import Run
@@ -163,7 +164,7 @@ def numbers(report: Report) -> dict[str, Any]:
             name: {
                 "about": dict(results.about),
                 "episodes": len(results.records),
-                "metrics": {metric: interval_dict(value) for metric, value in results.summary().items()},
+                "metrics": plain(results.summary()),
             }
             for name, results in report.results.items()
         },
@@ -172,7 +173,7 @@ def numbers(report: Report) -> dict[str, Any]:
                 "of": comparison.of,
                 "minus": comparison.minus,
                 "metric": comparison.metric,
-                **interval_dict(comparison.interval),
+                **plain(comparison.interval),
                 "excludes_zero": comparison.excludes_zero,
                 "verdict": comparison.verdict,
             }
@@ -181,14 +182,6 @@ def numbers(report: Report) -> dict[str, Any]:
         "budgets": {run.name: budget(run) for run in report.runs},
         "ledgers": {name: ledger.to_dict() for name, ledger in _ledgers(report.runs).items()},
         "runs": {run.name: {"config": dict(run.config), **run.facts} for run in report.runs},
-    }
-
-
-def interval_dict(interval: Interval) -> dict[str, Any]:
-    """An interval as plain values that strict JSON can hold."""
-    return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in asdict(interval).items()
     }
 
 
@@ -245,12 +238,6 @@ def _credit(report: Report) -> list[str]:
             table(*decision_table(report.episode)),
         ]
     return parts
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, a row a line."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def shown(name: str, interval: Interval) -> str:
@@ -330,9 +317,6 @@ def _settings(runs: Sequence[Run]) -> list[str]:
             different = [name for name in names if run.config.get(name) != first.config.get(name)]
             shown_config = {name: run.config.get(name) for name in different}
             heading = f"## Settings of {run.name}, where they differ from those of {first.name}"
-        parts += [heading, _fenced(shown_config)]
+        written = yaml.safe_dump(shown_config, sort_keys=False, allow_unicode=True)
+        parts += [heading, fenced(written, "yaml", most=1_000_000)]
     return parts
-
-
-def _fenced(config: Mapping[str, Any]) -> str:
-    return f"```yaml\n{yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}```"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_credit.evaluation.statistics import Interval, mean_interval, paired_difference
+from hf_credit.evaluation.statistics import Interval, mean_with_interval, paired_difference
 from hf_credit.rollouts import Ending, Episode
 from hf_credit.safe_io import parse_json, read_text
 
@@ -121,7 +121,7 @@ class EvalResults:
         names = {name for record in self.records for name in record.values()}
         known = [name for name in LABELS if name in names]
         found = {
-            name: _interval(list(self.values(name).values()), confidence, resamples)
+            name: mean_with_interval(list(self.values(name).values()), confidence, resamples)
             for name in [*known, *sorted(names - set(known))]
         }
         return {name: within_shares(interval) if name in SHARES else interval for name, interval in found.items()}
@@ -184,9 +184,3 @@ def within_shares(interval: Interval) -> Interval:
     """The same, cut to [0, 1]; Student's interval of few values may reach beyond."""
     low, high = (min(max(end, 0.0), 1.0) if not math.isnan(end) else end for end in (interval.low, interval.high))
     return dataclasses.replace(interval, low=low, high=high)
-
-
-def _interval(values: list[float], confidence: float, resamples: int) -> Interval:
-    if len(values) == 1:
-        return Interval(mean=values[0], low=math.nan, high=math.nan, confidence=confidence, n=1)
-    return mean_interval(values, confidence, resamples)

@@ -6,12 +6,15 @@ units, pair by pair, because the spread between units is mostly larger than the 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from hf_credit.validators import whole_number
 
 Array = NDArray[np.float64]
 
@@ -106,6 +109,50 @@ def mean_interval(
         ImportError: scipy is missing.
     """
     return _interval([_sample("values", values)], confidence, resamples, seed, method)
+
+
+def mean_with_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 10_000) -> Interval:
+    """`mean_interval` where there may be too little for one: of one value the ends are NaN, of none all is.
+
+    Args:
+        values, confidence, resamples: as in `mean_interval`.
+    """
+    if len(values) > 1:
+        return mean_interval(values, confidence, resamples)
+    mean = float(values[0]) if values else math.nan
+    return Interval(mean=mean, low=math.nan, high=math.nan, confidence=confidence, n=len(values))
+
+
+def clustered_interval(
+    clusters: Sequence[Array],
+    measure: Callable[[Array], float],
+    confidence: float = 0.95,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> Interval:
+    """The percentile bootstrap interval of a measure of observations that depend on each other within clusters.
+
+    Clusters are redrawn whole (Davison and Hinkley, 1997, section 3.8); draws whose measure is NaN are left out.
+
+    Args:
+        clusters: at least one, each of one or more rows, a row an observation.
+        measure: of the rows of some clusters, one below the other.
+        confidence, resamples, seed: as in `mean_interval`.
+
+    Returns:
+        With `n` the number of clusters. The ends are NaN of fewer than two, or where the measure is NaN of all.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+    _check_drawing(confidence, resamples)
+    mean, low, high = measure(np.concatenate(clusters)), math.nan, math.nan
+    if len(clusters) > 1 and not math.isnan(mean):
+        draws = np.random.default_rng(seed).integers(len(clusters), size=(resamples, len(clusters)))
+        drawn = np.asarray([measure(np.concatenate([clusters[place] for place in draw])) for draw in draws])
+        if len(known := drawn[~np.isnan(drawn)]):
+            low, high = (float(end) for end in np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2]))
+    return Interval(mean=mean, low=low, high=high, confidence=confidence, n=len(clusters))
 
 
 def paired_difference(
@@ -209,7 +256,7 @@ def permutation_test(a: ArrayLike, b: ArrayLike, resamples: int = 10_000, seed: 
     """
     differences = _differences(a, b)
     n = len(differences)
-    _check_resamples(resamples)
+    whole_number("resamples", resamples, 1)
     result = _scipy_stats().permutation_test(
         (differences,),
         lambda sample, axis: np.mean(sample, axis=axis),
@@ -253,11 +300,9 @@ def holm(p_values: ArrayLike) -> tuple[float, ...]:
 
 def _interval(samples: list[Array], confidence: float, resamples: int, seed: int, method: Method | None) -> Interval:
     """The interval of the mean of all `samples`, whose spread is that within each."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}; 0.95 is usual.")
+    _check_drawing(confidence, resamples)
     if method not in ("t", "bootstrap", None):
         raise ValueError(f"method must be 't', 'bootstrap' or None, got {method!r}; leave it out.")
-    _check_resamples(resamples)
     n = sum(map(len, samples))
     mean = sum(float(sample.sum()) for sample in samples) / n
     if not any(np.ptp(sample) for sample in samples):
@@ -327,9 +372,10 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Array:
     return first - second
 
 
-def _check_resamples(resamples: int) -> None:
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples!r}; 10000 is usual.")
+def _check_drawing(confidence: float, resamples: int) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, got {confidence!r}; 0.95 is usual.")
+    whole_number("resamples", resamples, 1)
 
 
 def _scipy_stats() -> Any:
