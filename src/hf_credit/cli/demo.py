@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.progress import Progress
+from hf_credit.cli.progress import Progress, print_rows
 
 if TYPE_CHECKING:
     from hf_credit.evaluation.report import Report
 
 VPR, OUTCOME, BASE = "VPR", "outcome reward", "base"
 _METRICS = ("success", "completion")
+_PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,28 +79,27 @@ class DemoRecipe:
         return {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
     def training(self, method: str, base: Path, output: Path) -> dict[str, Any]:
-        """The recipe of one training, as for `hf-credit train`."""
+        """The recipe of one training, as for `hf-credit train`: `sudoku_micro` as far as nothing else is set here."""
+        from hf_credit.recipes import find
+        from hf_credit.safe_io import read_yaml
+
+        episodes = self.trajectories // self.gradient_steps
         return {
-            "method": method,
+            **read_yaml(find("sudoku_micro")),
             **self.setup(),
             **self.sampling(),
+            "method": method,
             "model_name_or_path": str(base),
             "output_dir": str(output),
             "max_steps": self.steps,
-            "instances_per_update": self.trajectories // self.gradient_steps,
-            "per_device_train_batch_size": self.trajectories // self.gradient_steps,
+            "instances_per_update": episodes,
+            "per_device_train_batch_size": episodes,
             "steps_per_generation": self.gradient_steps,
+            "warmup_steps": self.gradient_steps,
             "max_completion_length": self.max_new_tokens,
             "learning_rate": self.outcome_learning_rate if method == "outcome_reward" else self.learning_rate,
-            "lr_scheduler_type": "constant_with_warmup",
-            "warmup_steps": self.gradient_steps,
-            "shuffle_dataset": False,  # the tasks are drawn at random as it is
             "seed": self.seed,
-            "use_cpu": True,
-            "bf16": False,
-            "gradient_checkpointing": False,
             "logging_steps": 1,
-            "save_strategy": "no",
             "disable_tqdm": True,
         }
 
@@ -258,9 +258,7 @@ def _report(recipe: DemoRecipe, output: Path, results: dict[str, Any]) -> Report
         ),
         runs=runs,
         results=results,
-        comparisons=[
-            one for of, minus in ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE)) for one in compare(results, of, minus)
-        ],
+        comparisons=[one for pair in _PAIRS for one in compare(results, *pair)],
         notes=[
             f"Both trainings played {runs[0].episodes:,.0f} episodes; {VPR} generated {used:,.0f} tokens and "
             f"{OUTCOME} {other:,.0f} ({used / other:.2f} times as many for {VPR}); the numbers differ because an "
@@ -293,7 +291,7 @@ def _write_over_seeds(reports: Sequence[Report], output: Path) -> Path:
             interval=paired_difference(means(of, metric), means(minus, metric)),
             units="seeds",
         ).verdict
-        for of, minus in ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
+        for of, minus in _PAIRS
         for metric in _METRICS
     ]
     note = (
@@ -315,23 +313,17 @@ def folders(output: Path) -> dict[str, Path]:
 
 
 def _print(report: Report) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     from hf_credit.evaluation.report import budget, shown
 
-    console = Console()
-    table = Table("policy", "success rate", "completion rate", "episodes", "tokens", box=box.SIMPLE_HEAD)
     used = {run.name: budget(run) for run in report.runs}
+    rows = []
     for name, results in report.results.items():
         summary = results.summary()
-        spent = [f"{used[name][what] or 0:,.0f}" for what in ("episodes", "generated_tokens")] if name in used else []
-        table.add_row(name, *(shown(metric, summary[metric]) for metric in _METRICS), *spent)
-    console.print(table)
-    what = "Means over held-out tasks [95% intervals]; episodes played and tokens generated in training."
-    console.print(f"{what}\n", markup=False)
+        spent = [f"{used[name][what] or 0:,.0f}" if name in used else "" for what in ("episodes", "generated_tokens")]
+        rows.append([name, *(shown(metric, summary[metric]) for metric in _METRICS), *spent])
+    print_rows(["policy", "success rate", "completion rate", "episodes", "tokens"], rows)
+    typer.echo("Means over held-out tasks [95% intervals]; episodes played and tokens generated in training.\n")
     for comparison in report.comparisons:
-        console.print(f"- {comparison.verdict}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"- {comparison.verdict}")
     for note in report.notes:
-        console.print(f"\n{note}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"\n{note}")

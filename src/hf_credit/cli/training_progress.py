@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
 from hf_credit.cli.progress import Progress, Task
 from hf_credit.trainers.callbacks import headlines
@@ -23,39 +23,24 @@ class ShowProgress(TrainerCallback):
         self.task: Task | None = None
         self.note = ""
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self.task = self.progress.task("updates", state.max_steps)
             self.task.begin_at(state.global_step)
 
     def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         if not any(name.startswith("eval_") for name in logs or {}):
             self.note = note(logs or {}) or self.note
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: Any, metrics: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        told = note(metrics or {})
-        if state.is_world_process_zero and told:
-            self.progress.line(f"update {state.global_step}, evaluated: {told}")
+        if state.is_world_process_zero and (text := note(metrics or {})):
+            self.progress.line(f"update {state.global_step}, evaluated: {text}")
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self.task is not None:
             self.task.update(state.global_step, self.note)
 

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 from hf_credit.diagnostics.buckets import Action, Bucket
@@ -285,9 +286,11 @@ def _replayed(
 ) -> tuple[list[Bucket], Ledger]:
     """The drafts with all their actions replayed."""
     replays, cost = _replay(engine, drafts, plan)
-    judge = (
-        None if oracle is None else partial(verify, oracle=_RememberingOracle(oracle), interaction=engine.interaction)
-    )
+    judge = None
+    if oracle is not None:
+        # Asked once for each action in a state: replays meet the same ones again and again.
+        once: Any = SimpleNamespace(score=cache(oracle.score), valid_actions=oracle.valid_actions)
+        judge = partial(verify, oracle=once, interaction=engine.interaction)
     return [_bucket(draft, [next(replays) for _ in draft.actions()], judge) for draft in drafts], cost
 
 
@@ -380,22 +383,6 @@ def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:
     return [
         replace(before, decisions=after.decisions) for before, after in zip(episodes, judge(episodes), strict=True)
     ]
-
-
-class _RememberingOracle:
-    """Asked once for each action in a state: replays meet the same ones again and again."""
-
-    def __init__(self, oracle: Oracle[Any]) -> None:
-        self._oracle = oracle
-        self._known: dict[tuple[Any, str], float] = {}
-
-    def score(self, state: Any, action: str) -> float:
-        if (state, action) not in self._known:
-            self._known[state, action] = self._oracle.score(state, action)
-        return self._known[state, action]
-
-    def valid_actions(self, state: Any) -> frozenset[str]:
-        return self._oracle.valid_actions(state)
 
 
 def _stream(engine: Engine[Any], plan: BucketPlan, *parts: int | str) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
 import math
+import typing
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +92,7 @@ class CreditedEpisode:
     Attributes:
         decisions: in the order in which they were made.
         outcome: what the episode was worth; `None` where nobody asked.
-        ending, error, metrics: as in `Episode`.
+        ending, error, metrics: as in `Episode`; a metric that is not finite is `None` in a file.
         update: in which it was played, counted from 1; 0 where it was none of training.
         instance: the place of its task among those of the update.
         decisions_left_out: how many more there were.
@@ -99,7 +102,7 @@ class CreditedEpisode:
     outcome: float | None
     ending: str
     error: str | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
     update: int = 0
     instance: int = 0
     decisions_left_out: int = 0
@@ -116,9 +119,7 @@ class CreditedEpisode:
             ValueError: the text is something else.
         """
         try:
-            values = parse_json(text, broken_text=True)
-            decisions = tuple(_decision(one) for one in values.pop("decisions"))
-            return _checked(cls(decisions=decisions, **values))
+            return _typed(cls, parse_json(text, broken_text=True), "episode")  # type: ignore[no-any-return]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"an episode with its credit must be what CreditedEpisode.to_json writes, got {type(error).__name__}: "
@@ -393,43 +394,30 @@ def _rounded(value: Any) -> Any:
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _decision(values: dict[str, Any]) -> CreditedDecision:
-    others = tuple(
-        _checked(CreditedReply(**{**one, "outcomes": _numbers(one["outcomes"])})) for one in values["alternatives"]
-    )
-    pieces = tuple((text, credit) for text, credit in values["token_credit"])
-    if not all(isinstance(text, str) for text, _ in pieces):
-        raise ValueError("a piece of a reply that is no text")
-    _numbers([credit for _, credit in pieces])
-    outcomes = _numbers(values["outcomes"])
-    return _checked(
-        CreditedDecision(**{**values, "alternatives": others, "token_credit": pieces, "outcomes": outcomes})
-    )
-
-
-def _numbers(values: Any) -> tuple[float, ...]:
-    if not isinstance(values, list) or not all(is_number(one) for one in values):
-        raise ValueError("something else than numbers")
-    return tuple(values)
-
-
-_KINDS: Mapping[str, Any] = {
-    "str": lambda value: isinstance(value, str),
-    "int": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-    "float": is_number,
-    "bool": lambda value: isinstance(value, bool),
-}
-
-
-def _checked(value: Any) -> Any:
-    """A value whose fields of plain kinds hold what they say."""
-    for one in dataclasses.fields(value):
-        kind, optional = str(one.type).removesuffix(" | None"), str(one.type).endswith("| None")
-        held = getattr(value, one.name)
-        if held is None and optional:
-            continue
-        if kind in _KINDS and not _KINDS[kind](held):
-            raise ValueError(f"{one.name} {str(held)[:50]!r}")
-    if isinstance(value, CreditedEpisode):
-        _numbers([number for number in value.metrics.values() if number is not None])
+def _typed(kind: Any, value: Any, name: str) -> Any:
+    """A plain value as its type has it: a dataclass, a tuple, a mapping of texts, or what it is already."""
+    if type(None) in typing.get_args(kind):
+        if value is None:
+            return None
+        kind = typing.get_args(kind)[0]
+    parts = typing.get_args(kind)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        kinds = _hints(kind)
+        return kind(**{field: _typed(kinds[field], one, field) for field, one in value.items()})
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        kinds_of_items = itertools.repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
+        return tuple(_typed(one, item, name) for one, item in zip(kinds_of_items, value, strict=True))
+    if typing.get_origin(kind) is Mapping and isinstance(value, dict):
+        return {key: _typed(parts[1], item, name) for key, item in value.items()}
+    if not _IS.get(kind, lambda value: False)(value):
+        raise ValueError(f"{name} {str(value)[:50]!r}")
     return value
+
+
+_hints = functools.cache(typing.get_type_hints)
+_IS: Mapping[Any, Callable[[Any], bool]] = {
+    str: lambda value: isinstance(value, str),
+    int: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+    float: is_number,
+    bool: lambda value: isinstance(value, bool),
+}

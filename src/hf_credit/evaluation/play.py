@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformers import set_seed
@@ -58,10 +59,11 @@ def evaluate_policy(
         ValueError: two starts have the same seed, or one has none; or no context was short enough for a reply.
         EveryEpisodeFailedError: every episode ended as an error, the first of which is its cause.
     """
-    seeds = [_seed(start) for start in starts]
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"every episode must have a seed of its own, got {_repeated(seeds)} more than once; drop it.")
-
+    seeds = [start.seed for start in starts if start.seed is not None]
+    if len(seeds) < len(starts):
+        raise ValueError("every episode must have a seed, got a start without one; give it one.")
+    if repeated := [seed for seed, times in Counter(seeds).items() if times > 1]:
+        raise ValueError(f"every episode must have a seed of its own, got {repeated[0]} more than once; drop it.")
     policies = counted(generate, on_replies)
     engine = Engine(interaction, chat, policies, max_concurrent=max_concurrent, max_context_tokens=max_context_tokens)
     episodes = engine.run(starts)
@@ -156,14 +158,3 @@ def evaluate_model(
         on_replies=on_replies,
         on_episodes=on_episodes,
     )
-
-
-def _seed(start: RolloutRequest[Any]) -> int:
-    if start.seed is None:
-        raise ValueError("every episode must have a seed, got a start without one; give it one.")
-    return start.seed
-
-
-def _repeated(seeds: Iterable[int]) -> int:
-    seen: set[int] = set()
-    return next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]
