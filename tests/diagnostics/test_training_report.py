@@ -28,7 +28,7 @@ def test_a_folder_holds_the_table_and_the_numbers(found, tmp_path) -> None:
     path = write_training_credit([found], tmp_path / "deep")
     text = path.read_text(encoding="utf-8")
     assert "| runs/p | magrpo | plan | 3 of 3 | 1 [" in text
-    assert text.count("```") == 2  # no setting can end its block
+    assert text.count("````") == 2  # no setting can end its block
     (values,) = json.loads((tmp_path / "deep" / "training_credit.json").read_text(encoding="utf-8"))
     assert values == json.loads(json.dumps(training_numbers([found])[0], allow_nan=False))
     assert values["cost"]["scoring_events"] == 7

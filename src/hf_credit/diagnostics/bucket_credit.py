@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Any, Literal
 
 from transformers import PreTrainedModel
@@ -19,7 +18,8 @@ from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.diagnostics.buckets import Action, Bucket
 from hf_credit.diagnostics.fidelity import Fidelity, credit_fidelity, target_advantages
-from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods import Method
+from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Chat, Decision, Ending, Episode, Interaction, Verdict
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 
@@ -60,7 +60,7 @@ class BucketBatch(RolloutBatch):
 
 
 def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
-    """The update that `BucketCollected` describes.
+    """The update that `BucketBatch` describes.
 
     Args:
         buckets: together the batch, where a method compares across contexts. Where one holds no replays but only
@@ -155,16 +155,8 @@ def assigned_credit(
     if not collected.rollouts:
         return [[] for _ in buckets]
     credit = method.estimator(collected, context or LocalContext(), method.memory if memory is None else memory)
-    return [[decision_credit(credit.decisions.get(name)) for name in own] for own in collected.candidates]
-
-
-def decision_credit(value: DecisionCredit) -> float:
-    """One number for a decision: its credit, or the mean over its tokens; NaN where it has none."""
-    if value is None:
-        return math.nan
-    if isinstance(value, Sequence):
-        return fmean(value) if value else math.nan
-    return float(value)
+    credits = [[one_number(credit.decisions.get(name)) for name in names] for names in collected.candidates]
+    return [[math.nan if one is None else one for one in of_bucket] for of_bucket in credits]
 
 
 def standard_methods(buckets: Sequence[Bucket], trained: Method | None = None) -> dict[str, Method]:
@@ -216,7 +208,7 @@ def bucket_fidelity(
     the noise of the one is not that of the other; against exact values the target has none.
 
     Args:
-        buckets, method, replays, runner: as in `assigned_credit`.
+        buckets, method, replays, context: as in `assigned_credit`.
         truth: as in `bucket_targets`.
 
     Returns:
@@ -225,19 +217,9 @@ def bucket_fidelity(
     Raises:
         ValueError: as `assigned_credit` and `bucket_targets`.
     """
-    return credit_fidelity(*credits_and_targets(buckets, method, truth, replays, context))
-
-
-def credits_and_targets(
-    buckets: Sequence[Bucket],
-    method: Method | str,
-    truth: Truth = "estimated",
-    replays: int | None = None,
-    context: MethodContext | None = None,
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Credits and targets of the candidates that have both; arguments as in `bucket_fidelity`."""
     credits = assigned_credit(buckets, method, context, replays)
-    return known_pairs(credits, bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays))
+    targets = bucket_targets(buckets, truth, 0 if truth == "exact" or replays is None else replays)
+    return credit_fidelity(*known_pairs(credits, targets))
 
 
 def known_pairs(
@@ -258,8 +240,7 @@ def with_exact_values(
     model: PreTrainedModel,
     *,
     max_new_tokens: int,
-    temperature: float = 1.0,
-    floor: float = 0.0,
+    **options: Any,
 ) -> list[Bucket]:
     """The same buckets with the true value of each context and candidate, by enumeration of all replies.
 
@@ -268,8 +249,8 @@ def with_exact_values(
     Args:
         buckets: as sampled; from a file they have no state to start from.
         interaction, chat, model: the buckets were sampled with.
-        max_new_tokens, temperature, floor: as in `exact_values`; the limit and the temperature of the sampler, which
-            must draw from the whole vocabulary.
+        max_new_tokens, **options: the limit, `temperature` and `floor` of `exact_values`; limit and temperature are
+            those of the sampler, which must draw from the whole vocabulary.
 
     Returns:
         A reply whose probability is below the floor keeps `exact=None`.
@@ -283,17 +264,15 @@ def with_exact_values(
                 "exact values need the replay state of a bucket, got one without, as files hold none; sample it again."
             )
     states = [bucket.state for bucket in buckets]
-    options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "floor": floor}
-    found = exact_values(interaction, chat, model, states, **options) if states else []  # type: ignore[arg-type]
-    return [
-        replace(
-            bucket,
-            exact=values.value,
-            candidates=tuple(replace(one, exact=values.values.get(one.text)) for one in bucket.candidates),
-            value_only=tuple(replace(one, exact=values.values.get(one.text)) for one in bucket.value_only),
-        )
-        for bucket, values in zip(buckets, found, strict=True)
-    ]
+    found = exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options) if states else []
+    valued = []
+    for bucket, values in zip(buckets, found, strict=True):
+        actions: dict[str, Any] = {
+            name: tuple(replace(one, exact=values.values.get(one.text)) for one in getattr(bucket, name))
+            for name in ("candidates", "value_only")
+        }
+        valued.append(replace(bucket, exact=values.value, **actions))
+    return valued
 
 
 def _target(bucket: Bucket, action: Action, truth: Truth, skip: int) -> float:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collectors import RolloutBatch
 from hf_credit.collectors.base import TaskRow
-from hf_credit.diagnostics.bucket_credit import bucket_targets, decision_credit
+from hf_credit.diagnostics.bucket_credit import bucket_targets
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets
 from hf_credit.diagnostics.diagnosis import ALL
 from hf_credit.diagnostics.fidelity import credit_fidelity, rank_correlation
@@ -26,6 +26,7 @@ from hf_credit.diagnostics.variance import ContextVariance, context_variance
 from hf_credit.environments.randomness import stream
 from hf_credit.evaluation.statistics import Interval, clustered_interval
 from hf_credit.methods import Credit, Method
+from hf_credit.methods.base import one_number
 from hf_credit.rollouts import Chat, Decision, Engine, Episode, Interaction, Ledger, by_episode, replay_from
 from hf_credit.rollouts.method_context import LocalContext
 
@@ -59,9 +60,9 @@ def credited_decisions(collected: RolloutBatch, credit: Credit) -> list[TrainedD
         credit: what the method's estimator gave.
     """
     return [
-        TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=decision_credit(value))
-        for sample, own in zip(collected.trained, by_episode(collected.episodes, credit.decisions), strict=True)
-        for index, value in enumerate(own)
+        TrainedDecision(episode=sample.episode, index=index, instance=sample.instance, credit=value)
+        for sample, credits in zip(collected.trained, by_episode(collected.episodes, credit.decisions), strict=True)
+        for index, value in enumerate(map(one_number, credits))
         if value is not None
     ]
 
@@ -274,15 +275,15 @@ def exact_advantages(
     decisions: Sequence[TrainedDecision],
     *,
     max_new_tokens: int,
-    temperature: float = 1.0,
-    floor: float = 0.0,
+    **options: Any,
 ) -> list[float]:
     """What decisions were worth, by enumeration of all replies: for policies and replies so small that it can be done.
 
     Args:
-        interaction, chat, model, max_new_tokens, temperature, floor: as in
-            `hf_credit.collaborations.exact_values.exact_values`. The model is left in the mode it was in.
+        interaction, chat, model: as in `hf_credit.collaborations.exact_values.exact_values`. The model is left in the
+            mode it was in.
         decisions: to be measured.
+        max_new_tokens, **options: the limit, `temperature` and `floor`, likewise.
 
     Returns:
         The advantages (paper C3, eq. 20), NaN for a reply less probable than the floor.
@@ -291,9 +292,18 @@ def exact_advantages(
         ValueError: as `exact_values`.
     """
     states = list(dict.fromkeys(one.decision.state for one in decisions))
-    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "floor": floor}
     was_training = model.training
-    found = dict(zip(states, exact_values(interaction, chat, model, states, **options), strict=True)) if states else {}
+    found = (
+        dict(
+            zip(
+                states,
+                exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options),
+                strict=True,
+            )
+        )
+        if states
+        else {}
+    )
     model.train(was_training)
     return [
         found[one.decision.state].advantage(one.decision.action_text)
