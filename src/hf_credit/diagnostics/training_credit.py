@@ -293,17 +293,9 @@ def exact_advantages(
     """
     states = list(dict.fromkeys(one.decision.state for one in decisions))
     was_training = model.training
-    found = (
-        dict(
-            zip(
-                states,
-                exact_values(interaction, chat, model, states, max_new_tokens=max_new_tokens, **options),
-                strict=True,
-            )
-        )
-        if states
-        else {}
-    )
+    options["max_new_tokens"] = max_new_tokens
+    values = exact_values(interaction, chat, model, states, **options) if states else []
+    found = dict(zip(states, values, strict=True))
     model.train(was_training)
     return [
         found[one.decision.state].advantage(one.decision.action_text)
