@@ -24,7 +24,7 @@ _PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRecipe:
-    """All that the demo can be told; the same for both trainings but for the reward and the learning rate.
+    """The settings of the demo, the same for both trainings but for the reward and the learning rate.
 
     Attributes:
         size, blanks, notation: of the Sudoku.

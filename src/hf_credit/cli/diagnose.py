@@ -174,7 +174,7 @@ def diagnose(
     if as_json:
         typer.echo(json.dumps((training_numbers if in_training else numbers)(found), indent=2))
     else:
-        # Where there is one policy it need not be told apart, and terminals are narrow.
+        # The name of a single policy is left out: terminals are narrow.
         named = int(len({one.name for one in found}) == 1)
         shown = {"Credit of training": training_table(found)} if in_training else tables(found)
         for title, (header, rows) in shown.items():

@@ -30,7 +30,7 @@ DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """The values that are not `None`: what the user said, and not what was left out."""
+    """The values that are not `None`: what the user gave."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -81,5 +81,5 @@ def _value(text: str) -> Any:
     except json.JSONDecodeError:
         return text
     except (ValueError, RecursionError):
-        pass  # told in one sentence below
+        pass  # `parse_json` refuses it in one sentence
     return parse_json(text)

@@ -74,7 +74,7 @@ def report(
             f"a run must have {EPISODES_FILE} to show an episode, got {str(run)!r} without; set log_episodes."
         )
     chosen = choose_episode(recorded, update, episode) if recorded else None
-    told = Report(
+    written = Report(
         title=f"Run {names[0]}" if beside is None else f"Runs {', '.join(names)}",
         runs=[read_run(folder, name) for name, folder in zip(names, folders, strict=True)],
         results=results,
@@ -82,5 +82,5 @@ def report(
         episode=chosen,
         episodes=[one for one in recorded if chosen is not None and one.update == chosen.update],
     )
-    path = write_report(told, output or run / "report")
-    typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if told.episode else ''}")
+    path = write_report(written, output or run / "report")
+    typer.echo(f"Wrote {path}{f' and {path.with_name(PAGE_FILE)}' if written.episode else ''}")

@@ -51,8 +51,8 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     """Runs all trainings at once and shows how far they are, from the logs that they write.
 
     Their threads share the cores: threads beyond the cores spin against each other. What they print goes to
-    `output.log` in their folders. When one fails, when this process is told to stop or when anything else goes wrong
-    here, all are stopped, with what they started. When this process is killed, they end by themselves (Linux).
+    `output.log` in their folders. When one fails, at a signal to stop or when anything else goes wrong here, all are
+    stopped, with what they started. When this process is killed, they end by themselves (Linux).
 
     Raises:
         ValueError: a training failed; the sentence ends with the last lines that it printed.
@@ -63,13 +63,13 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
     for one in trainings:
         one.folder.mkdir(parents=True, exist_ok=True)
         (one.folder / LOG_FILE).unlink(missing_ok=True)
-    with _stopped_together() as (processes, told):
+    with _stopped_together() as (processes, signals):
         for one in trainings:
-            _leave_if(told)
+            _leave_if(signals)
             processes[one.name] = _start(one, threads_each(len(trainings)))
         running = dict(processes)
         while running:
-            _leave_if(told)
+            _leave_if(signals)
             time.sleep(_SECONDS_BETWEEN_LOOKS)
             ended = {name: code for name, process in running.items() if (code := process.poll()) is not None}
             for one in trainings:
@@ -77,7 +77,7 @@ def train_side_by_side(trainings: Sequence[Training], progress: Progress) -> Non
                 if ended.get(one.name):
                     raise ValueError(_failure(one, ended[one.name]))
             running = {name: process for name, process in running.items() if name not in ended}
-    _leave_if(told)
+    _leave_if(signals)
 
 
 def threads_each(processes: int) -> int:
@@ -96,28 +96,28 @@ def end_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def _stopped_together() -> Iterator[tuple[dict[str, subprocess.Popen[bytes]], list[int]]]:
-    """Processes by name, none of which is left behind, and the numbers of the signals that said to stop.
+    """Processes by name, none of which is left behind, and the numbers of the signals to stop that came.
 
     Such a signal must not raise where it happens to come: a process may have been started and not yet noted, or others
     may be about to be stopped. It is noted instead, and asked for between steps.
     """
-    told: list[int] = []
+    signals: list[int] = []
     before: dict[signal.Signals, Any] = {}
     processes: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup and a shell's background have it
-                before[number] = signal.signal(number, lambda number, frame: told.append(number))
-        yield processes, told
+                before[number] = signal.signal(number, lambda number, frame: signals.append(number))
+        yield processes, signals
     finally:
         _stop(processes.values())
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _leave_if(told: Sequence[int]) -> None:
-    if told:
-        raise KeyboardInterrupt if told[0] == signal.SIGINT else SystemExit(128 + told[0])
+def _leave_if(signals: Sequence[int]) -> None:
+    if signals:
+        raise KeyboardInterrupt if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
 
 
 def _start(training: Training, threads: int) -> subprocess.Popen[bytes]:
@@ -161,7 +161,7 @@ def _show(log: Path, task: Task) -> None:
 
     entries = read_log(log)
     if entries and entries[-1]["step"] > task.done:
-        # Imported late, since it takes a while, in which nobody could be told to stop.
+        # Imported late, since it takes a while, in which a signal to stop would wait.
         from hf_credit.cli.training_progress import note
 
         task.update(entries[-1]["step"], note(entries[-1]) or None)

@@ -137,7 +137,7 @@ def assigned_credit(
         memory: what the method remembers of earlier updates; as before the first one if `None`.
 
     Returns:
-        NaN where a candidate gets no credit: it is alone at its context, an oracle said nothing of it.
+        NaN where a candidate gets no credit: it is alone at its context, no oracle judged it.
 
     Raises:
         OnlyInTrainingError: the estimator asks for samples that only the method's own collector plays, or for a critic

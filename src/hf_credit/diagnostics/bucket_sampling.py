@@ -1,4 +1,4 @@
-"""Diagnostic buckets of a policy: decisions of an evaluation split, and what else could have been said there."""
+"""Diagnostic buckets of a policy: decisions of an evaluation split, and other replies at their contexts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def diagnostic_buckets(
     `plan.value_actions` more with repetition; and each is replayed `plan.replays` times from the recorded state: it is
     forced there, and the policy goes on to the end, where the outcome is asked for.
 
-    Replays start at the recorded state, so nothing before the decision is said again. They can be as many as
+    Replays start at the recorded state, so nothing before the decision is sampled again. They can be as many as
     (J + J_V) c for each bucket; the engine's `max_concurrent` bounds what is under way at once.
 
     Args:

@@ -69,7 +69,7 @@ class Bucket:
         context: the context as text, as the model was given it.
         task: the place of its task among the starts.
         turn: how many decisions came before it in its episode.
-        candidates: different replies, each drawn from the policy; the first is what was really said.
+        candidates: different replies, each drawn from the policy; the first is the one that was taken.
         value_only: replies drawn from the policy with repetition, whose returns make the baseline V(h) only.
         exact: V(h), the true value of the context under the policy (eq. 19), where it was enumerated.
         before: the decisions of its episode in the steps before its own.
@@ -90,7 +90,7 @@ class Bucket:
 
     @property
     def real(self) -> Action:
-        """What was really said."""
+        """The reply that was taken."""
         return self.candidates[0]
 
     @property
@@ -204,8 +204,8 @@ def _action(values: Mapping[str, Any], before: Sequence[Decision], read: _Tokens
         )
         for one in values.get("replays", ())
     )
-    told = {"returns": tuple(values["returns"]), "responses": tuple(values["responses"]), "replays": replays}
-    return Action(**{**values, **told})
+    lists = {"returns": tuple(values["returns"]), "responses": tuple(values["responses"]), "replays": replays}
+    return Action(**{**values, **lists})
 
 
 def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) -> list[dict[str, Any]]:
@@ -215,17 +215,17 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
     last = {decision.event: (place, decision) for place, decision in enumerate(before)}
     for place, decision in enumerate(decisions, start=len(before)):
         continues: int | None = None
-        said: tuple[int, ...] = ()
+        known: tuple[int, ...] = ()
         if decision.event in last:
             earlier, one = last[decision.event]
-            said = one.context_ids + one.action_ids
-            continues = earlier if decision.context_ids[: len(said)] == said else None
+            known = one.context_ids + one.action_ids
+            continues = earlier if decision.context_ids[: len(known)] == known else None
         written.append(
             {
                 "role": decision.role,
                 "event": decision.event,
                 "continues": continues,
-                "context_ids": decision.context_ids if continues is None else decision.context_ids[len(said) :],
+                "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
                 "action_ids": decision.action_ids,
                 "logprobs": decision.logprobs,
                 "action_text": decision.action_text,

@@ -163,7 +163,7 @@ def diagnose(
 
 
 def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) -> EventDiagnosis:
-    answered = [bucket for bucket in buckets if any(_said(bucket))]
+    answered = [bucket for bucket in buckets if any(_responses(bucket))]
     responses = [[action.responses for action in bucket.candidates] for bucket in answered]
     found = influence(responses) if answered else None
     every = [action for bucket in buckets for action in (*bucket.candidates, *bucket.value_only)]
@@ -182,8 +182,8 @@ def _event(event: str, buckets: list[Bucket], credits: Sequence[CreditQuality]) 
     )
 
 
-def _said(bucket: Bucket) -> list[str]:
-    return [said for action in bucket.candidates for said in action.responses if said is not None]
+def _responses(bucket: Bucket) -> list[str]:
+    return [response for action in bucket.candidates for response in action.responses if response is not None]
 
 
 def _credit(

@@ -154,7 +154,7 @@ def markdown(diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def examples_markdown(diagnoses: Sequence[Diagnosis], examples: int = 12) -> str:
-    """Buckets of every failure category in turn, as text: context, what was said, what else was tried, what it led to.
+    """Buckets of every failure category in turn, as text: context, the reply, what else was tried, and the returns.
 
     Control characters are written out, and long texts are cut in the middle.
     """
@@ -280,7 +280,7 @@ def _action(action: Action, name: str, credit: float) -> str:
         facts.append(f"oracle {_short(action.verdict)}")
     if action.exact is not None:
         facts.append(f"exact value {_short(action.exact)}")
-    answers = [said for said in action.responses if said is not None]
+    answers = [response for response in action.responses if response is not None]
     answered = f"\n\nanswered in its first replay with\n\n{fenced(answers[0])}" if answers else ""
     return f"{name} ({', '.join(facts)}):\n\n{fenced(action.text)}{answered}"
 

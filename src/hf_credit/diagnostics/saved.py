@@ -106,7 +106,7 @@ def load_subject(
         role_models: as `models` of `load_role_models`. The policy replies for every other role.
         max_concurrent: episodes under way at once.
         device, trust_remote_code: as in `load_policy`.
-        on_replies: told after each round how many replies it brought.
+        on_replies: called after each round with how many replies it brought.
 
     Raises:
         ValueError: as `diagnose_model`.

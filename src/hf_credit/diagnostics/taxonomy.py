@@ -19,7 +19,7 @@ class Failure(StrEnum):
     CREDIT_SHIFT = "successful credit shift"
     """The best alternative returned over 0.2 more than the real action: credit points somewhere better."""
     MISLEADING_PLAN = "misleading plan"
-    """Nothing that was tried returned 0.5: what was said before, or the policy itself, rules success out."""
+    """Nothing that was tried returned 0.5: earlier messages, or the policy itself, rules success out."""
     AMBIGUITY = "evaluator ambiguity"
     """All candidates returned the same within 0.01: no credit can tell them apart."""
     OVER_COUPLING = "over-coupling"

@@ -55,14 +55,14 @@ class CreditedDecision:
 
     Attributes:
         role, event: as in `Decision`.
-        context: what the policy was given beyond what it had been given or had said before.
+        context: what the policy was given beyond earlier contexts and its own replies.
         reply: its text, without special tokens.
         tokens: how many the reply has.
         reward: what the step was paid.
         verdict: the oracle's score, `None` where none was asked.
         valid: whether the oracle accepts it, `None` where none was asked.
         credit: the advantage that it is trained with, the mean where its tokens have one each; `None`: not trained on.
-        token_credit: of each piece of the reply, where tokens have credit of their own; as many as are told.
+        token_credit: of each piece of the reply, where tokens have credit of their own; the first of them.
         outcomes: of the episodes that went through it.
         alternatives: other replies at the same context.
         alternatives_left_out: how many more there were.
@@ -351,7 +351,7 @@ def token_credit(
 
 
 def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, ...]:
-    """The tokens of a context that an earlier decision of the episode had neither been given nor said."""
+    """The tokens of a context that are not in the context or the reply of an earlier decision of the episode."""
     for earlier in reversed(before):
         known = earlier.context_ids + earlier.action_ids
         if decision.context_ids[: len(known)] == known:

@@ -183,7 +183,7 @@ def model_policy(
         temperature: of the sampling, above 0.
 
     Raises:
-        ValueError: contexts hold what was said before, or the temperature is not above 0.
+        ValueError: contexts hold earlier turns, or the temperature is not above 0.
     """
     if interaction.history != "current":
         raise ValueError(

@@ -52,7 +52,7 @@ def evaluate_policy(
         oracle: judges every action; nobody does if `None`.
         max_concurrent, max_context_tokens: as for `Engine`.
         about: kept with the results.
-        on_replies: told after each round how many replies it brought.
+        on_replies: called after each round with how many replies it brought.
         on_episodes: given the starts and their episodes, with verdicts, once all are played.
 
     Raises:
@@ -125,7 +125,7 @@ def evaluate_model(
         seed: of the drawing of replies; the tasks do not depend on it.
         max_concurrent: episodes under way at once, hence the batch of a generation call.
         device, trust_remote_code: as in `load_policy`.
-        on_begin: told before the first reply how many there will be at most.
+        on_begin: called before the first reply with how many there will be at most.
         on_replies, on_episodes: as in `evaluate_policy`.
 
     Raises:
