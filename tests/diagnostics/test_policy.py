@@ -10,7 +10,7 @@ import pytest
 from hf_credit import make as make_environment
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
-from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
 from hf_credit.methods import make
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, Generation, RolloutRequest
@@ -168,8 +168,3 @@ def test_what_cannot_be_diagnosed_is_refused_before_anything_is_played() -> None
     with pytest.raises(ValueError, match="this method needs an oracle, got none"):
         diagnose_policy(without, STARTS, PLAN, methods={"VPR": make("verifiable_process")})
     assert speaker.said == 0
-    assert Enumeration(model=None, max_new_tokens=2).options() == {
-        "max_new_tokens": 2,
-        "temperature": 1.0,
-        "floor": 0.0,
-    }

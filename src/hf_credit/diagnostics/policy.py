@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hf_credit.diagnostics.bucket_credit import RememberedValues, standard_methods, with_exact_values
@@ -27,26 +28,6 @@ Critic = Callable[[Sequence[CriticInput]], Sequence[tuple[float, ...]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumeration:
-    """Exact values, for policies and replies so small that all replies can be enumerated.
-
-    Attributes:
-        model: the policy.
-        max_new_tokens, temperature: of its sampler, which draws from the whole vocabulary.
-        floor: replies less probable than this are left out.
-    """
-
-    model: Any
-    max_new_tokens: int
-    temperature: float = 1.0
-    floor: float = 0.0
-
-    def options(self) -> dict[str, Any]:
-        """For `exact_values`."""
-        return {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature, "floor": self.floor}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Subject:
     """A policy that is diagnosed, and what is known of it.
 
@@ -58,7 +39,8 @@ class Subject:
         critics: that were trained beside it, by name.
         logprobs: those of its tokens, where a method asks for them; what the sampler reported if `None`.
         end_tokens: those that end its replies; the tokenizer's own if `None`.
-        enumeration: with it, true values are found too.
+        exact: the arguments of `exact_values` beside interaction, chat and states, where the policy and its replies are
+            so small that all can be enumerated; with them, true values are found too.
         about: plain values for the reader.
     """
 
@@ -69,7 +51,7 @@ class Subject:
     critics: Mapping[str, Critic] = field(default_factory=dict)
     logprobs: Logprobs | None = None
     end_tokens: Collection[int] | None = None
-    enumeration: Enumeration | None = None
+    exact: Mapping[str, Any] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def context(self, seed: int = 0) -> LocalContext:
@@ -107,12 +89,10 @@ def diagnose_policy(
     engine = subject.engine
     asked = {label: method.bind(engine.interaction) for label, method in (methods or {}).items()}
     buckets, cost = diagnostic_buckets(engine, starts, plan, oracle=oracle)
-    known = subject.enumeration
-    if known is not None:
-        buckets = with_exact_values(buckets, engine.interaction, engine.chat, known.model, **known.options())
+    if subject.exact is not None:
+        buckets = with_exact_values(buckets, engine.interaction, engine.chat, **subject.exact)
     success: dict[str, Interval] = {}
-    if attempts:
-        assert subject.greedy is not None
+    if attempts and subject.greedy is not None:
         success, played = _success(subject.greedy, engine, starts, attempts, plan.seed)
         cost += played
     standard = standard_methods(buckets, subject.trained)
@@ -155,24 +135,18 @@ def diagnose_training(
                 "name one."
             )
         asked = {subject.trained.name: subject.trained}
+    engine, enumerated = subject.engine, subject.exact
+    exact: Advantages | None = None
+    if enumerated is not None:
+        exact = partial(exact_advantages, engine.interaction, engine.chat, **enumerated)
     rows = [start.task if start.seed is None else {**start.task, "seed": start.seed} for start in starts]
     found = []
     for label, method in asked.items():
         about = {**subject.about, "method": method.spec(), "rows": len(rows)}
         context = subject.context(plan.seed)
-        measured = training_credit(method, context, rows, plan, name=subject.name, exact=_exact(subject), about=about)
+        measured = training_credit(method, context, rows, plan, name=subject.name, exact=exact, about=about)
         found.append(replace(measured, method=label))
     return found
-
-
-def _exact(subject: Subject) -> Advantages | None:
-    known = subject.enumeration
-    if known is None:
-        return None
-    engine = subject.engine
-    return lambda decisions: exact_advantages(
-        engine.interaction, engine.chat, known.model, decisions, **known.options()
-    )
 
 
 def _success(

@@ -11,7 +11,7 @@ from transformers import set_seed
 from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import Diagnosis
-from hf_credit.diagnostics.policy import Enumeration, Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
@@ -41,10 +41,10 @@ def diagnose_model(
     setup: TaskSpec,
     plan: BucketPlan,
     *,
+    oracle: Oracle[Any] | None = None,
     methods: Mapping[str, Method] | None = None,
     attempts: int = 0,
     credit_replays: int = 1,
-    oracle: Oracle[Any] | None = None,
     **loading: Any,
 ) -> Diagnosis:
     """`diagnose_policy` of a saved policy.
@@ -62,15 +62,8 @@ def diagnose_model(
     """
     oracle = setup.build().check_oracle(oracle)
     subject, starts = load_subject(model, setup, plan, **loading)
-    return diagnose_policy(
-        subject,
-        starts,
-        plan,
-        methods=methods,
-        oracle=oracle,
-        attempts=attempts,
-        credit_replays=credit_replays,
-    )
+    measured: dict[str, Any] = {"methods": methods, "attempts": attempts, "credit_replays": credit_replays}
+    return diagnose_policy(subject, starts, plan, oracle=oracle, **measured)
 
 
 def diagnose_model_training(
@@ -134,6 +127,10 @@ def load_subject(
         asked = [(one.context_ids, one.action_ids) for one in decisions]
         return reply_logprobs(network, asked, sampling.temperature)
 
+    exact: dict[str, Any] | None = None
+    if exact_floor is not None:
+        exact = {"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature, "floor": exact_floor}
+        exact["model"] = network
     set_seed(plan.seed)
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
     if interaction.untrained:
@@ -158,14 +155,7 @@ def load_subject(
         },
         logprobs=None if isinstance(generate, Mapping) or sampling.temperature == 0 else logprobs,
         end_tokens=end_tokens(network, tokenizer),
-        enumeration=None
-        if exact_floor is None
-        else Enumeration(
-            model=network,
-            max_new_tokens=sampling.max_new_tokens,
-            temperature=sampling.temperature,
-            floor=exact_floor,
-        ),
+        exact=exact,
         about={**about, "exact_floor": exact_floor},
     )
     return subject, starts
