@@ -39,7 +39,7 @@ class Subject:
         critics: that were trained beside it, by name.
         logprobs: those of its tokens, where a method asks for them; what the sampler reported if `None`.
         end_tokens: those that end its replies; the tokenizer's own if `None`.
-        exact: the arguments of `exact_values` beside interaction, chat and states, where all replies can be enumerated;
+        exact: the arguments of `exact_values` beside interaction, chat and states, if all replies can be enumerated;
             with them, true values are found too.
         about: plain values for the reader.
     """
