@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from hf_credit.diagnostics.bucket_credit import RememberedValues, standard_methods, with_exact_values
@@ -12,7 +11,7 @@ from hf_credit.diagnostics.bucket_sampling import BucketPlan, diagnostic_buckets
 from hf_credit.diagnostics.diagnosis import Diagnosis, diagnose
 from hf_credit.diagnostics.success import pass_at_k_by_instance
 from hf_credit.diagnostics.training_credit import (
-    Advantages,
+    TrainedDecision,
     TrainingDiagnosis,
     exact_advantages,
     training_credit,
@@ -135,16 +134,19 @@ def diagnose_training(
                 "name one."
             )
         asked = {subject.trained.name: subject.trained}
-    engine, enumerated = subject.engine, subject.exact
-    exact: Advantages | None = None
-    if enumerated is not None:
-        exact = partial(exact_advantages, engine.interaction, engine.chat, **enumerated)
+    engine, exact = subject.engine, subject.exact
+
+    def advantages(decisions: Sequence[TrainedDecision]) -> list[float]:
+        return exact_advantages(engine.interaction, engine.chat, decisions=decisions, **(exact or {}))
+
     rows = [start.task if start.seed is None else {**start.task, "seed": start.seed} for start in starts]
     found = []
     for label, method in asked.items():
         about = {**subject.about, "method": method.spec(), "rows": len(rows)}
         context = subject.context(plan.seed)
-        measured = training_credit(method, context, rows, plan, name=subject.name, exact=exact, about=about)
+        measured = training_credit(
+            method, context, rows, plan, name=subject.name, exact=None if exact is None else advantages, about=about
+        )
         found.append(replace(measured, method=label))
     return found
 
