@@ -275,7 +275,7 @@ def diagnose(
             continue
         assigned = assigned_credit(buckets, method, context)
         credits = [[value for value in own if not math.isnan(value)] for own in assigned]
-        first = {"replays": 1, "runner": context}
+        first = {"replays": 1, "context": context}
         told["credit"][estimator] = {
             "fidelity/estimated": _number(bucket_fidelity(buckets, method, "estimated", context=context).rho),
             "fidelity/estimated, fresh replays": _number(bucket_fidelity(buckets, method, "estimated", **first).rho),

@@ -71,7 +71,7 @@ def test_the_version_is_told(command: Callable[..., Any]) -> None:
         (("init-policy", "rellay", "nowhere"), "got 'rellay'; did you mean 'relay'?"),
         (("play", "sudoku", "--option", "size"), "an option must be name=value, got 'size'"),
         (("play", "sudoku", "--option", "sise=4"), "options size, blanks, notation, got 'sise'; did you mean 'size'?"),
-        (("play", "minesweeper", "--option", "mines=25"), "mines must be an integer from 1 to"),
+        (("play", "minesweeper", "--option", "mines=25"), "mines must be a whole number from 1 to"),
         (("report", "nowhere"), "a run's folder must hold metrics.jsonl"),
         (("evaluate", "nowhere"), "got 'nowhere', which is no folder, and the Hub cannot be asked"),
     ],
