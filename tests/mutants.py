@@ -61,8 +61,8 @@ MUTANTS = [
     Mutant(
         "a record of another key is read",
         _BOARD + "records.py",
-        'if not signed_by(season.public_key, values, outer["signature"]):',
-        "if not values:",
+        'if not signed_by(season.public_key, outer["record"], outer["signature"]):',
+        'if not outer["record"]:',
         [_TEST_BOARD + "test_entries.py::test_a_record_is_read_where_the_season_signed_it_and_nowhere_else"],
     ),
     Mutant(
@@ -88,9 +88,9 @@ MUTANTS = [
     ),
     Mutant(
         "the best task may be told twice",
-        _BOARD + "replay.py",
-        "if repeated is not None:",
-        "if repeated is None and own is None:",
+        _BOARD + "verification.py",
+        "if times > 1:",
+        "if times < 1:",
         [_TEST_BOARD + "test_verification.py::test_every_public_task_must_be_played_once_and_no_other"],
     ),
     Mutant(
@@ -102,7 +102,7 @@ MUTANTS = [
     ),
     Mutant(
         "a critic is taught on the rows that it is measured on",
-        _BOARD + "pinned_policy.py",
+        _BOARD + "credit_board.py",
         'self.rows([task_seed("train", update',
         'self.rows([task_seed("held_out", update',
         [_TEST_BOARD + "test_credit_board.py::test_rows_of_the_warm_up_are_none_that_are_measured"],

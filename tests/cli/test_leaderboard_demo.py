@@ -52,7 +52,7 @@ def board(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
         patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         with run_leaderboard_demo(TINY, folder, told.append) as (hub, benchmark):
-            yield hub, benchmark, Source.of_hub(hub, benchmark).load().results
+            yield hub, benchmark, Source.of_hub(hub, benchmark).load()
 
 
 @pytest.fixture(scope="module")

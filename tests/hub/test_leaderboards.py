@@ -11,7 +11,7 @@ from hf_credit.cli import main
 from hf_credit.hub import load_results
 from hf_credit.hub.leaderboard.opening import open_season
 from hf_credit.hub.leaderboard.seasons import SeasonSecret, SeasonTask
-from hf_credit.hub.leaderboard.submission import Hub
+from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboards import leaderboard_files
 from local_hub.running import Served
 

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from hf_credit.cli.submit import EndpointOption
 
 if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.results import Results
+    from hf_credit.hub.leaderboard.sources import Hub
 
 SECRET_VARIABLE = "HF_CREDIT_SEASON_SECRET"
 
@@ -55,15 +56,11 @@ def season(
       hf-credit leaderboard season me/benchmark --results me/results --name 2026-autumn --secret season_secret.json
       hf-credit leaderboard season me/benchmark --secret season_secret.json --close
     """
-    from hf_credit.cli.quiet import be_quiet
-
-    be_quiet()
+    hub = _hub(endpoint)
     from hf_credit.hub.leaderboard.opening import close_season, credit_board, open_season, standard_boards
     from hf_credit.hub.leaderboard.seasons import SeasonSecret
-    from hf_credit.hub.leaderboard.submission import Hub
     from hf_credit.tasks.spec import TaskSpec
 
-    hub = Hub(endpoint=endpoint)
     if close:
         known, _, _ = hub.season(benchmark)
         over = close_season(hub, benchmark, SeasonSecret.read(secret.read_bytes(), known))
@@ -105,16 +102,12 @@ def verify(
     Example:
       hf-credit leaderboard verify me/benchmark --secret season_secret.json --watch
     """
-    from hf_credit.cli.quiet import be_quiet
-
-    be_quiet()
+    hub = _hub(endpoint)
     from hf_credit.hub.leaderboard.confined import Limits
     from hf_credit.hub.leaderboard.seasons import SeasonSecret
     from hf_credit.hub.leaderboard.service import Verifier
-    from hf_credit.hub.leaderboard.submission import Hub
     from hf_credit.hub.retries import HubError, pause
 
-    hub = Hub(endpoint=endpoint)
     known, _, _ = hub.season(benchmark)
     if secret is None and SECRET_VARIABLE not in os.environ:
         raise ValueError(f"a verifier needs the season's secret, got none; give --secret or set {SECRET_VARIABLE}.")
@@ -153,16 +146,12 @@ def template(
       hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef
       hf-credit leaderboard template me/benchmark 0123456789abcdef0123456789abcdef --accept
     """
-    from hf_credit.cli.quiet import be_quiet
-
-    be_quiet()
+    hub = _hub(endpoint)
     from hf_credit.evaluation.episode_page import written_out
     from hf_credit.hub.leaderboard.opening import accept_templates
     from hf_credit.hub.leaderboard.service import publish_rankings
-    from hf_credit.hub.leaderboard.submission import Hub
-    from hf_credit.hub.leaderboards import load_results
 
-    results = load_results(benchmark, endpoint=endpoint)
+    results = hub.results(hub.season(benchmark)[0])
     record = results.row(entry).record
     texts = {} if record is None else dict(record.unknown_templates)
     unknown = {digest: text for digest, text in texts.items() if digest not in results.season.templates}
@@ -173,7 +162,6 @@ def template(
     elif not accept:
         typer.echo("If this only writes messages and their tokens, accept it with --accept.")
     else:
-        hub = Hub(endpoint=endpoint)
         known = accept_templates(hub, benchmark, unknown)
         publish_rankings(hub, dataclasses.replace(results, season=known))
         typer.echo(f"Accepted. Entries with {'it' if len(unknown) == 1 else 'them'} rank from now on.")
@@ -191,20 +179,14 @@ def rank(
     Example:
       hf-credit leaderboard rank me/benchmark
     """
-    from hf_credit.cli.quiet import be_quiet
-
-    be_quiet()
+    hub = _hub(endpoint)
     from hf_credit.hub.leaderboard.results import rankings_table
-    from hf_credit.hub.leaderboard.sources import Source
-    from hf_credit.hub.leaderboard.submission import Hub
 
-    shown = Source.of_hub(Hub(endpoint=endpoint), benchmark).load()
-    if shown.results is None:
-        raise ValueError(shown.trouble)
+    results = hub.results(hub.season(benchmark)[0])
     if as_json:
-        typer.echo(json.dumps(rankings_table(shown.results), indent=2))
+        typer.echo(json.dumps(rankings_table(results), indent=2))
     else:
-        print_boards(shown.results)
+        print_boards(results)
 
 
 def print_boards(results: Results) -> None:
@@ -213,27 +195,23 @@ def print_boards(results: Results) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from hf_credit.evaluation.episode_page import written_out
     from hf_credit.hub.leaderboard import views
 
     wanted = ("rank", "name", "method", "mean", "fidelity", "95 % interval", "seeds", "bias", "variance", "badge")
-    boards: list[tuple[str, Any, Any]] = [
-        (one.name, views.BOARD_COLUMNS, views.board_table) for one in results.season.tasks
-    ]
-    boards += [(one.name, views.CREDIT_COLUMNS, views.credit_table) for one in results.season.credit]
-    for name, columns, rows_of in boards:
-        header = [column for column, _ in columns]
-        kept = [place for place, column in enumerate(header) if column in wanted]
-        rows = rows_of(results, name)
-        if not rows:
-            continue
+    for task in results.season.boards:
+        columns, rows = views.board_table(results, task.name)
+        kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]
         table = Table(
-            *(header[place] for place in kept), title=escape(name), title_justify="left", box=box.SIMPLE_HEAD
+            *(columns[place][0] for place in kept),
+            title=escape(task.name),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
         )
         for row in rows:
-            cells = views.cells(columns, row)
-            table.add_row(*(escape(written_out(cells[place])) for place in kept))
-        print_table(table)
+            texts = views.cells(columns, row)
+            table.add_row(*(escape(texts[place]) for place in kept))
+        if rows:
+            print_table(table)
 
 
 @leaderboard.command(short_help="Serve the page.")
@@ -248,14 +226,11 @@ def serve(
     Example:
       hf-credit leaderboard serve me/benchmark
     """
-    from hf_credit.cli.quiet import be_quiet
-
-    be_quiet()
+    hub = _hub(endpoint)
     from hf_credit.hub.leaderboard import page
     from hf_credit.hub.leaderboard.sources import Source
-    from hf_credit.hub.leaderboard.submission import Hub
 
-    page.launch(page.build(Source.of_hub(Hub(endpoint=endpoint), benchmark)), port)
+    page.launch(page.build(Source.of_hub(hub, benchmark)), port)
 
 
 @leaderboard.command(short_help="Try it all: a Hub, a season, entries, verification, the page.")
@@ -275,22 +250,28 @@ def demo(
     from hf_credit.cli.quiet import be_quiet
 
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # the Hub is its own; read when huggingface_hub is imported
-
     be_quiet()
     from hf_credit.cli.leaderboard_demo import SMALL, BoardDemo, run_leaderboard_demo
     from hf_credit.hub.leaderboard import page
     from hf_credit.hub.leaderboard.sources import Source
 
     with run_leaderboard_demo(SMALL if small else BoardDemo(), output, typer.echo) as (hub, benchmark):
-        source = Source.of_hub(hub, benchmark)
-        shown = source.load()
-        if shown.results is not None:
-            print_boards(shown.results)
+        print_boards(hub.results(hub.season(benchmark)[0]))
         if serve_page:
-            page.launch(page.build(source), port)
+            page.launch(page.build(Source.of_hub(hub, benchmark)), port)
             return
     typer.echo(
         "\nTo see the page, serve the Hub again, and the page beside it:\n"
         f"  hf-credit hub serve {shlex.quote(str(output / 'hub'))}\n"
         f"  hf-credit leaderboard serve {benchmark} --endpoint http://127.0.0.1:8765"
     )
+
+
+def _hub(endpoint: str | None) -> Hub:
+    """The Hub of a command, and quiet before the libraries that have something to say when they are imported."""
+    from hf_credit.cli.quiet import be_quiet
+
+    be_quiet()
+    from hf_credit.hub.leaderboard.sources import Hub
+
+    return Hub(endpoint=endpoint)

@@ -12,9 +12,9 @@ from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, trai
 from hf_credit.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
+    from hf_credit.hub.leaderboard.credit_board import PinnedPolicy
     from hf_credit.hub.leaderboard.seasons import SeasonSecret
-    from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.hub.leaderboard.sources import Hub
 
 BENCHMARK, RESULTS = "board/benchmark", "board/results"
 
@@ -110,7 +110,7 @@ def run_leaderboard_demo(
         raise ValueError(f"a demonstration needs a new folder, got {str(folder)!r} with files; name another.")
     from hf_credit.hub.leaderboard.opening import credit_board, open_season
     from hf_credit.hub.leaderboard.seasons import SECRET_FILE, SeasonSecret, SeasonTask
-    from hf_credit.hub.leaderboard.submission import Hub
+    from hf_credit.hub.leaderboard.sources import Hub
     from hf_credit.tasks import TaskSpec
     from local_hub.running import serving
 
@@ -164,10 +164,10 @@ def _enter_policies(hub: Hub, secret: SeasonSecret, what: BoardDemo, folder: Pat
 def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callable[[str], None]) -> None:
     """Enters the credit of methods, and verifies all of it at the end: what is enumerated once serves them all."""
     from hf_credit.hub.leaderboard import credit_board
-    from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
+    from hf_credit.hub.leaderboard.confined import confined_play
+    from hf_credit.hub.leaderboard.credit_board import PinnedPolicy
     from hf_credit.hub.leaderboard.service import Verifier
     from hf_credit.hub.leaderboard.submission import make_credit_submission
-    from hf_credit.hub.leaderboard.verification import confined_credit
     from hf_credit.methods import METHODS
 
     season, folder, _ = hub.season(BENCHMARK)
@@ -179,7 +179,7 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
             try:
                 command = f"hf-credit submit --method {name} '{board}' --benchmark {BENCHMARK}"
                 entered = make_credit_submission(
-                    hub, BENCHMARK, board, name, {}, command=command, pinned=pinned[board]
+                    hub, BENCHMARK, board, name, {}, command=command, policy=pinned[board]
                 )
             except ValueError as error:
                 say(f"{name} on {board}: not measured ({error})")
@@ -193,9 +193,9 @@ def _enter_methods(hub: Hub, secret: SeasonSecret, what: BoardDemo, say: Callabl
         if board in confined:
             return credit_board.answer(request, pinned[board])
         confined.add(board)
-        return confined_credit(request, readable, limits)
+        return confined_play(request, readable, limits)
 
-    for verdict in Verifier(hub, BENCHMARK, secret, credit_play=measured).run():
+    for verdict in Verifier(hub, BENCHMARK, secret, play=measured).run():
         if not verdict.listed:
             say(f"refused: {verdict.reason}")
 

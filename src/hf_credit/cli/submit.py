@@ -57,8 +57,8 @@ def submit(
     from hf_credit.cli.quiet import be_quiet
 
     be_quiet()  # before the libraries that have something to say when they are imported
-    from hf_credit.hub.leaderboard.model_results import propose
-    from hf_credit.hub.leaderboard.submission import Hub, make_credit_submission, make_submission, publish_run
+    from hf_credit.hub.leaderboard.sources import Hub
+    from hf_credit.hub.leaderboard.submission import make_credit_submission, make_submission, propose, publish_run
 
     *runs, board = targets
     hub = Hub(endpoint=endpoint)

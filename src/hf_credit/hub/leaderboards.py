@@ -8,10 +8,9 @@ from pathlib import Path
 
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard.results import Results
-from hf_credit.hub.leaderboard.sources import Source
-from hf_credit.hub.leaderboard.submission import Hub
+from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.publishing import Published, publish
-from hf_credit.hub.retries import HubError, retried
+from hf_credit.hub.retries import retried
 
 BENCHMARK_VARIABLE = "HF_CREDIT_BENCHMARK"
 """Of the Space, from which the page knows its season."""
@@ -71,12 +70,11 @@ def load_results(benchmark: str, *, token: str | None = None, endpoint: str | No
         token, endpoint: as for `hf_credit.hub.loading.fetch`.
 
     Raises:
+        ValueError: there is no such season.
         HubError: it could not be read.
     """
-    shown = Source.of_hub(Hub(endpoint=endpoint, token=token), benchmark).load()
-    if shown.results is None:
-        raise HubError(shown.trouble)
-    return shown.results
+    hub = Hub(endpoint=endpoint, token=token)
+    return hub.results(hub.season(benchmark)[0])
 
 
 if __name__ == "__main__":

@@ -34,26 +34,41 @@ def count_rows(files: Mapping[str, Path], most_rows: int = MOST_ROWS, most_bytes
     return _asked(files, most_rows, most_bytes, None, None)
 
 
-def read_rows(files: Mapping[str, Path], columns: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+def read_rows(
+    files: Mapping[str, Path],
+    columns: Mapping[str, str] | None = None,
+    *,
+    most_bytes: int = MOST_TABLE_BYTES,
+    memory_bytes: int = _MEMORY_BYTES,
+    seconds: int = _SECONDS,
+) -> Iterator[dict[str, Any]]:
     """The rows of all files, in order: plain values by column.
 
     Args:
         files: by the names that they have in errors.
         columns: that each must have, and no others, with Arrow's name of their types; any if `None`.
+        most_bytes: of each, unpacked.
+        memory_bytes, seconds: address space and processor time of the process that reads.
 
     Raises:
         ValueError: as `count_rows`; or other columns, or values that JSON has not.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.jsonl"
-        _asked(files, MOST_ROWS, MOST_TABLE_BYTES, columns, out)
+        _asked(files, MOST_ROWS, most_bytes, columns, out, memory_bytes, seconds)
         with out.open(encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
 
 
 def _asked(
-    files: Mapping[str, Path], most_rows: int, most_bytes: int, columns: Mapping[str, str] | None, out: Path | None
+    files: Mapping[str, Path],
+    most_rows: int,
+    most_bytes: int,
+    columns: Mapping[str, str] | None,
+    out: Path | None,
+    memory_bytes: int = _MEMORY_BYTES,
+    seconds: int = _SECONDS,
 ) -> list[int]:
     if not files:
         return []
@@ -64,25 +79,25 @@ def _asked(
         "most_line": _MOST_LINE,
         "columns": None if columns is None else dict(columns),
         "out": None if out is None else str(out),
-        "memory": _MEMORY_BYTES,
-        "seconds": _SECONDS,
+        "memory": memory_bytes,
+        "seconds": seconds,
     }
     command = [sys.executable, "-I", parquet_child.__file__]
     try:
         done = subprocess.run(
-            command, input=json.dumps(request).encode(), capture_output=True, timeout=2 * _SECONDS, env={}, check=False
+            command, input=json.dumps(request).encode(), capture_output=True, timeout=2 * seconds, env={}, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _beyond(files) from None
+        raise _beyond(files, memory_bytes, seconds) from None
     if done.returncode == parquet_child.REFUSED:
         raise ValueError(done.stderr.decode("utf-8", "replace").strip().splitlines()[-1])
     if done.returncode != 0:
-        raise _beyond(files)
+        raise _beyond(files, memory_bytes, seconds)
     return [int(count) for count in json.loads(done.stdout)]
 
 
-def _beyond(files: Mapping[str, Path]) -> ValueError:
+def _beyond(files: Mapping[str, Path], memory_bytes: int, seconds: int) -> ValueError:
     return ValueError(
-        f"a table must be read within {_MEMORY_BYTES} bytes of memory and {_SECONDS} seconds, got more for "
+        f"a table must be read within {memory_bytes} bytes of memory and {seconds} seconds, got more for "
         f"{', '.join(files)[:300]}; split it."
     )

@@ -34,7 +34,7 @@ def answer(request: Mapping[str, Any]) -> None:
 
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    _limit(request["memory"], request["seconds"])
+    _limit(request["memory"], request["seconds"], request["most_bytes"])
     counts = []
     for name, path in request["files"].items():
         try:
@@ -97,7 +97,7 @@ def _sentence(error: Exception, rule: str) -> str:
     return f"{rule}, got {line}; write or download it again."
 
 
-def _limit(memory: int, seconds: int) -> None:
+def _limit(memory: int, seconds: int, most_bytes: int) -> None:
     try:
         import resource
     except ImportError:  # not a Unix
@@ -105,6 +105,7 @@ def _limit(memory: int, seconds: int) -> None:
     for name, value in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, 4 * most_bytes),  # rows as JSON
         (resource.RLIMIT_CORE, 0),
     ):
         hard = resource.getrlimit(name)[1]

@@ -63,7 +63,7 @@ def entry_of() -> Callable[..., Any]:
 def board(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any]) -> Board:
     """A season of one relay, policies that play it well and one that does not, and an entry of each."""
     from hf_credit.hub.leaderboard.entries import Checkpoint
-    from hf_credit.hub.leaderboard.rerun import play_checkpoint
+    from hf_credit.hub.leaderboard.playing import play_checkpoint
     from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, SeasonTask
     from hf_credit.hub.leaderboard.weights import template_digest
     from hf_credit.policies.micro import CHAT_TEMPLATE
@@ -192,7 +192,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory, entry_of: Callable[..., Any
 
 def scripted_sudoku(season: Any) -> list[Any]:
     """Episodes of the public tasks by a player who is mostly right."""
-    from hf_credit.hub.leaderboard.replies import PlayedEpisode
+    from hf_credit.hub.leaderboard.entries import PlayedEpisode
     from hf_credit.hub.leaderboard.seasons import starts_of
     from hf_credit.policies.scripted import walk
 

@@ -16,12 +16,11 @@ from hf_credit import make, methods
 from hf_credit.environments.tasks import task_seed
 from hf_credit.evaluation.exact_actions import model_policy
 from hf_credit.hub.leaderboard import credit_board
-from hf_credit.hub.leaderboard.credit_board import bias_and_variance, board_method, measure
+from hf_credit.hub.leaderboard.credit_board import PinnedPolicy, bias_and_variance, board_method, measure
 from hf_credit.hub.leaderboard.entries import Entry
 from hf_credit.hub.leaderboard.opening import credit_board as credit_task
-from hf_credit.hub.leaderboard.pinned_policy import BoardRunner, PinnedPolicy
 from hf_credit.hub.leaderboard.seasons import CreditTask, Season, SeasonSecret
-from hf_credit.hub.leaderboard.verification import Refusal, verify_credit
+from hf_credit.hub.leaderboard.verification import Refusal, verify_entry
 from hf_credit.hub.leaderboard.weights import tensor_digest
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import EnvironmentInteraction
@@ -113,15 +112,15 @@ def test_a_method_is_measured_again_and_a_better_claim_is_refused(tmp_path: Path
         assert not any(path.is_symlink() for folder in readable for path in folder.rglob("*"))
         return credit_board.answer(request, pinned)  # type: ignore[arg-type]
 
-    record = verify_credit("1" * 32, entry, episodes, season, secret, tmp_path, play=play)
+    record = verify_entry("1" * 32, entry, episodes, season, secret, tmp_path, play=play)
     assert record.ranked_in(season)
     assert record.public["p"] == 1
     assert len(record.secret[0]) == 12
     better = [dataclasses.replace(one, outcome=1.0) for one in episodes]
-    with pytest.raises(Refusal, match="must survive being measured again"):
-        verify_credit("1" * 32, entry, better, season, secret, tmp_path, play=play)
+    with pytest.raises(Refusal, match="must survive being played again"):
+        verify_entry("1" * 32, entry, better, season, secret, tmp_path, play=play)
     with pytest.raises(Refusal, match="the repeats 0 to 11"):
-        verify_credit("1" * 32, entry, episodes[1:], season, secret, tmp_path, play=play)
+        verify_entry("1" * 32, entry, episodes[1:], season, secret, tmp_path, play=play)
 
 
 GAMES: dict[str, dict[str, object]] = {
@@ -210,7 +209,7 @@ def test_rows_of_the_warm_up_are_none_that_are_measured(tmp_path: Path) -> None:
 
 def test_log_probabilities_on_a_board_are_those_of_the_replies(tmp_path: Path) -> None:
     pinned = game("evidence", tmp_path)
-    context = BoardRunner(pinned, {}, 0)
+    context = pinned.context({}, 0)
     interaction: Any = pinned.interaction
     row = pinned.rows(pinned.task.public_seeds(), 0)[0]
     state = interaction.start(row, row["seed"])

@@ -13,11 +13,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from hf_credit.hub.leaderboard import parquet_reader
-from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, same_claim
-from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json
+from hf_credit.hub.leaderboard.entries import (
+    Checkpoint,
+    Entry,
+    PlayedEpisode,
+    entry_id,
+    read_replies,
+    replies_schema,
+    same_claim,
+    write_replies,
+)
+from hf_credit.hub.leaderboard.inputs import canonical, display_name, strict_json, to_json
 from hf_credit.hub.leaderboard.records import Record
-from hf_credit.hub.leaderboard.replies import PlayedEpisode, read_replies, write_replies
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret
 
 
@@ -36,8 +43,8 @@ def played(seed: int, replies: tuple[str, ...] = ("1", "2"), **changed: Any) -> 
 
 def test_an_entry_is_its_json_and_its_id_follows_from_both_files(entry_of: Callable[..., Any]) -> None:
     entry = entry_of()
-    text = entry.to_json()
-    assert Entry.from_json(text) == entry
+    text = to_json(entry)
+    assert Entry.read(text) == entry
     digests = [hashlib.sha256(one).hexdigest() for one in (text, b"replies")]
     assert entry_id(text, b"replies") == hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
     assert entry_id(text, b"replies") == entry_id(text, digests[1])
@@ -59,7 +66,7 @@ def test_an_entry_is_its_json_and_its_id_follows_from_both_files(entry_of: Calla
         ({"shown": {"chat_template_kwargs": {"chat_template": "x"}}}, "could play"),
         ({"shown": {"chat_template_kwargs": {"hint": "{{ solve(board) }}"}}}, "could play"),
         ({"ledger": {"prompt_tokens": 1}}, "ledger"),
-        ({"episodes_sha256": "short"}, "64 digits"),
+        ({"episodes_sha256": "short"}, "64 hexadecimal digits"),
         ({"kind": "gift"}, "policy, credit"),
         ({"schema": 2}, "another version"),
     ],
@@ -133,11 +140,11 @@ def test_a_file_of_replies_that_is_something_else_is_refused(tmp_path: Path) -> 
         read_replies(path, 3)
     other = tmp_path / "other.parquet"
     parquet.write_table(pa.table({"seed": [1, 2]}), str(other))
-    with pytest.raises(ValueError, match="must have the columns"):
+    with pytest.raises(ValueError, match="must have its columns"):
         read_replies(other, 2)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="parquet that can be read"):
+    with pytest.raises(ValueError, match="must be whole parquet"):
         read_replies(path, 2)
 
 
@@ -145,7 +152,7 @@ def test_replies_that_unpack_to_more_than_is_allowed_are_refused_before_they_are
     bomb = tmp_path / "bomb.parquet"
     row = {"checkpoint": 0, "seed": 1, "ending": "finished", "outcome": 1.0, "events": ["e"] * 200, "error": None}
     rows = [{**row, "replies": ["x" * 2**20] * 200, "tokens": [1] * 200}]
-    table = pa.Table.from_pylist(rows, schema=parquet_reader.schema())
+    table = pa.Table.from_pylist(rows, schema=replies_schema())
     parquet.write_table(table, str(bomb), compression="zstd", use_dictionary=False)
     assert bomb.stat().st_size < 2**20
     with pytest.raises(ValueError, match="bytes unpacked"):
@@ -168,10 +175,10 @@ def test_an_episode_that_cannot_be_is_refused(changed: dict[str, Any], reason: s
 
 
 def test_json_of_an_entry_with_another_field_is_refused(entry_of: Callable[..., Any]) -> None:
-    values = json.loads(entry_of().to_json())
+    values = json.loads(to_json(entry_of()))
     for changed in ({**values, "rank": 1}, {name: own for name, own in values.items() if name != "command"}):
         with pytest.raises(ValueError, match="must have the fields"):
-            Entry.from_json(json.dumps(changed).encode())
+            Entry.read(to_json(changed))
 
 
 def test_a_claim_is_the_same_under_another_name_and_not_of_another_method(entry_of: Callable[..., Any]) -> None:

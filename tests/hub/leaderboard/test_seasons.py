@@ -12,6 +12,7 @@ import pytest
 
 from hf_credit import make
 from hf_credit.environments.tasks import split_of, task_seed
+from hf_credit.hub.leaderboard.inputs import to_json
 from hf_credit.hub.leaderboard.seasons import (
     CreditTask,
     Season,
@@ -71,9 +72,9 @@ def test_a_public_seed_names_the_task_that_an_evaluation_plays() -> None:
 def test_a_season_is_its_json_and_its_secret_is_in_no_word_of_it() -> None:
     secret = SeasonSecret.new()
     season = season_of(secret)
-    assert Season.from_json(season.to_json().encode()) == season
+    assert Season.read(to_json(season)) == season
     for hidden in (secret.salt, secret.private_key):
-        assert hidden not in season.to_json() + repr(season) + repr(secret)
+        assert hidden not in to_json(season).decode() + repr(season) + repr(secret)
 
 
 def test_a_signature_holds_for_what_was_signed_alone() -> None:
@@ -115,19 +116,20 @@ def test_a_season_that_cannot_be_is_refused(changed: dict[str, Any], reason: str
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("tasks", None, "boards of a season must be a list, got NoneType"),
-        ("tasks", 1.5, "boards of a season must be a list, got float"),
-        ("credit", True, "boards of a season must be a list, got bool"),
+        ("tasks", None, "tasks of a season must be a list, got NoneType"),
+        ("tasks", 1.5, "tasks of a season must be a list, got float"),
+        ("credit", True, "credit of a season must be a list, got bool"),
         ("templates", "0" * 64, "templates of a season must be a list, got str"),
         ("templates", ["ab"], "a template of a season must be 64 hexadecimal digits"),
-        ("salt", ["a"], "salt must be 64 hexadecimal digits"),
+        ("salt", ["a"], "salt of a season must be of type str"),
+        ("open", 1, "open of a season must be of type bool"),
         ("salt", "ab", "salt must be 64 hexadecimal digits"),
     ],
 )
 def test_a_season_of_other_types_is_refused(name: str, value: Any, reason: str) -> None:
-    written = json.loads(season_of(SeasonSecret.new(), open=False).to_json())
+    written = json.loads(to_json(season_of(SeasonSecret.new(), open=False)))
     with pytest.raises(ValueError, match=reason):
-        Season.from_json(json.dumps({**written, name: value}).encode())
+        Season.read(to_json({**written, name: value}))
 
 
 def test_a_credit_boards_policy_is_a_name() -> None:

@@ -18,19 +18,25 @@ from huggingface_hub import CommitOperationAdd, parse_eval_result_entries
 from pyarrow import parquet
 
 from hf_credit.hub import retries
-from hf_credit.hub.leaderboard import rerun
-from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
-from hf_credit.hub.leaderboard.form import Form
-from hf_credit.hub.leaderboard.inputs import MOST_BYTES
-from hf_credit.hub.leaderboard.model_results import propose
+from hf_credit.hub.leaderboard import playing
+from hf_credit.hub.leaderboard.entries import (
+    Checkpoint,
+    Entry,
+    PlayedEpisode,
+    entry_id,
+    entry_path,
+    episodes_path,
+    replies_schema,
+)
+from hf_credit.hub.leaderboard.inputs import MOST_BYTES, to_json
 from hf_credit.hub.leaderboard.opening import close_season
-from hf_credit.hub.leaderboard.parquet_reader import schema
+from hf_credit.hub.leaderboard.page import Form
 from hf_credit.hub.leaderboard.records import VERIFIED
-from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, starts_of
 from hf_credit.hub.leaderboard.service import Verdict, Verifier
-from hf_credit.hub.leaderboard.submission import Hub, Submission, make_submission, packed, publish_run
+from hf_credit.hub.leaderboard.sources import Hub
+from hf_credit.hub.leaderboard.submission import Submission, make_submission, packed, propose, publish_run
 from hf_credit.policies.scripted import walk
 from local_hub.running import Served, serving
 
@@ -46,7 +52,7 @@ class World:
 
     def verifier(self, **options: Any) -> Verifier:
         """One that plays in this process: that of its own is tested once, in `test_verification.py`."""
-        answered = {"play": lambda request, readable, limits: rerun.answer(request)}
+        answered = {"play": lambda request, readable, limits: playing.answer(request)}
         return Verifier(self.hub, BENCHMARK, self.board.secret, **{**answered, **options})
 
     def entry(self, policy: str, **changed: Any) -> tuple[Entry, list[Any]]:
@@ -93,7 +99,7 @@ class Sent:
 def world_on(hub: Served, board: Board, cache: Path) -> World:
     """A benchmark, results and policies on a Hub."""
     client = Hub(endpoint=hub.url, token=hub.token(rights="admin"), cache_dir=cache)
-    made = client.publish({SEASON_FILE: board.season.to_json().encode()}, BENCHMARK, "dataset")
+    made = client.publish({SEASON_FILE: to_json(board.season)}, BENCHMARK, "dataset")
     client.publish({"README.md": b"# Results\n"}, RESULTS, "dataset")
     commits = {
         name: publish_run(client, board.policies[commit_of(name)], f"me/{name}")
@@ -282,10 +288,10 @@ def test_bombs_in_the_replies_are_refused(world: World) -> None:
     for replies, reason in (
         (b"PAR1nothingPAR1", "parquet"),
         (b"", "parquet"),
-        (unpacks_to_gigabytes(len(episodes)), "within limits, got one that took more memory or time"),
+        (unpacks_to_gigabytes(len(episodes)), "seconds, got more for the file of replies"),
     ):
-        text = dataclasses.replace(entry, episodes_sha256=hashlib.sha256(replies).hexdigest()).to_json()
-        closed(world, world.opened(text, replies), reason)
+        named = dataclasses.replace(entry, episodes_sha256=hashlib.sha256(replies).hexdigest())
+        closed(world, world.opened(to_json(named), replies), reason)
 
 
 def unpacks_to_gigabytes(rows: int) -> bytes:
@@ -305,7 +311,7 @@ def unpacks_to_gigabytes(rows: int) -> bytes:
         "tokens": pa.ListArray.from_arrays(offsets, pa.array([1] * every, pa.int32())),
         "error": pa.array([None] * rows, pa.string()),
     }
-    wanted = schema()
+    wanted = replies_schema()
     fields = [
         pa.field(one.name, columns[one.name].type, nullable=one.nullable) if one.name in texts else one
         for one in wanted
@@ -382,11 +388,12 @@ def test_a_job_has_the_secret_in_a_variable(
         main(verify)
     assert "set HF_CREDIT_SEASON_SECRET" in capsys.readouterr().err
     entry, episodes = world.entry("good")
-    number = world.send(packed(entry, episodes[1:]))
+    submission = packed(entry, episodes[1:])
+    number = world.send(submission)
     monkeypatch.setenv("HF_CREDIT_SEASON_SECRET", json.dumps(dataclasses.asdict(world.board.secret)))
     with contextlib.suppress(SystemExit):
         main(verify)
-    assert f"pull request {number}, entry None: refused" in capsys.readouterr().out
+    assert f"pull request {number}, entry {submission.id}: refused" in capsys.readouterr().out
 
 
 def test_a_visitor_who_signed_in_sends_in_their_own_name(world: World, hub: Served, tmp_path: Path) -> None:

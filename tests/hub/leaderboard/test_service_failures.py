@@ -10,11 +10,10 @@ import pytest
 from huggingface_hub import HfApi
 
 from hf_credit.hub import retries
-from hf_credit.hub.leaderboard import rerun, verification
+from hf_credit.hub.leaderboard import playing, verification
 from hf_credit.hub.leaderboard.confined import Limits
-from hf_credit.hub.leaderboard.entries import Checkpoint
+from hf_credit.hub.leaderboard.entries import Checkpoint, PlayedEpisode
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED
-from hf_credit.hub.leaderboard.replies import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import CreditTask
 from hf_credit.hub.leaderboard.service import Verdict
 from hf_credit.hub.leaderboard.submission import Submission, packed
@@ -91,7 +90,7 @@ def test_whatever_fails_closes_its_own_request_alone_and_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     def play(request: Any, readable: Any, limits: Any) -> dict[str, Any]:
-        return {} if world.commits["copy"] in str(readable) else rerun.answer(request)
+        return {} if world.commits["copy"] in str(readable) else playing.answer(request)
 
     number = world.send(copied(world))
     (refused,) = refused_and_listed(world, [number], "other", play=play)

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from hf_credit.hub.leaderboard import rerun
-from hf_credit.hub.leaderboard.confined import ISOLATION, ConfinedError, Limits, run_confined
+from hf_credit.hub.leaderboard import playing
+from hf_credit.hub.leaderboard.confined import ISOLATION, ConfinedError, Limits, confined_play
 from hf_credit.hub.leaderboard.records import REPLAYED, VERIFIED, Record, linked
-from hf_credit.hub.leaderboard.replay import replay_episode, require_seeds
 from hf_credit.hub.leaderboard.results import read_results
 from hf_credit.hub.leaderboard.seasons import SeasonSecret, starts_of
-from hf_credit.hub.leaderboard.verification import Refusal, verify_entry
+from hf_credit.hub.leaderboard.verification import Refusal, replay_episode, require_seeds, verify_entry
 from hf_credit.hub.leaderboard.weights import check_folder, parameters, tensor_digest
 
 from .conftest import Board, Listed, commit_of, scripted_sudoku
@@ -84,10 +83,10 @@ def test_a_checkpoint_is_played_again_without_network_or_other_files(board: Boar
     assert record.ranked_in(board.season)
     # A record is published while secret tasks are secret: it holds log-probabilities at public prompts alone.
     folder, spec = str(board.policies[commit_of("good")]), entry.task(board.season).to_dict()
-    asked = {"checkpoints": [[folder, None]], "spec": spec}
+    asked = {"kind": "policy", "checkpoints": [[folder, None]], "spec": spec}
     seeds = board.season.board("relay").public_seeds()
-    assert record.prints == (tuple(rerun.answer({**asked, "seeds": {"public": seeds[:8]}})["prints"][0]),)
-    assert rerun.answer({**asked, "seeds": {"secret": [2**32 + 7]}})["prints"] == [[]]
+    assert record.prints == (tuple(playing.answer({**asked, "seeds": {"public": seeds[:8]}})["prints"][0]),)
+    assert playing.answer({**asked, "seeds": {"secret": [2**32 + 7]}})["prints"] == [[]]
 
 
 def shows(entry: str, *weights: tuple[str, str, float], copy_of: str | None = None) -> Record:
@@ -142,7 +141,7 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
         board.season,
         board.secret,
         lambda repo, commit, most_bytes: folder,
-        play=lambda request, readable, limits: rerun.answer(request),
+        play=lambda request, readable, limits: playing.answer(request),
     )
     (digest,) = record.templates
     assert record.unknown_templates == {digest: text}
@@ -150,8 +149,9 @@ def test_a_policy_whose_chat_template_the_season_does_not_know_is_noted_and_has_
     assert not record.ranked_in(board.season)
     assert record.ranked_in(dataclasses.replace(board.season, templates=(digest,)))
     (folder / "chat_template.jinja").write_text(text + "{#" + "x" * 2**16 + "#}")
+    asked = {"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {}}
     with pytest.raises(ValueError, match="at most 65536 characters, got"):
-        rerun.answer({"checkpoints": [[str(folder), None]], "spec": entry.task(board.season).to_dict(), "seeds": {}})
+        playing.answer({"kind": "policy", **asked})
 
 
 def test_a_checkpoint_beyond_the_verifiers_means_is_replayed_only(board: Board) -> None:
@@ -212,6 +212,10 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
         tensor_digest(tmp_path)
 
 
-def test_a_confined_process_that_fails_says_so_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfinedError, match=r"must come to its end .* has no attribute 'answer'"):
-        run_confined("hf_credit.hub.leaderboard.inputs", {}, tmp_path, [], Limits())
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [({"kind": "policy", "seeds": []}, r"must come to its end .* has no attribute 'values'"), ({}, "'kind'")],
+)
+def test_a_confined_process_that_fails_says_so_in_a_sentence(request_: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfinedError, match=reason):
+        confined_play(request_, [], Limits())

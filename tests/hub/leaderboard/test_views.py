@@ -16,12 +16,21 @@ from pyarrow import parquet
 from scipy import stats
 
 from hf_credit.http_guard import httpx
-from hf_credit.hub.leaderboard import drawings, views
-from hf_credit.hub.leaderboard.form import Form, check_files
-from hf_credit.hub.leaderboard.results import Results, compare_rows, read_episodes, read_results, write_rankings
+from hf_credit.hub.leaderboard import page, views
+from hf_credit.hub.leaderboard.page import Form, check_files
+from hf_credit.hub.leaderboard.results import Results, compare_rows, read_results, write_rankings
 from hf_credit.hub.leaderboard.sources import Source
 
 from .conftest import FORMULA, HOSTILE, Listed
+
+
+def rows_of(results: Results, board: str) -> list[list[Any]]:
+    return views.board_table(results, board)[1]
+
+
+def csv_of(link: str) -> list[dict[str, str]]:
+    content = base64.b64decode(link.partition("base64,")[2].partition('"')[0]).decode()
+    return list(csv.DictReader(io.StringIO(content)))
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +39,10 @@ def results(listed: Listed) -> Results:
 
 
 def test_the_numbers_of_the_board_are_those_of_the_outcomes(results: Results, listed: Listed) -> None:
-    rows = {row[1]: row for row in views.board_table(results, "sudoku")}
+    rows = {row[1]: row for row in rows_of(results, "sudoku")}
     for name in ("steady", "quick", "slow", HOSTILE, FORMULA):
         assert rows[name][2] == round(float(listed.outcomes[name].mean()), 4)
-    assert [row[1] for row in views.board_table(results, "sudoku")][:1] == ["steady"]
+    assert [row[1] for row in rows_of(results, "sudoku")][:1] == ["steady"]
     assert rows["copy"][0].startswith("copy of")
     assert rows["claimed"][0] == "not verified"
     assert rows["quick"][4] == "1 (one seed)"
@@ -63,7 +72,7 @@ def test_ranks_are_those_of_tests_made_by_hand(results: Results, listed: Listed)
 
 
 def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Listed) -> None:
-    rows = {row[1]: row for row in views.board_table(results, "sudoku")}
+    rows = {row[1]: row for row in rows_of(results, "sudoku")}
     outcomes = {name: np.asarray(listed.outcomes[name]) for name in ("steady", "quick", "slow")}
     # Of one seed tasks are drawn alone, as scipy does.
     tasks = stats.bootstrap((outcomes["quick"][0],), np.mean, method="percentile", rng=1).confidence_interval
@@ -80,20 +89,17 @@ def test_intervals_and_p_values_are_those_of_scipy(results: Results, listed: Lis
     assert found.p_value == pytest.approx(tested.pvalue, abs=0.03)
     paired = stats.bootstrap((differences,), np.mean, method="percentile", rng=1).confidence_interval
     assert (found.difference.low, found.difference.high) == pytest.approx(tuple(paired), abs=0.03)
-    credit = views.credit_table(results, "relay credit")[0]
+    credit = rows_of(results, "relay credit")[0]
     repeats = stats.bootstrap(
         (np.asarray(listed.outcomes["replay_loo"])[0],), np.mean, method="percentile", rng=1
     ).confidence_interval
     assert [float(one) for one in credit[3].strip("[]").split(",")] == pytest.approx([*repeats], abs=0.02)
 
 
-def test_filters_keep_what_fits(results: Results) -> None:
-    assert {row[1] for row in views.board_table(results, "sudoku", search="STEADY")} == {"steady"}
-    assert "claimed" not in {row[1] for row in views.board_table(results, "sudoku", badge="verified")}
-    assert len(views.board_table(results, "sudoku", size="up to 10M")) == 5
-    assert views.board_table(results, "nothing yet") == []
-    assert views.methods(results) == sorted([FORMULA, "replay_loo", "verifiable_process"])
-    assert {row[1] for row in views.board_table(results, "sudoku", method=FORMULA)} == {FORMULA}
+def test_a_board_without_entries_says_so(results: Results) -> None:
+    about, shown, plot, link = page.board_shown(results, "nothing yet")
+    assert "Nothing is listed here yet" in about
+    assert (len(shown.data), plot, link) == (0, None, "")
 
 
 def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: Listed) -> None:
@@ -111,18 +117,15 @@ def test_a_comparison_counts_wins_ties_and_losses(results: Results, listed: List
             compare_rows(results.row(listed.ids["steady"]), results.row(listed.ids[name]))
 
 
-def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, listed: Listed, tmp_path: Path) -> None:
-    found = compare_rows(results.row(listed.ids[HOSTILE]), results.row(listed.ids[FORMULA]))
-    drawings.difference_plot(found, HOSTILE, FORMULA).savefig(tmp_path / "difference.png")
-    drawings.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
-    header = [name for name, _ in views.BOARD_COLUMNS]
-    saved = list(csv.DictReader(io.StringIO(views.to_csv(header, views.board_table(results, "sudoku")))))
+def test_hostile_names_are_drawn_and_saved_as_plain_text(results: Results, tmp_path: Path) -> None:
+    views.rank_plot(results, "sudoku").savefig(tmp_path / "ranks.png")
+    saved = csv_of(views.csv_link(*views.board_table(results, "sudoku")))
     assert f"'{FORMULA}" in {row["name"] for row in saved}
     assert not any(value.startswith(("=", "+", "-", "@")) for row in saved for value in row.values())
 
 
 def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
-    first, second = views.credit_table(results, "relay credit")
+    first, second = rows_of(results, "relay credit")
     assert (first[1], second[1]) == ("replay_loo", "grpo")
     assert first[2] == round(float(listed.outcomes["replay_loo"].mean()), 4)
     assert first[4:8] == [0.1, 0.02, 800.0, 640.0]
@@ -130,7 +133,7 @@ def test_credit_has_its_own_table(results: Results, listed: Listed) -> None:
 
 def test_sample_episodes_show_what_the_oracle_says_of_each_decision(results: Results, listed: Listed) -> None:
     row = results.row(listed.ids["steady"])
-    episodes = read_episodes(listed.folder, row, listed.season)
+    episodes = Source.of_folder(listed.folder, listed.season).episodes(row)
     found = views.sample_episodes(row.entry.task(listed.season).build(), episodes)
     decisions = [one for _, episode in found for one in episode.decisions]
     assert decisions
@@ -192,11 +195,11 @@ def test_a_source_keeps_what_it_read_when_the_hub_is_down(results: Results) -> N
         return answer  # type: ignore[no-any-return]
 
     source = Source(read, lambda row: [])
-    assert source.load().results is None
-    assert source.load().results is results
-    last = source.load()
-    assert last.results is results
-    assert "down" in last.trouble
+    assert source.load() is None
+    assert source.load() is results
+    assert source.trouble == ""
+    assert source.load() is results
+    assert "down" in source.trouble
 
 
 def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
@@ -227,8 +230,6 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
 
     import yaml
 
-    from hf_credit.hub.leaderboard import page
-
     folder = root / "hub_assets" / "leaderboard"
     front = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
     assert (front["sdk"], front["app_file"]) == ("gradio", "app.py")
@@ -239,18 +240,12 @@ def test_the_space_starts_the_page_of_the_benchmark_that_it_is_told(
         page.from_environment()
 
 
-def test_the_page_leaves_no_file_for_a_change_of_a_filter(
-    listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_page_leaves_no_file_for_a_board_that_is_shown(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hf_credit.hub.leaderboard import page
-
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    shown = page._Page(Source.of_folder(listed.folder, listed.season), Form(None))
-    for search in ("", "steady", "quick"):
-        *_, link = shown.board("sudoku", views.ANY, views.ANY, views.ANY, search)
-        content = base64.b64decode(link.partition("base64,")[2].partition('"')[0]).decode()
-        names = [row["name"] for row in csv.DictReader(io.StringIO(content))]
-        assert "steady" in names or search == "quick"
+    *_, link = page.board_shown(results, "sudoku")
+    assert "steady" in {row["name"] for row in csv_of(link)}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,11 +254,9 @@ def test_the_page_leaves_no_file_for_a_change_of_a_filter(
 def test_the_page_takes_no_file_that_is_larger_than_replies_may_be(
     listed: Listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hf_credit.hub.leaderboard import page
-
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setitem(page.LAUNCH_OPTIONS, "max_file_size", 1000)
-    assert page.MOST_FILE_BYTES == 64 * 2**20
+    assert page.MOST_REPLIES_BYTES == 64 * 2**20
     app = page.build(Source.of_folder(listed.folder, listed.season))
     try:
         url = page.launch(app, block=False)

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,16 +60,12 @@ class ConfinedError(ValueError):
     """The process ended without a result; its message is one sentence."""
 
 
-def run_confined(
-    module: str, request: Mapping[str, Any], folder: Path, readable: Sequence[Path], limits: Limits
-) -> dict[str, Any]:
-    """Runs `module.answer(request)` in a confined process.
+def confined_play(request: Mapping[str, Any], readable: Sequence[Path], limits: Limits) -> dict[str, Any]:
+    """`hf_credit.hub.leaderboard.playing.answer` in a confined process.
 
     Args:
-        module: of this package.
         request: plain values.
-        folder: an empty one of its own, to read and write in.
-        readable: what else it may read.
+        readable: what else than its own code and an empty folder it may read.
         limits: see there.
 
     Returns:
@@ -77,45 +74,44 @@ def run_confined(
     Raises:
         ConfinedError: it was refused in one sentence, ran out of memory or time, or failed.
     """
-    about = {"module": module, "readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
-    about["device"] = limits.device
-    (folder / _REQUEST).write_text(json.dumps({**about, "request": dict(request)}), encoding="utf-8")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, str(folder.resolve())],
-            env=_environment(folder),
-            cwd=folder,
-            capture_output=True,
-            timeout=limits.seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfinedError(f"a verification must take at most {limits.seconds:g} seconds, got more.") from None
-    result = folder / _RESULT
-    if not result.is_file():
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
-        raise ConfinedError(
-            f"a verification must come to its end within {limits.memory_bytes} bytes of memory, got exit code "
-            f"{done.returncode} and {told[0][:300]!r}."
-        )
-    found = json.loads(result.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="hf-credit-verification-", ignore_cleanup_errors=True) as own:
+        folder = Path(own).resolve()
+        about = {"readable": [str(path.resolve()) for path in readable], "memory": limits.memory_bytes}
+        about |= {"device": limits.device, "request": dict(request)}
+        (folder / _REQUEST).write_text(json.dumps(about), encoding="utf-8")
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", __name__, str(folder)],
+                env=_environment(str(folder)),
+                cwd=folder,
+                capture_output=True,
+                timeout=limits.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfinedError(
+                f"a verification must take at most {limits.seconds:g} seconds, got more; enter smaller checkpoints."
+            ) from None
+        if not (folder / _RESULT).is_file():
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+            raise ConfinedError(
+                f"a verification must come to its end within {limits.memory_bytes} bytes of memory, got exit code "
+                f"{done.returncode} and {lines[0][:300]!r}; mend what it names."
+            )
+        found = dict(json.loads((folder / _RESULT).read_text(encoding="utf-8")))
     if "refused" in found:
         raise ConfinedError(str(found["refused"]))
-    return dict(found)
+    return found
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: str) -> dict[str, str]:
     """Nothing of the machine's but where Python and the libraries lie; so no token and no address."""
-    kept = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "LD_LIBRARY_PATH") if name in os.environ}
-    own = str(folder.resolve())
     return {
-        **kept,
+        **{name: os.environ[name] for name in ("OMP_NUM_THREADS", "LD_LIBRARY_PATH") if name in os.environ},
+        **dict.fromkeys(("HOME", "HF_HOME", "TMPDIR"), folder),
         "PATH": "",
         "PYTHONPATH": str(_SOURCE),
-        "HOME": own,
-        "HF_HOME": own,
-        "TMPDIR": own,
-        "TORCHINDUCTOR_CACHE_DIR": own,  # torch before 2.13 else asks for the user's name in /etc/passwd
+        "TORCHINDUCTOR_CACHE_DIR": folder,  # torch before 2.13 else asks for the user's name in /etc/passwd
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -171,13 +167,12 @@ def _with_own_processes(libc: ctypes.PyDLL) -> bool:
 
 
 def _main(folder: Path) -> None:
-    import importlib
-
     asked = json.loads((folder / _REQUEST).read_text(encoding="utf-8"))
     held = confine(folder, asked["readable"], asked["memory"], asked["device"])
     try:
-        found = importlib.import_module(asked["module"]).answer(asked["request"])
-        found = {**found, "isolation": held}
+        from hf_credit.hub.leaderboard.playing import answer  # within the limits
+
+        found = {**answer(asked["request"]), "isolation": held}
     except (ValueError, OSError, KeyError, TypeError, RuntimeError, MemoryError) as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         found = {"refused": line[:1000]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -18,18 +18,29 @@ import numpy as np
 import torch
 
 from hf_credit import methods
+from hf_credit.collaborations.exact_coalitions import answer_probabilities, vote_values
+from hf_credit.collaborations.exact_values import exact_values
+from hf_credit.collaborations.text import normalise
+from hf_credit.collaborations.voting import Voting
 from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic, CriticConfig
 from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.diagnostics.fidelity import credit_fidelity
 from hf_credit.diagnostics.training_credit import credited_decisions
+from hf_credit.environments.actions import plain_action
 from hf_credit.environments.randomness import derive
-from hf_credit.hub.leaderboard.pinned_policy import BoardRunner, PinnedPolicy
-from hf_credit.hub.leaderboard.replies import PlayedEpisode
-from hf_credit.hub.leaderboard.seasons import CreditTask
+from hf_credit.environments.tasks import task_seed
+from hf_credit.evaluation.exact_actions import ExactPlay, Probabilities, model_policy
+from hf_credit.hub.leaderboard.entries import PlayedEpisode
+from hf_credit.hub.leaderboard.seasons import CreditTask, starts_of
 from hf_credit.methods import Method
-from hf_credit.rollouts import Decision, Ending
+from hf_credit.policies.generation import room_for_context
+from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.policies.saved import load_sampler
+from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction
+from hf_credit.rollouts.method_context import LocalContext
+from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.tasks.spec import code_in
 
 CRITICS = CriticConfig(
@@ -41,6 +52,130 @@ CRITICS = CriticConfig(
     gradient_checkpointing=False,
 )
 """How critics learn on a board: its policies are micro ones, for which the defaults are far too slow."""
+
+Row = Mapping[str, Any]
+
+_UNREADABLE = ""
+"""An action that no environment knows; it stands for all that is no legal one."""
+
+
+class PinnedPolicy:
+    """A board's task and its policy, with the exact advantages that were enumerated so far.
+
+    Of a collaboration every reply is looked at that is not below the board's floor. Of an environment it is every
+    legal action, written as the environment writes it; all else that the policy may say counts as unreadable. What an
+    environment draws is averaged over, whatever the seed of an episode.
+
+    Args:
+        task: the board.
+        folder: of the policy.
+        device: of the policy.
+
+    Raises:
+        ValueError: there is no such policy, or its decisions cannot be enumerated.
+    """
+
+    def __init__(self, task: CreditTask, folder: Path, device: str = "cpu") -> None:
+        spec = task.task()
+        drawn = spec.sampling
+        self.task = task
+        self.folder = folder
+        self.interaction = spec.build()
+        self.network, self.tokenizer, generate = load_sampler(str(folder), drawn, device)
+        self.chat = Chat(self.tokenizer, spec.chat_template_kwargs)
+        self.room = room_for_context(self.network, drawn.max_new_tokens)
+        self.engine = Engine(self.interaction, self.chat, generate, max_context_tokens=self.room)
+        self._limits: dict[str, Any] = {
+            "max_new_tokens": drawn.max_new_tokens,
+            "temperature": drawn.temperature,
+            "floor": task.floor,
+        }
+        self._known: dict[Any, dict[tuple[str, str], float]] = {}
+        self._play: ExactPlay[Any] | None = None
+        if isinstance(self.interaction, EnvironmentInteraction):
+            environment = self.interaction.environment
+            legal = model_policy(self.interaction, self.chat, self.network, drawn.temperature)
+
+            def policy(states: Sequence[Any]) -> list[Probabilities]:
+                return [{**own, _UNREADABLE: max(0.0, 1 - sum(own.values()))} for own in legal(states)]
+
+            self._play = ExactPlay(environment, policy, {"outcome": environment.outcome})
+
+    def context(self, critics: Mapping[str, Any], seed: int) -> LocalContext:
+        """Whoever plays a method's updates: its frozen policy is the policy, and it reads log-probabilities anew, as a
+        trainer does.
+
+        Args:
+            critics: as for `LocalContext`.
+            seed: of all draws.
+        """
+        temperature = self._limits["temperature"]
+
+        def logprobs(decisions: Sequence[Decision]) -> list[tuple[float, ...]]:
+            asked = [(one.context_ids, one.action_ids) for one in decisions]
+            return reply_logprobs(self.network, asked, temperature)
+
+        ends = end_tokens(self.network, self.tokenizer)
+        return LocalContext(self.engine, critics, seed, frozen=self.engine, logprobs=logprobs, end_tokens=ends)
+
+    def rows(self, seeds: Sequence[int], repeat: int) -> list[Row]:
+        """The task rows of an update. An environment draws other random numbers in each, for the same tasks."""
+        starts = starts_of(self.interaction, seeds)
+        if not isinstance(self.interaction, EnvironmentInteraction):
+            return [{**start.task, "seed": start.seed} for start in starts]
+        environment = self.interaction.environment
+        return [{**environment.sample_task(seed), "seed": derive(seed, "credit board", repeat)} for seed in seeds]
+
+    def training_rows(self, update: int) -> list[Row]:
+        """The rows of an update of the warm-up, which are none that are measured on."""
+        count = self.task.instances
+        if isinstance(self.interaction, EnvironmentInteraction):
+            return self.rows([task_seed("train", update * count + place) for place in range(count)], 0)
+        rows = self.interaction.tasks("train", count, update * count)
+        return [{**row, "seed": task_seed("train", update * count + place)} for place, row in enumerate(rows)]
+
+    def key(self, decision: Decision) -> Hashable:
+        """What two decisions share that are worth the same."""
+        if self._play is None:
+            return decision.state, decision.event, decision.action_text
+        world, action = self.interaction.action_of(decision.state, decision.action_text)
+        return dataclasses.replace(world, seed=0), self._legal(world, action)
+
+    def advantage(self, decision: Decision) -> float | None:
+        """Q(h, a) - V(h) of a decision; `None` of a reply less probable than the floor.
+
+        Where several vote at once, V is the team's value and Q that with one voter's answer fixed.
+
+        Raises:
+            ValueError: the task cannot be enumerated.
+        """
+        if self._play is not None:
+            world, action = self.interaction.action_of(decision.state, decision.action_text)
+            return self._play.advantage(dataclasses.replace(world, seed=0), self._legal(world, action), "outcome")
+        if decision.state not in self._known:
+            self._known[decision.state] = self._enumerated(decision.state)
+        return self._known[decision.state].get((decision.event, decision.action_text))
+
+    def _legal(self, world: Any, action: str) -> str:
+        assert self._play is not None
+        plain = plain_action(action)
+        return plain if plain in self._play.environment.legal_actions(world) else _UNREADABLE
+
+    def _enumerated(self, state: Any) -> dict[tuple[str, str], float]:
+        """The advantage of every reply that a state waits for."""
+        interaction = self.interaction
+        if isinstance(interaction, Voting):
+            answers, scores = answer_probabilities(interaction, self.chat, self.network, state, **self._limits)
+            value = vote_values(answers, scores).value
+            return {
+                (request.event, reply): vote_values({**answers, request.role: {reply: 1.0}}, scores).value - value
+                for request in interaction.pending(state)
+                for reply in answers[request.role]
+                if reply is not None and interaction.answer(normalise(reply)) == reply
+            }
+        (values,) = exact_values(interaction, self.chat, self.network, [state], **self._limits)
+        (request,) = interaction.pending(state)
+        return {(request.event, text): values.advantage(text) for text in values.values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +252,7 @@ def measure(method: Method, pinned: PinnedPolicy, seeds: Sequence[int]) -> tuple
     for repeat in range(task.repeats):
         seed = derive(0, "credit board", *seeds, repeat)
         torch.manual_seed(seed)  # some collectors draw from torch's own stream
-        context = BoardRunner(pinned, critics, seed)
+        context = pinned.context(critics, seed)
         collected = bound.collector(pinned.rows(seeds[: task.instances], repeat), context, memory)
         credited = credited_decisions(collected, bound.estimator(collected, context, memory))
         worths = [pinned.advantage(one.decision) for one in credited]
@@ -147,7 +282,7 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
     """The critics and the memory of a method after the warm-up, and the tokens that this took."""
     torch.manual_seed(seed)
     critics = {name: _critic(bound.critic_specs.get(name, CriticSpec()), name, pinned) for name in bound.critics}
-    context = BoardRunner(pinned, critics, seed)
+    context = pinned.context(critics, seed)
     memory = bound.memory
     for update in range(pinned.task.warm_up if critics or memory is not None else 0):
         context.update = update + 1

@@ -1,29 +1,35 @@
-"""An entry: what a method claims on one board, with everything that somebody else needs to check it."""
+"""An entry: what a method claims on one board, with every reply behind it, as two files that name each other."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hf_credit.hub.leaderboard.inputs import (
-    DIGEST,
+    MOST_BYTES,
+    MOST_WHOLE,
     canonical,
     commit_id,
     display_name,
+    from_plain,
+    hex_digest,
     mapping,
-    number,
+    pinned,
     repo_id,
     strict_json,
-    whole,
 )
 from hf_credit.hub.leaderboard.seasons import Season
-from hf_credit.rollouts import Ledger
+from hf_credit.hub.parquet import read_rows
+from hf_credit.rollouts import Ending, Episode, Ledger
 from hf_credit.tasks.spec import Sampling, TaskSpec
+from hf_credit.validators import finite_number, one_of, whole_number
 
 SCHEMA_VERSION = 1
 KINDS = ("policy", "credit")
@@ -32,8 +38,20 @@ ENTRY_ID = re.compile(r"[0-9a-f]{32}")
 """What `entry_id` gives."""
 
 MOST_CHECKPOINTS = 64
+MOST_REPLIES_BYTES = 64 * 2**20
+"""Of the file of replies."""
+
+MOST_REPLIES = 4096
+"""Of an episode."""
+
+MOST_CHARACTERS = 2**17
+"""Of a reply."""
+
+_MOST_UNPACKED = 192 * 2**20  # bytes of the file of replies
+_READER = {"memory_bytes": 2 * 2**30, "seconds": 60}  # of the process that reads it
 _MOST_TEXT = 4_000  # characters of a command, or of a note
-_HISTORIES = ("append", "current")
+_MOST_ERROR = 500
+_MOST_SAMPLING = {"max_new_tokens": 2**17, "temperature": 10, "top_k": 2**20}
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _OF_RENDERING = frozenset(
     {
@@ -75,11 +93,9 @@ class Checkpoint:
     def __post_init__(self) -> None:
         repo_id(self.repo, "a checkpoint's repository")
         commit_id(self.commit, f"the commit of {self.repo}")
-        whole(self.seed, f"the training seed of {self.repo}")
+        whole_number(f"the training seed of {self.repo}", self.seed, 0, MOST_WHOLE)
         if self.base is not None:
-            name, at, commit = str(self.base).partition("@")
-            repo_id(name, "a base model")
-            commit_id(commit if at else "", f"the commit of the base model {name}")
+            pinned(self.base, "a base model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,16 +138,9 @@ class Entry:
     episodes_sha256: str
 
     def __post_init__(self) -> None:
-        if self.schema != SCHEMA_VERSION:
-            raise ValueError(
-                f"an entry must be of schema {SCHEMA_VERSION}, got {str(self.schema)[:20]!r}, of another version of "
-                "hf-credit; submit it again with the version of the season."
-            )
-        if self.kind not in KINDS:
-            raise ValueError(f"the kind of an entry must be one of {', '.join(KINDS)}, got {self.kind!r}; pick one.")
-        name, at, commit = str(self.benchmark).partition("@")
-        repo_id(name, "a benchmark")
-        commit_id(commit if at else "", "the commit of the benchmark")
+        _require_schema(self.schema)
+        one_of("the kind of an entry", self.kind, KINDS)
+        pinned(self.benchmark, "a benchmark")
         display_name(self.season, "a season's name")
         display_name(self.board, "a board's name")
         display_name(self.name, "the name of an entry")
@@ -147,11 +156,9 @@ class Entry:
         for package, version in mapping(self.versions, "the versions of an entry").items():
             display_name(package, "a package")
             display_name(version, f"the version of {package}")
-        _check_ledger(self.ledger)
-        if not isinstance(self.episodes_sha256, str) or not DIGEST.fullmatch(self.episodes_sha256):
-            raise ValueError(
-                "episodes_sha256 must be the 64 digits of the file's SHA-256, got something else; add it."
-            )
+        if self.ledger is not None:
+            _check_ledger(self.ledger)
+        hex_digest(self.episodes_sha256, "episodes_sha256 of an entry")
 
     def _check_checkpoints(self) -> None:
         if (self.kind == "policy") != bool(self.checkpoints) or len(self.checkpoints) > MOST_CHECKPOINTS:
@@ -160,8 +167,7 @@ class Entry:
                 f"{len(self.checkpoints)} for {self.kind}; name one for each training seed."
             )
         for what in ("seed", "commit"):
-            values = [getattr(one, what) for one in self.checkpoints]
-            if len(set(values)) < len(values):
+            if len({getattr(one, what) for one in self.checkpoints}) < len(self.checkpoints):
                 raise ValueError(
                     f"every checkpoint must have a {what} of its own, got one twice; a method's checkpoints are "
                     "training runs of different seeds."
@@ -171,8 +177,9 @@ class Entry:
         shown = mapping(self.shown, "how a task is shown")
         for name in shown.keys() - {"history", "instructions", "chat_template_kwargs"}:
             raise ValueError(f"a task is shown by history, instructions and chat_template_kwargs, got {name[:80]!r}.")
-        if shown.get("history", "append") not in _HISTORIES or not isinstance(shown.get("instructions", True), bool):
-            raise ValueError("history must be 'append' or 'current' and instructions true or false; correct them.")
+        one_of("history", shown.get("history", "append"), ("append", "current"))
+        if not isinstance(shown.get("instructions", True), bool):
+            raise ValueError("instructions must be true or false, got something else; correct it.")
         for name, value in mapping(shown.get("chat_template_kwargs", {}), "chat_template_kwargs").items():
             plain = isinstance(value, bool | int) or (isinstance(value, str) and _WORD.fullmatch(value))
             if name in _OF_RENDERING or not plain:
@@ -180,20 +187,11 @@ class Entry:
                     "chat_template_kwargs must be switches of the template, such as enable_thinking, each true, "
                     f"false, a number or a word, got {name[:80]!r}; a template of one's own could play."
                 )
-        sampling = mapping(self.sampling, "the sampling of an entry")
-        names = {one.name for one in dataclasses.fields(Sampling)}
-        for name in sampling.keys() - names:
-            raise ValueError(f"sampling has the fields {', '.join(sorted(names))}, got {name[:80]!r}; remove it.")
-        drawn = Sampling(**sampling)
-        whole(drawn.max_new_tokens, "max_new_tokens", 1, 2**17)
-        number(drawn.temperature, "temperature", 0, 10)
-        number(drawn.top_p, "top_p", 1e-9, 1)
-        whole(drawn.top_k, "top_k", 0, 2**20)
-
-    @property
-    def drawn(self) -> Sampling:
-        """How replies are drawn."""
-        return Sampling(**self.sampling)
+        for name in mapping(self.sampling, "the sampling of an entry"):
+            one_of("a field of the sampling", name, (known.name for known in dataclasses.fields(Sampling)))
+        drawn = Sampling(**self.sampling)
+        for name, most in _MOST_SAMPLING.items():
+            finite_number(name, getattr(drawn, name), most=most)
 
     def task(self, season: Season) -> TaskSpec:
         """What is played: the season's task, shown and sampled as the entry says.
@@ -205,31 +203,142 @@ class Entry:
         shown = dict(self.shown)
         if own.collaboration:
             shown = {name: value for name, value in shown.items() if name == "chat_template_kwargs"}
-        return dataclasses.replace(own, sampling=self.drawn, **shown)
+        return dataclasses.replace(own, sampling=Sampling(**self.sampling), **shown)
 
-    def to_json(self) -> bytes:
-        """As the file of an entry; `from_json` gives back an equal one."""
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True, allow_nan=False).encode("utf-8") + b"\n"
+    def expected_episodes(self, season: Season) -> int:
+        """How many episodes must be behind it."""
+        if self.kind == "credit":
+            return season.credit_board(self.board).repeats
+        return len(self.checkpoints) * season.board(self.board).public
 
     @classmethod
-    def from_json(cls, content: bytes) -> Entry:
-        """The entry that `to_json` wrote.
+    def read(cls, content: bytes) -> Entry:
+        """The entry that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
 
         Raises:
             ValueError: it is something else, beyond the limits, or of another version.
         """
         values = mapping(strict_json(content), "an entry")
-        if values.get("schema") != SCHEMA_VERSION:
+        _require_schema(values.get("schema"))  # first: an entry of another version has other fields
+        entry: Entry = from_plain(cls, values, "an entry")
+        return entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedEpisode:
+    """What a policy did on one instance, and what it says came of it.
+
+    Attributes:
+        checkpoint: the place of the checkpoint among those of the entry.
+        seed: of the instance.
+        ending: as in `hf_credit.rollouts.Ending`.
+        outcome: what the walk was worth.
+        events: the event of each reply.
+        replies: the text of each, in the order in which they were made.
+        tokens: how many tokens each took.
+        error: the failure in one line, where it ended in one.
+    """
+
+    checkpoint: int
+    seed: int
+    ending: str
+    outcome: float
+    events: tuple[str, ...]
+    replies: tuple[str, ...]
+    tokens: tuple[int, ...]
+    error: str | None = None
+
+    @classmethod
+    def of(cls, checkpoint: int, seed: int, episode: Episode) -> PlayedEpisode:
+        """The record of an episode."""
+        return cls(
+            checkpoint=checkpoint,
+            seed=seed,
+            ending=str(episode.ending),
+            outcome=episode.outcome,
+            events=tuple(one.event for one in episode.decisions),
+            replies=tuple(_whole_text(one.action_text) for one in episode.decisions),
+            tokens=tuple(len(one.action_ids) for one in episode.decisions),
+            error=None if episode.error is None else _whole_text(episode.error)[:_MOST_ERROR],
+        )
+
+    def __post_init__(self) -> None:
+        one_of("an ending", self.ending, map(str, Ending))
+        if not math.isfinite(self.outcome):
             raise ValueError(
-                f"an entry must be of schema {SCHEMA_VERSION}, got {str(values.get('schema'))[:20]!r}, of another "
-                "version of hf-credit; submit it again with the version of the season."
+                f"an outcome must be a finite number, got {self.outcome} for seed {self.seed}; correct it."
             )
-        mapping(values, "an entry", _ENTRY_FIELDS)
-        checkpoints = values["checkpoints"]
-        if not isinstance(checkpoints, list) or len(checkpoints) > MOST_CHECKPOINTS:
-            raise ValueError(f"checkpoints must be a list of at most {MOST_CHECKPOINTS}, got something else.")
-        made = tuple(Checkpoint(**mapping(one, "a checkpoint", _CHECKPOINT_FIELDS)) for one in checkpoints)
-        return cls(**{**values, "checkpoints": made})
+        if not len(self.events) == len(self.replies) == len(self.tokens) <= MOST_REPLIES:
+            raise ValueError(
+                f"an episode must have an event and a number of tokens for each of at most {MOST_REPLIES} replies, "
+                f"got {len(self.events)}, {len(self.tokens)} and {len(self.replies)}; record it again."
+            )
+        longest = max(map(len, self.replies), default=0)
+        if longest > MOST_CHARACTERS:
+            raise ValueError(f"a reply must have at most {MOST_CHARACTERS} characters, got {longest}; shorten it.")
+        if min(self.tokens, default=0) < 0:
+            raise ValueError("a reply must have a number of tokens, got a negative one; record it again.")
+
+
+def write_replies(episodes: Sequence[PlayedEpisode], path: str | Path) -> Path:
+    """Writes episodes as parquet; the same episodes give the same bytes with the same pyarrow.
+
+    Args:
+        episodes: of all checkpoints of an entry.
+        path: the file.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.Table.from_pylist([dataclasses.asdict(one) for one in episodes], schema=replies_schema())
+    parquet.write_table(table, str(path), compression="zstd")
+    return Path(path)
+
+
+def replies_schema() -> Any:
+    """The columns of a file of replies."""
+    import pyarrow as pa
+
+    texts = pa.list_(pa.string())
+    always = {
+        "checkpoint": pa.int32(),
+        "seed": pa.int64(),
+        "ending": pa.string(),
+        "outcome": pa.float64(),
+        "events": texts,
+        "replies": texts,
+        "tokens": pa.list_(pa.int32()),
+    }
+    fields = [pa.field(name, kind, nullable=False) for name, kind in always.items()]
+    return pa.schema([*fields, pa.field("error", pa.string())])
+
+
+def read_replies(path: str | Path, episodes: int) -> list[PlayedEpisode]:
+    """The episodes of a file from elsewhere, read by a process of its own with limits of memory and time.
+
+    Args:
+        path: the file.
+        episodes: how many it must hold, exactly.
+
+    Raises:
+        ValueError: it is something else, too large, or breaks a limit while it is read.
+    """
+    path = Path(path)
+    if path.stat().st_size > MOST_REPLIES_BYTES:
+        raise ValueError(
+            f"the file of replies must have at most {MOST_REPLIES_BYTES} bytes, got {path.stat().st_size}; "
+            "shorten replies."
+        )
+    columns = {one.name: str(one.type) for one in replies_schema()}
+    rows = read_rows({"the file of replies": path}, columns, most_bytes=_MOST_UNPACKED, **_READER)
+    found = [from_plain(PlayedEpisode, row, "an episode") for row in itertools.islice(rows, episodes + 1)]
+    if len(found) != episodes:
+        got = len(found) if len(found) < episodes else "more"
+        raise ValueError(
+            f"the file of replies must have one episode for each checkpoint and public task, {episodes}, got {got}; "
+            "play every task once."
+        )
+    return found
 
 
 def entry_id(entry: bytes, episodes: bytes | str) -> str:
@@ -257,18 +366,49 @@ def episodes_path(name: str) -> str:
     return f"episodes/{name}.parquet"
 
 
-def require_season(entry: Entry, season: Season, commits: Sequence[str]) -> None:
+def read_entry(path: str | Path) -> tuple[str, Entry]:
+    """The id and the entry of a file from elsewhere.
+
+    Raises:
+        ValueError: as for `Entry.read`.
+        OSError: it cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    entry = Entry.read(content)
+    return entry_id(content, entry.episodes_sha256), entry
+
+
+def read_episodes(path: str | Path, entry: Entry, season: Season) -> list[PlayedEpisode]:
+    """The replies behind an entry, from a file from elsewhere.
+
+    Raises:
+        ValueError: the file is not the one that the entry names, or as for `read_replies`.
+        OSError: there is none.
+    """
+    path = Path(path)
+    if path.stat().st_size > MOST_REPLIES_BYTES or hashlib.sha256(path.read_bytes()).hexdigest() != (
+        entry.episodes_sha256
+    ):
+        raise ValueError(
+            f"the file of replies must be the one that the entry names, of at most {MOST_REPLIES_BYTES} bytes, got "
+            "another; submit both together."
+        )
+    return read_replies(path, entry.expected_episodes(season))
+
+
+def require_season(entry: Entry, season: Season, commits: Sequence[str] | None = None) -> None:
     """Refuses an entry that is not of this season as it is published.
 
     Args:
         entry: that was submitted.
         season: that is open.
-        commits: of the benchmark's repository that hold this season.
+        commits: of the benchmark's repository that hold this season; not looked at if `None`.
 
     Raises:
         ValueError: it is of another season or benchmark, the season is over, or there is no such board.
     """
-    repo, _, commit = entry.benchmark.partition("@")
+    repo, commit = pinned(entry.benchmark, "a benchmark")
     if repo != season.benchmark or entry.season != season.name:
         raise ValueError(
             f"an entry must be of the season {season.name!r} of {season.benchmark}, got {entry.season!r} of {repo}; "
@@ -276,7 +416,7 @@ def require_season(entry: Entry, season: Season, commits: Sequence[str]) -> None
         )
     if not season.open:
         raise ValueError(f"a season must be open, got {season.name!r}, which is over; submit to the next one.")
-    if commit not in commits:
+    if commits is not None and commit not in commits:
         raise ValueError(
             f"the benchmark must be pinned to a commit that holds the season, got {commit}, which is none of "
             f"{season.benchmark}'s; evaluate on the tasks as they are published."
@@ -296,20 +436,24 @@ def same_claim(entry: Entry) -> str:
     return hashlib.sha256(canonical([entry.season, entry.board, weights, entry.episodes_sha256])).hexdigest()
 
 
-def _check_ledger(ledger: Mapping[str, Any] | None) -> None:
-    if ledger is None:
-        return
-    what = "the ledger of an entry"
-    known = {"role_tokens": {}, **mapping(ledger, what)}  # older entries do not have it
-    for name, value in mapping(known, what, _LEDGER_FIELDS).items():
-        if name in ("decisions", "role_tokens"):
-            for role, count in mapping(value, f"{name} of a ledger").items():
-                display_name(role, "a role")
-                whole(count, f"{name} of {role}")
-        else:
-            whole(value, f"{name} of a ledger")
+def _require_schema(schema: Any) -> None:
+    if schema != SCHEMA_VERSION:
+        raise ValueError(
+            f"an entry must be of schema {SCHEMA_VERSION}, got {str(schema)[:20]!r}, of another version of hf-credit; "
+            "submit it again with the version of the season."
+        )
 
 
-_LEDGER_FIELDS = frozenset(one.name for one in dataclasses.fields(Ledger))
-_ENTRY_FIELDS = frozenset(one.name for one in dataclasses.fields(Entry))
-_CHECKPOINT_FIELDS = frozenset(one.name for one in dataclasses.fields(Checkpoint))
+def _check_ledger(ledger: Mapping[str, Any]) -> None:
+    known = {"role_tokens": {}, **mapping(ledger, "the ledger of an entry")}  # older entries do not have it
+    fields = frozenset(one.name for one in dataclasses.fields(Ledger))
+    for name, value in mapping(known, "the ledger of an entry", fields).items():
+        by_role = name in ("decisions", "role_tokens")
+        for role, count in mapping(value, f"{name} of a ledger").items() if by_role else [(name, value)]:
+            display_name(role, "a role")
+            whole_number(f"{name} of a ledger", count, 0, MOST_WHOLE)
+
+
+def _whole_text(text: str) -> str:
+    """A text without halves of surrogate pairs, which a broken reply can leave behind and parquet cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""What strangers send, read within limits: JSON, names, repositories and commits of entries.
+"""What strangers send, read within limits: JSON, names, repositories and commits; and the one form of all files.
 
 JSON is UTF-8, at most 256 KiB and 32 deep, with unique names and finite numbers. Names are in Unicode's normal form C
 and printable, so that none turns the text around it, hides in it or breaks a line.
@@ -6,21 +6,26 @@ and printable, so that none turns the text around it, hides in it or breaks a li
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hf_credit.hub.safety import check_json
 
 MOST_BYTES = 256 * 2**10
-"""Of an entry, a season or a record."""
+"""Of an entry, a season or a season's secret."""
 
-MOST_DEPTH = 32
 MOST_NAME = 80
+MOST_WHOLE = 2**63 - 1
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
-DIGEST = re.compile(r"[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
@@ -37,15 +42,16 @@ def strict_json(content: bytes, what: str = "an entry") -> Any:
     if len(content) > MOST_BYTES:
         raise ValueError(f"{what} must have at most {MOST_BYTES} bytes, got {len(content)}; shorten it.")
     try:
-        value = json.loads(
-            content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique, parse_int=_int
+        check_json(content)
+        return json.loads(
+            content.decode("utf-8"),
+            parse_constant=_finite,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_unique,
         )
-    except RecursionError:
-        raise ValueError(f"{what} must be nested {MOST_DEPTH} deep at most, got more; flatten it.") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{what} must be JSON, got {str(error)[:200]}; mend it.") from None
-    _refuse_beyond(value, what)
-    return value
+    except ValueError as error:
+        raise ValueError(f"{what} must be JSON with unique names and finite numbers: {str(error)[:300]}") from None
 
 
 def canonical(value: Any) -> bytes:
@@ -55,6 +61,40 @@ def canonical(value: Any) -> bytes:
         ValueError: a number is not finite.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def to_json(value: Any) -> bytes:
+    """A dataclass, or plain values, as a file; `from_plain` of what it holds gives back an equal one."""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    return json.dumps(plain, indent=1, sort_keys=True, allow_nan=False).encode("utf-8") + b"\n"
+
+
+def from_plain(kind: Any, value: Any, what: str) -> Any:
+    """Plain values as the dataclass that they were: exactly its fields, of their types, with tuples for lists.
+
+    Args:
+        kind: the dataclass, or the type of a value in it.
+        value: as JSON gives it.
+        what: it is, for the sentence.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type, or the dataclass refuses a value.
+    """
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        values = mapping(value, what, frozenset(hints))
+        return kind(**{name: from_plain(hint, values[name], f"{name} of {what}") for name, hint in hints.items()})
+    if isinstance(kind, UnionType):  # with None, in all files of a board
+        return None if value is None else from_plain(get_args(kind)[0], value, what)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{what} must be a list, got {type(value).__name__}; list them.")
+        return tuple(from_plain(get_args(kind)[0], one, what) for one in value)
+    numbers = (int, float) if kind is float else kind
+    wrong = kind in (str, int, float, bool) and not isinstance(value, numbers)
+    if wrong or (kind in (int, float) and isinstance(value, bool)):
+        raise ValueError(f"{what} must be of type {kind.__name__}, got {str(value)[:100]!r}; correct it.")
+    return value
 
 
 def display_name(value: Any, what: str = "a name") -> str:
@@ -89,32 +129,29 @@ def commit_id(value: Any, what: str = "a commit") -> str:
     Raises:
         ValueError: it is something else.
     """
-    if not isinstance(value, str) or not COMMIT.fullmatch(value):
+    if not isinstance(value, str) or not _COMMIT.fullmatch(value):
         raise ValueError(f"{what} must be the 40 hexadecimal digits of a commit, got {str(value)[:100]!r}; pin it.")
     return value
 
 
-def number(value: Any, what: str, least: float = -math.inf, most: float = math.inf) -> float:
-    """A finite number in a range.
+def pinned(value: Any, what: str) -> tuple[str, str]:
+    """Repository and commit of `owner/name@commit`.
 
     Raises:
         ValueError: it is something else.
     """
-    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{what} must be a number from {least:g} to {most:g}, got {str(value)[:100]!r}; correct it.")
-    return value
+    name, _, commit = str(value).partition("@")
+    return repo_id(name, what), commit_id(commit, f"the commit of {what}")
 
 
-def whole(value: Any, what: str, least: int = 0, most: int = 2**63 - 1) -> int:
-    """A whole number in a range.
+def hex_digest(value: Any, what: str) -> str:
+    """The 64 hexadecimal digits of a SHA-256, a salt or a key.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is something else, which is not repeated: it may be a secret.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(
-            f"{what} must be a whole number from {least} to {most}, got {str(value)[:100]!r}; correct it."
-        )
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise ValueError(f"{what} must be 64 hexadecimal digits, got something else; copy it as it was made.")
     return value
 
 
@@ -135,44 +172,25 @@ def mapping(value: Any, what: str, names: frozenset[str] | None = None) -> Mappi
     return value
 
 
-def _int(text: str) -> int:
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"a number must be finite, got {text[:100]}; correct it.")
+    return number
+
+
+def _whole(text: str) -> int:
     if len(text) > 20:
-        raise ValueError("a whole number of more than 20 digits")
+        raise ValueError(f"a whole number must have at most 20 digits, got {len(text)}; shorten it.")
     return int(text)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"the number {name}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name that comes twice in an object")
+        raise ValueError("a name must come once in an object, got one that comes twice; remove one.")
     return found
-
-
-def _refuse_beyond(value: Any, what: str) -> None:
-    level = [value]
-    for _ in range(MOST_DEPTH):
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner += [*one.keys(), *one.values()]
-            elif isinstance(one, list):
-                inner += one
-            elif isinstance(one, float) and not math.isfinite(one):  # 1e999
-                raise ValueError(f"{what} must hold finite numbers, got {one}; correct it.")
-            elif isinstance(one, str) and not one.isascii():
-                _refuse_surrogates(one, what)
-        if not inner:
-            return
-        level = inner
-    raise ValueError(f"{what} must be nested {MOST_DEPTH} deep at most, got more; flatten it.")
-
-
-def _refuse_surrogates(text: str, what: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"{what} must be Unicode, got half of a surrogate pair; remove it.") from None

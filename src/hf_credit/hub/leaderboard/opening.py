@@ -9,42 +9,59 @@ from typing import Any
 
 import yaml
 
+from hf_credit.hub.leaderboard.inputs import to_json
 from hf_credit.hub.leaderboard.seasons import SEASON_FILE, CreditTask, Season, SeasonSecret, SeasonTask
-from hf_credit.hub.leaderboard.submission import Hub
+from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.weights import template_digest, tensor_digest
 from hf_credit.policies.micro import CHAT_TEMPLATE
 from hf_credit.tasks.spec import Sampling, TaskSpec
 
 EVAL_FILE = "eval.yaml"
 
+STANDARD_BOARDS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("micro", "sudoku 4x4", "sudoku", {"size": 4, "blanks": 8, "notation": "named"}),
+    ("micro", "minesweeper 4x4", "minesweeper", {"rows": 4, "columns": 4, "mines": 3}),
+    ("micro", "tic-tac-toe", "tic_tac_toe", {"opponent": "mixture", "opponent_simulations": 100}),
+    ("micro", "guess numbers, brief", "guess_numbers", {"digits": 3, "turns": 6, "wording": "brief"}),
+    ("micro", "relay", "relay", {"size": 10}),
+    ("micro", "hinted relay", "hinted_relay", {"size": 8}),
+    ("micro", "vote", "sum_vote", {"size": 6}),
+    ("full", "sudoku 9x9", "sudoku", {"size": 9}),
+    ("full", "minesweeper 5x5", "minesweeper", {}),
+    ("full", "guess numbers", "guess_numbers", {}),
+)
+"""Size, board, task and its options: the library's games and collaborations that make tasks of their own."""
+
 _ENUMERABLE = Sampling(max_new_tokens=2, temperature=1.0, top_p=1.0, top_k=0)
 _ACTIONS = dataclasses.replace(_ENUMERABLE, max_new_tokens=16)  # room for the longest action, and its end
 
+_CARD = """---
+tags: [hf-credit, leaderboard, credit-assignment]
+---
+
+# {season.benchmark}: the season {season.name}
+
+Tasks on which methods of credit assignment are compared, with hf-credit. Public tasks are the first
+held-out tasks of each board; secret ones follow from a salt.
+
+{boards}
+
+The salt's SHA-256 is `{season.salt_sha256}`. {salt} Records are signed with the Ed25519 key
+`{season.public_key}`.
+
+    hf-credit submit OWNER/POLICY BOARD --benchmark {season.benchmark}
+"""
+
 
 def standard_boards(public: int = 128, secret: int = 128) -> tuple[SeasonTask, ...]:
-    """The library's games and collaborations that make tasks of their own, micro ones and full ones.
+    """The boards of `STANDARD_BOARDS`.
 
     Args:
         public, secret: how many instances of each kind a board has.
     """
-    micro: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("sudoku 4x4", "sudoku", {"size": 4, "blanks": 8, "notation": "named"}),
-        ("minesweeper 4x4", "minesweeper", {"rows": 4, "columns": 4, "mines": 3}),
-        ("tic-tac-toe", "tic_tac_toe", {"opponent": "mixture", "opponent_simulations": 100}),
-        ("guess numbers, brief", "guess_numbers", {"digits": 3, "turns": 6, "wording": "brief"}),
-        ("relay", "relay", {"size": 10}),
-        ("hinted relay", "hinted_relay", {"size": 8}),
-        ("vote", "sum_vote", {"size": 6}),
-    )
-    full: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("sudoku 9x9", "sudoku", {"size": 9}),
-        ("minesweeper 5x5", "minesweeper", {}),
-        ("guess numbers", "guess_numbers", {}),
-    )
     return tuple(
-        SeasonTask(name=name, spec=_spec(task, options), public=public, secret=secret, size=size)
-        for size, boards in (("micro", micro), ("full", full))
-        for name, task, options in boards
+        SeasonTask(name=name, spec=_complete(TaskSpec.of_name(task, options)), public=public, secret=secret, size=size)
+        for size, name, task, options in STANDARD_BOARDS
     )
 
 
@@ -68,10 +85,9 @@ def credit_board(name: str, spec: TaskSpec, policy: Path, **settings: Any) -> Cr
             f"{spec.environment!r}; make the policy with --history current."
         )
     sampling = _ACTIONS if spec.environment else _ENUMERABLE
-    own = dataclasses.replace(spec, sampling=sampling, method=None, critic_model=None).complete().to_dict()
     return CreditTask(
         name=name,
-        spec={field: value for field, value in own.items() if value not in (None, {})},
+        spec=_complete(dataclasses.replace(spec, sampling=sampling, method=None, critic_model=None)),
         policy=f"policies/{name.replace(' ', '-')}",
         policy_digest=tensor_digest(policy),
         **settings,
@@ -110,17 +126,22 @@ def open_season(
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),
     )
-    files: dict[str, Path | bytes] = {
-        SEASON_FILE: season.to_json().encode("utf-8"),
-        "README.md": card(season).encode("utf-8"),
-        EVAL_FILE: eval_yaml(season).encode("utf-8"),
+    policies = {
+        f"{task.policy}/{path.relative_to(folder).as_posix()}": path
+        for task, folder in credit
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
-    for task, folder in credit:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                files[f"{task.policy}/{path.relative_to(folder).as_posix()}"] = path
-    # The Hub checks eval.yaml against its own list of frameworks, and may not take it: it goes last, alone.
-    hub.publish(files, benchmark, "dataset", message=f"Open the season {name}", last=[EVAL_FILE])
+    # The Hub's own description of a benchmark, which it checks against its own list of frameworks and may not take: it
+    # goes last, alone.
+    about = {
+        "name": f"hf-credit, season {name}",
+        "description": "Held-out tasks of games and collaborations; verified by playing them again.",
+        "evaluation_framework": "hf-credit",
+        "tasks": [{"id": one.name, "split": "public"} for one in season.tasks],
+    }
+    others: dict[str, Path | bytes] = {**policies, EVAL_FILE: yaml.safe_dump(about, sort_keys=False).encode("utf-8")}
+    _publish(hub, season, f"Open the season {name}", others, last=[EVAL_FILE])
     text = f"---\ntags: [hf-credit, leaderboard]\n---\n\n# Results of the season {name} of {benchmark}\n"
     hub.publish({"README.md": text.encode("utf-8")}, results, "dataset", message="Begin")
     return season
@@ -134,9 +155,7 @@ def close_season(hub: Hub, benchmark: str, secret: SeasonSecret) -> Season:
     """
     season, _, _ = hub.season(benchmark)
     over = dataclasses.replace(season, open=False, salt=secret.salt)
-    files: dict[str, Path | bytes] = {SEASON_FILE: over.to_json().encode("utf-8")}
-    files["README.md"] = card(over).encode("utf-8")
-    hub.publish(files, benchmark, "dataset", message=f"Close the season {season.name}")
+    _publish(hub, over, f"Close the season {season.name}")
     return over
 
 
@@ -150,47 +169,29 @@ def accept_templates(hub: Hub, benchmark: str, digests: Iterable[str]) -> Season
     """
     season, _, _ = hub.season(benchmark)
     known = dataclasses.replace(season, templates=tuple(dict.fromkeys([*season.templates, *digests])))
-    hub.publish({SEASON_FILE: known.to_json().encode("utf-8")}, benchmark, "dataset", message="Accept a chat template")
+    _publish(hub, known, "Accept a chat template")
     return known
 
 
 def card(season: Season) -> str:
     """What the dataset of a season says of itself."""
-    boards = [f"- {one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
-    boards += [f"- {one.name}: credit, {one.repeats} updates of {one.instances} task rows" for one in season.credit]
     salt = "It will be published when the season is over." if season.salt is None else f"It was `{season.salt}`."
-    lines = [
-        "---",
-        "tags: [hf-credit, leaderboard, credit-assignment]",
-        "---",
-        "",
-        f"# {season.benchmark}: the season {season.name}",
-        "",
-        "Tasks on which methods of credit assignment are compared, with hf-credit. Public tasks are the first",
-        "held-out tasks of each board; secret ones follow from a salt.",
-        "",
-        *boards,
-        "",
-        f"The salt's SHA-256 is `{season.salt_sha256}`. {salt} Records are signed with the Ed25519 key",
-        f"`{season.public_key}`.",
-        "",
-        f"    hf-credit submit OWNER/POLICY BOARD --benchmark {season.benchmark}",
-    ]
-    return "\n".join(lines) + "\n"
+    return _CARD.format(season=season, salt=salt, boards="\n".join(f"- {one}" for one in board_lines(season)))
 
 
-def eval_yaml(season: Season) -> str:
-    """The Hub's own description of a benchmark."""
-    values = {
-        "name": f"hf-credit, season {season.name}",
-        "description": "Held-out tasks of games and collaborations; verified by playing them again.",
-        "evaluation_framework": "hf-credit",
-        "tasks": [{"id": one.name, "split": "public"} for one in season.tasks],
-    }
-    return yaml.safe_dump(values, sort_keys=False)
+def board_lines(season: Season) -> list[str]:
+    """What there is to play on each board, a line each."""
+    lines = [f"{one.name}: {one.public} public and {one.secret} secret tasks ({one.size})" for one in season.tasks]
+    return lines + [f"{one.name}: credit, {one.repeats} updates of {one.instances} task rows" for one in season.credit]
 
 
-def _spec(task: str, options: dict[str, Any]) -> dict[str, Any]:
+def _publish(
+    hub: Hub, season: Season, message: str, others: dict[str, Path | bytes] | None = None, last: Sequence[str] = ()
+) -> None:
+    own: dict[str, Path | bytes] = {SEASON_FILE: to_json(season), "README.md": card(season).encode("utf-8")}
+    hub.publish({**own, **(others or {})}, season.benchmark, "dataset", message=message, last=last)
+
+
+def _complete(spec: TaskSpec) -> dict[str, Any]:
     """A task with every option written out, so that a later change of defaults changes no season."""
-    own = TaskSpec.of_name(task, options).complete().to_dict()
-    return {name: value for name, value in own.items() if value not in (None, {})}
+    return {name: value for name, value in spec.complete().to_dict().items() if value not in (None, {})}

@@ -1,24 +1,41 @@
-"""The page of a leaderboard, as a Gradio app: board, credit, comparison, entry, submission, and what it all means."""
+"""The page of a leaderboard, as a Gradio app: board, credit, comparison, entry, submission, and what it all means.
+
+All parts are Gradio's own. Four things it has no part for, or none that a stranger's text is safe in: sentences and
+headings with names of entries (escaped HTML, since Markdown would make links of them), the table as CSV (a link that
+holds it, since a download button leaves a file on the disk for each visitor), intervals of means (a figure, since no
+plot of Gradio's has them), and pages of episodes (frames that run nothing).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import os
 import socket
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from hf_credit.evaluation.episode_page import written_out
-from hf_credit.hub.leaderboard import drawings, views
-from hf_credit.hub.leaderboard.about import about_html, submit_html
-from hf_credit.hub.leaderboard.form import Form
-from hf_credit.hub.leaderboard.records import BADGES
-from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES
+from hf_credit.hub.leaderboard import views
+from hf_credit.hub.leaderboard.entries import (
+    MOST_REPLIES_BYTES,
+    Entry,
+    entry_path,
+    episodes_path,
+    read_entry,
+    read_episodes,
+    require_season,
+)
+from hf_credit.hub.leaderboard.opening import board_lines
+from hf_credit.hub.leaderboard.records import VERIFIED
 from hf_credit.hub.leaderboard.results import Results, compare_rows
-from hf_credit.hub.leaderboard.sources import Source
-from hf_credit.hub.leaderboard.submission import Hub
+from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.hub.leaderboard.sources import Hub, Source
+from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
 
 try:
     import gradio as gr
@@ -26,46 +43,70 @@ except ImportError:
     raise ImportError('The page needs gradio, which is not installed; run pip install "hf-credit[spaces]".') from None
 
 RELOAD_SECONDS = 120
-HEADING = (
-    "<h1>Leaderboard of credit assignment for language agents</h1>"
-    '<p class="quiet">Which decision deserves the credit? <b>Board</b> ranks trained policies: a verifier plays their '
-    "checkpoints again on secret tasks. <b>Credit</b> ranks methods by how well their credit orders decisions.</p>"
-)
-LOADING = "Loading the results ..."
 TABS = ("Board", "Credit", "Compare", "Entry", "Submit", "About")
+UNPROVED = "by form, identity unproved"
+DIFFERENCE_ORDER = "secret task, in order of the difference"
+
+HEADING = """# Leaderboard of credit assignment for language agents
+
+Which decision deserves the credit? **Board** ranks trained policies: a verifier plays their checkpoints again on
+secret tasks. **Credit** ranks methods by how well their credit orders decisions."""
+
+ABOUT = """Rows are **methods**, each with a checkpoint for every training seed. A row with one seed says what that
+checkpoint does, and is marked: another seed of the same method may do otherwise.
+
+- **self-reported**: form, counts and seeds are right.
+- **replayed**: every reply was executed again, and events, endings and outcomes are the same.
+- **verified**: the checkpoints were played again, by a process without token or network. Their claim on the public
+  tasks survived a paired test (p ≥ 0.001), and their outcomes on secret tasks make the rank. Only verified entries
+  rank: an oracle could have written the replies of any other.
+
+A **rank** is a range: 1 + how many are significantly better, to how many are not significantly worse. Entries are
+compared task by task with paired permutation tests, and all p-values of a board are corrected together (Holm, 5 %).
+Intervals are 95 % bootstrap intervals over training seeds and tasks. The tests speak of these checkpoints on such
+tasks; what other training runs would do is in the interval, and only where there are several seeds.
+
+On a board of **credit** an estimator is scored by how its credit ranks decisions beside their exact advantages,
+which are enumerated (fidelity, Spearman), by its bias and variance in the unit of the reward (after the one factor
+that brings its credit nearest to them), and by the tokens it took. Critics are taught first, on rows of training;
+what that took is a column of its own.
+
+**Who may enter what**: anybody may enter any public checkpoint, one's own or another's. Its row names the
+**account** whose repository holds it, since nobody else can publish there. Weights that an earlier entry shows from
+another account's repository are linked to that entry and have no rank; weights of the same account, as in an entry
+with one more seed, are linked and ranked. A policy whose **chat template** the season does not know has no rank
+until a maintainer has read the template, since a template can play for a policy.
+
+Seeds of secret tasks come from a salt, of which the season promises the SHA-256 now and shows the rest when it is
+over. Records are signed."""
+
+SUBMIT = """Publish a checkpoint for each training seed, then send them with the first command, which plays the
+public tasks and opens a pull request with every reply. The second one enters a method's credit. Here you can check
+the two files that `--output` writes"""
+
+COMMANDS = """hf-credit submit me/policy-seed0 me/policy-seed1 BOARD --benchmark {0}
+hf-credit submit --method replay_loo BOARD --benchmark {0}"""
 
 CSS = """
 .gradio-container { max-width: 1180px !important; width: 100% !important; min-width: 0 !important;
   margin: 0 auto !important; }
 .gradio-container > *, .gradio-container main { min-width: 0 !important; max-width: 100% !important; }
 .trouble { background: #fdecea; color: #5f2120; border: 1px solid #f5c6c0; border-radius: 8px; padding: 10px 14px; }
-.quiet { color: #555d68; margin: 2px 0 6px; }
-.told { overflow-wrap: anywhere; }
-.table { overflow-x: auto; }
-.table table, .table tr, .table th, .table td { border: 0 !important; }
-.table table { border-collapse: collapse; width: 100%; margin: 0; font-variant-numeric: tabular-nums; }
-.table th, .table td { border-bottom: 1px solid var(--border-color-primary) !important; padding: 6px 8px;
-  text-align: left; vertical-align: top; }
-.table td:nth-child(2) { overflow-wrap: anywhere; min-width: 6rem; }
-.table td:nth-child(3), .table td:nth-child(4) { white-space: nowrap; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.told { overflow-wrap: anywhere; margin: 2px 0 6px; }
 iframe.episode { width: 100%; height: 640px; border: 1px solid var(--border-color-primary); border-radius: 8px;
   background: white; }
 @media (max-width: 640px) {
-  .gradio-container { padding: 8px !important; }
-  .gradio-container main { padding: 4px !important; }
+  .gradio-container, .gradio-container main { padding: 4px !important; }
   iframe.episode { height: 520px; }
   h1 { font-size: 1.35rem !important; }
-  .table { font-size: 0.8rem; }
-  .table th, .table td { padding: 5px 4px; }
 }
 """
 
-
-LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_FILE_BYTES}
+LAUNCH_OPTIONS = {"css": CSS, "max_file_size": MOST_REPLIES_BYTES}
 """With which the page is served: Gradio takes files of any size, from anybody, where nothing bounds them."""
 
 _UPLOAD_SECONDS = 3600  # for which a file that was uploaded is kept
+_WIDTHS = ["62px", "92px", "64px", "108px"]  # of the first columns: what a phone shows
 
 
 def from_environment() -> Any:
@@ -93,84 +134,82 @@ def build(source: Source, form: Form | None = None) -> Any:
         source: of the results.
         form: for submissions; one that only checks if `None`.
     """
-    page = _Page(source, form or Form(None))
+    form = form or Form(None)
     with gr.Blocks(
         title="hf-credit leaderboard", analytics_enabled=False, delete_cache=(_UPLOAD_SECONDS, _UPLOAD_SECONDS)
     ) as app:
-        gr.HTML(HEADING)
+        gr.Markdown(HEADING)
         trouble = gr.HTML(elem_id="trouble")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Board", id="Board"):
-                with gr.Row():
-                    board = gr.Dropdown([], label="Task", elem_id="board", min_width=150)
-                    badge = gr.Dropdown([views.ANY, *BADGES], value=views.ANY, label="Badge", min_width=150)
-                    method = gr.Dropdown([views.ANY], value=views.ANY, label="Method", elem_id="method", min_width=150)
-                    size = gr.Dropdown(list(views.SIZES), value=views.ANY, label="Parameters", min_width=150)
-                    search = gr.Textbox(value="", label="Search", elem_id="search", min_width=150)
-                told = gr.HTML(_quiet(LOADING), elem_id="board-told")
-                table = gr.HTML(elem_id="board-table")
-                plot = gr.Plot(label="Means and intervals", show_label=False, elem_id="board-plot")
-                save = gr.HTML(elem_id="board-csv")
+                board = gr.Dropdown([], label="Task", elem_id="board")
+                board_parts = _board_parts("board")
             with gr.Tab("Credit", id="Credit"):
-                with gr.Row():
-                    credit = gr.Dropdown([], label="Decisions", elem_id="credit", min_width=150)
-                    credit_search = gr.Textbox(value="", label="Search", min_width=150)
-                credit_told = gr.HTML(_quiet(LOADING), elem_id="credit-told")
-                credit_table = gr.HTML(elem_id="credit-table")
-                credit_plot = gr.Plot(label="Fidelity and intervals", show_label=False)
+                credit = gr.Dropdown([], label="Decisions", elem_id="credit")
+                credit_parts = _board_parts("credit")
             with gr.Tab("Compare", id="Compare"):
                 with gr.Row():
-                    first = gr.Dropdown([], label="A", elem_id="first", min_width=200)
-                    second = gr.Dropdown([], label="B", elem_id="second", min_width=200)
-                compared_told = gr.HTML(_quiet(LOADING), elem_id="compare-told")
-                compared = gr.HTML(elem_id="compare-table")
-                difference = gr.Plot(label="Differences, task by task", show_label=False, elem_id="difference")
+                    first = gr.Dropdown([], label="A", elem_id="first")
+                    second = gr.Dropdown([], label="B", elem_id="second")
+                compare_parts = [
+                    gr.HTML(),
+                    _facts("compare-table"),
+                    gr.BarPlot(x=DIFFERENCE_ORDER, y="A - B", color="better", elem_id="difference"),
+                ]
             with gr.Tab("Entry", id="Entry"):
                 chosen = gr.Dropdown([], label="Entry", elem_id="entry")
-                entry_told = gr.HTML(_quiet(LOADING), elem_id="entry-told")
-                provenance = gr.HTML(elem_id="provenance")
+                entry_parts = [gr.HTML(elem_id="entry-told"), _facts("provenance")]
                 show = gr.Button("Show sample episodes", elem_id="show-episodes")
                 sample = gr.HTML(elem_id="episodes")
             with gr.Tab("Submit", id="Submit"):
-                how = gr.HTML(submit_html(page.form.sends), elem_id="how")
+                more = ", and send them; a pull request by form says that nobody proved who they are."
+                gr.Markdown(SUBMIT + (more if form.sends else "."))
+                how = gr.Code(COMMANDS.format("OWNER/BENCHMARK"), language="shell", elem_id="how", interactive=False)
                 with gr.Row():
-                    entry_file = gr.File(label="entries/….json", type="filepath", elem_id="entry-file")
-                    replies_file = gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file")
-                if page.form.signs_in:
+                    files = [
+                        gr.File(label="entries/….json", type="filepath", elem_id="entry-file"),
+                        gr.File(label="episodes/….parquet", type="filepath", elem_id="replies-file"),
+                    ]
+                if form.signs_in:
                     gr.LoginButton(size="md", elem_id="sign-in")
-                send = gr.Button("Check" if not page.form.sends else "Check and send", variant="primary")
+                send = gr.Button("Check and send" if form.sends else "Check", variant="primary")
                 sent = gr.HTML(elem_id="sent")
             with gr.Tab("About", id="About"):
-                about = gr.HTML(elem_id="about")
+                gr.Markdown(ABOUT)
+                about = _facts("about")
         timer = gr.Timer(RELOAD_SECONDS)
 
-        board_in, board_out = [board, badge, method, size, search], [told, table, plot, save]
-        credit_in, credit_out = [credit, credit_search], [credit_told, credit_table, credit_plot]
+        def opened(request: gr.Request) -> list[Any]:
+            return [_trouble(source), *_opened(source.load(), dict(request.query_params))]
+
+        def sends(entry_file: str | None, replies: str | None, visitor: gr.OAuthToken | None) -> str:
+            return _sent(form, source.results, entry_file, replies, visitor.token if visitor else None)
+
+        def checks(entry_file: str | None, replies: str | None) -> str:
+            return _sent(form, source.results, entry_file, replies)
+
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        begun = app.load(
-            page.open, None, [trouble, about, how, tabs, board, method, credit, first, second, chosen], **quiet
-        )
-        for after in (begun, *(one.change for one in (board, badge, method, size, search))):
-            (after.then if after is begun else after)(page.board, board_in, board_out, **quiet)
-        for after in (begun, credit.change, credit_search.change):
-            (after.then if after is begun else after)(page.credit, credit_in, credit_out, **quiet)
-        board.input(page.chosen, board, [first, second, chosen], **quiet)
-        for after in (begun, first.change, second.change):
-            (after.then if after is begun else after)(
-                page.compare, [first, second], [compared_told, compared, difference], **quiet
-            )
-        for after in (begun, chosen.change):
-            (after.then if after is begun else after)(page.entry, chosen, [entry_told, provenance, sample], **quiet)
-        show.click(page.episodes, chosen, sample, api_visibility="private")
-        send.click(
-            page.send_as if page.form.signs_in else page.send,
-            [entry_file, replies_file],
-            sent,
-            api_visibility="private",
-        )
-        timer.tick(page.reload, None, trouble, **quiet).then(page.board, board_in, board_out, **quiet).then(
-            page.credit, credit_in, credit_out, **quiet
-        )
+        choosers = [board, credit, first, second, chosen]
+        begun = app.load(opened, None, [trouble, about, how, tabs, *choosers], **quiet)
+        for shown, inputs, parts in (
+            (board_shown, [board], board_parts),
+            (board_shown, [credit], credit_parts),
+            (comparison_shown, [first, second], compare_parts),
+            (entry_shown, [chosen], [*entry_parts, sample]),
+        ):
+
+            def show_results(*asked: Any, shown: Callable[..., Any] = shown) -> Any:
+                return shown(source.results, *asked)
+
+            begun.then(show_results, inputs, parts, **quiet)
+            for one in inputs:
+                one.change(show_results, inputs, parts, **quiet)
+        board.input(lambda name: _entries_of(source.results, name), board, [first, second, chosen], **quiet)
+        show.click(lambda name: episodes_shown(source, name), chosen, sample, api_visibility="private")
+        send.click(sends if form.signs_in else checks, files, sent, api_visibility="private")
+        ticked = timer.tick(lambda: (source.load(), _trouble(source))[1], None, trouble, **quiet)
+        for one, parts in ((board, board_parts), (credit, credit_parts)):
+            ticked = ticked.then(lambda name: board_shown(source.results, name), one, parts, **quiet)
     return app
 
 
@@ -195,162 +234,296 @@ def launch(app: Any, port: int | None = None, block: bool = True) -> str:
     return str(url)
 
 
-class _Page:
-    """What the parts of the page show."""
+# What the tabs show of results
 
-    def __init__(self, source: Source, form: Form) -> None:
-        self.source = source
-        self.form = form
 
-    def open(self, request: gr.Request) -> tuple[Any, ...]:
-        """All that is chosen at first: as the address says, `?tab=&board=&credit=&a=&b=&entry=`."""
-        shown = self.source.load()
-        results = shown.results
-        asked = {name: str(value)[:100] for name, value in dict(request.query_params).items()}
-        if results is None:
-            empty = gr.update(choices=[], value=None)
-            return (_trouble(shown.trouble), "", gr.update(), gr.update(), empty, gr.update(), *([empty] * 4))
-        boards = [one.name for one in results.season.tasks]
-        credits = [one.name for one in results.season.credit]
-        board = _one_of(asked.get("board"), boards)
-        entries = _entries(results, board)
-        ids = [one for _, one in entries]
-        verified = views.choices(results, board) if board else []
-        ranked = [one.entry for one in results.ranks(board)] if board else []
-        first = _one_of(asked.get("a"), [one for _, one in verified], ranked[0] if ranked else None)
-        second = _one_of(asked.get("b"), [one for _, one in verified], ranked[1] if len(ranked) > 1 else None)
-        tab = asked.get("tab", "Compare" if "a" in asked else "Entry" if "entry" in asked else "Board")
-        return (
-            _trouble(shown.trouble or " ".join(results.problems[:3])),
-            about_html(results.season),
-            submit_html(self.form.sends, results.season.benchmark),
-            gr.update(selected=tab if tab in TABS else "Board"),
-            gr.update(choices=boards, value=board),
-            gr.update(choices=[views.ANY, *views.methods(results)], value=views.ANY),
-            gr.update(choices=credits, value=_one_of(asked.get("credit"), credits)),
-            gr.update(choices=verified, value=first),
-            gr.update(choices=verified, value=second),
-            gr.update(choices=entries, value=_one_of(asked.get("entry"), ids, ranked[0] if ranked else None)),
+def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
+    """A sentence about a board, its table, its plot and the table as CSV."""
+    if results is None or board is None:
+        return _sentence("There are no results to show."), None, None, ""
+    columns, rows = views.board_table(results, board)
+    if columns is views.BOARD_COLUMNS:
+        ranked = len(results.ranks(board))
+        about = (
+            f"{results.season.board(board).secret} secret tasks, {ranked} ranked entries; ranks that overlap are ties."
         )
-
-    def reload(self) -> str:
-        shown = self.source.load()
-        return _trouble(shown.trouble)
-
-    def board(self, board: str | None, badge: str, method: str, size: str, search: str | None) -> tuple[Any, ...]:
-        header = [name for name, _ in views.BOARD_COLUMNS]
-        results = self.source.last().results
-        if results is None or board is None:
-            return _quiet("There are no results to show."), "", None, ""
-        rows = views.board_table(results, board, badge, size, search or "", method)
-        task = next(one for one in results.season.tasks if one.name == board)
-        told = f"{task.secret} secret tasks, {len(results.ranks(board))} ranked entries; ranks that overlap are ties."
-        if not rows:
-            listed = len(results.board(board))
-            told = "Nothing matches these filters." if listed else "Nothing is listed here yet. Be the first: Submit."
-        table = views.table_html(views.BOARD_COLUMNS, rows)
-        return _quiet(told), table, drawings.rank_plot(results, board), views.csv_link(header, rows)
-
-    def credit(self, board: str | None, search: str | None) -> tuple[Any, ...]:
-        results = self.source.last().results
-        if results is None or board is None:
-            return _quiet("This season has no boards of credit."), "", None
-        rows = views.credit_table(results, board, search or "")
+        plot = views.rank_plot(results, board)
+    else:
         task = results.season.credit_board(board)
-        told = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
-        if not rows:
-            told = "Nothing is listed here yet, or nothing matches."
-        table = views.table_html(views.CREDIT_COLUMNS, rows)
-        return _quiet(told), table, drawings.rank_plot(results, board, "fidelity on the secret rows")
+        about = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
+        plot = views.rank_plot(results, board, "fidelity on the secret rows")
+    if not rows:
+        about = "Nothing is listed here yet. Be the first: Submit."
+    return _sentence(about), _styled(columns, rows), plot, views.csv_link(columns, rows) if rows else ""
 
-    def chosen(self, board: str | None) -> tuple[Any, ...]:
-        """What Compare and Entry offer once another board is chosen."""
-        results = self.source.last().results
-        if results is None or board is None:
-            return (gr.update(choices=[], value=None),) * 3
-        verified = views.choices(results, board)
-        ids = [one.entry for one in results.ranks(board)]
-        return (
-            gr.update(choices=verified, value=ids[0] if ids else None),
-            gr.update(choices=verified, value=ids[1] if len(ids) > 1 else None),
-            gr.update(choices=_entries(results, board), value=ids[0] if ids else None),
-        )
 
-    def compare(self, first: str | None, second: str | None) -> tuple[Any, ...]:
-        results = self.source.last().results
+def comparison_shown(results: Results | None, first: str | None, second: str | None) -> tuple[Any, ...]:
+    """A link to a comparison, its table, and a bar for each task."""
+    import pandas as pd
+
+    try:
         if results is None or not first or not second:
-            return _quiet("Choose two verified entries of a board."), "", None
-        try:
-            a, b = results.row(first), results.row(second)
-            found = compare_rows(a, b)
-        except ValueError as error:
-            return _quiet(str(error)), "", None
-        link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
-        told = f'Same secret tasks, paired. <a href="{link}">Link to this comparison</a>'
-        plot = drawings.difference_plot(found, a.entry.name, b.entry.name)
-        return f'<p class="quiet">{told}</p>', views.table_html(views.FACTS, views.comparison_table(found)), plot
+            raise ValueError("Choose two verified entries of a board.")
+        a, b = results.row(first), results.row(second)
+        found = compare_rows(a, b)
+    except ValueError as error:
+        return _sentence(str(error)), None, None
+    ordered = sorted(found.differences)
+    bars = {
+        DIFFERENCE_ORDER: range(1, len(ordered) + 1),
+        "A - B": ordered,
+        "better": ["A" if value > 0 else "B" if value < 0 else "none" for value in ordered],
+    }
+    link = html.escape("?" + urlencode({"board": a.entry.board, "a": a.id, "b": b.id}), quote=True)
+    about = f'<p class="told">Same secret tasks, paired. <a href="{link}">Link to this comparison</a></p>'
+    return about, views.comparison_table(found), pd.DataFrame(bars)
 
-    def entry(self, chosen: str | None) -> tuple[Any, ...]:
-        results = self.source.last().results
+
+def entry_shown(results: Results | None, chosen: str | None) -> tuple[Any, ...]:
+    """The name and the notes of an entry, where it comes from, and no episodes yet."""
+    try:
         if results is None or not chosen:
-            return _quiet("Choose an entry."), "", ""
-        try:
-            row = results.row(chosen)
-        except ValueError as error:
-            return _quiet(str(error)), "", ""
-        notes = list(row.record.notes) if row.record else ["Nobody has verified it yet."]
-        told = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_quiet, notes))
-        return told, views.table_html(views.FACTS, views.provenance_table(row)), ""
-
-    def episodes(self, chosen: str | None) -> str:
-        results = self.source.last().results
-        try:
-            if results is None or not chosen:
-                raise ValueError("an entry must be chosen to show its episodes, got none; choose one.")
-            row = results.row(chosen)
-            if row.entry.kind == "credit":
-                raise ValueError(
-                    "an entry of credit has updates, not episodes; its decisions are in the file of replies."
-                )
-            interaction = row.entry.task(results.season).build()
-            found = views.sample_episodes(interaction, self.source.episodes(row))
-        except (ValueError, OSError) as error:
-            return _trouble(str(error))
-        told = "The best and the worst public tasks, as they were submitted."
-        if interaction.default_oracle() is not None:
-            told += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
-        return _quiet(told) + "".join(views.episode_frame(episode, title) for title, episode in found)
-
-    def send_as(self, entry_file: str | None, replies_file: str | None, visitor: gr.OAuthToken | None) -> str:
-        """As `send`, in the name of a visitor who signed in."""
-        return self.send(entry_file, replies_file, None if visitor is None else visitor.token)
-
-    def send(self, entry_file: str | None, replies_file: str | None, token: str | None = None) -> str:
-        results = self.source.last().results
-        try:
-            if results is None or not entry_file or not replies_file:
-                raise ValueError("both files of an entry are needed, got one or none; choose them.")
-            told = self.form.send(Path(entry_file), Path(replies_file), results.season, token)
-        except (ValueError, OSError) as error:
-            return _trouble(str(error))
-        return f'<p class="told">{html.escape(told)}</p>'
+            raise ValueError("Choose an entry.")
+        row = results.row(chosen)
+    except ValueError as error:
+        return _sentence(str(error)), None, ""
+    notes = row.record.notes if row.record else ("Nobody has verified it yet.",)
+    about = f"<h3>{html.escape(written_out(row.entry.name))}</h3>" + "".join(map(_sentence, notes))
+    return about, views.provenance_table(row), ""
 
 
-def _entries(results: Results, board: str | None) -> list[tuple[str, str]]:
-    if board is None:
-        return []
-    return [(f"{written_out(row.entry.name)} ({row.id[:8]}, {row.badge})", row.id) for row in results.board(board)]
+def episodes_shown(source: Source, chosen: str | None) -> str:
+    """Sample episodes of an entry, or why there are none."""
+    try:
+        if source.results is None or not chosen:
+            raise ValueError("an entry must be chosen to show its episodes, got none; choose one.")
+        row = source.results.row(chosen)
+        if row.entry.kind == "credit":
+            raise ValueError("an entry of credit has updates, not episodes; its decisions are in the file of replies.")
+        interaction = row.entry.task(source.results.season).build()
+        found = views.sample_episodes(interaction, source.episodes(row))
+    except (ValueError, OSError) as error:
+        return _alert(str(error))
+    about = "The best and the worst public tasks, as they were submitted."
+    if interaction.default_oracle() is not None:
+        about += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
+    return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in found)
 
 
-def _one_of(asked: str | None, known: Sequence[str], otherwise: str | None = None) -> str | None:
-    if asked in known:
-        return asked
-    return otherwise if otherwise in known else (known[0] if known else None)
+def _opened(results: Results | None, asked: dict[str, str]) -> list[Any]:
+    """All that is chosen at first: as the address says, `?tab=&board=&credit=&a=&b=&entry=`."""
+    if results is None:
+        return [None, gr.skip(), gr.skip(), *([gr.update(choices=[], value=None)] * 5)]
+    season = results.season
+    tab = asked.get("tab", "Compare" if "a" in asked else "Entry" if "entry" in asked else "Board")
+    board = _chosen([one.name for one in season.tasks], asked.get("board"))
+    credit = _chosen([one.name for one in season.credit], asked.get("credit"))
+    return [
+        _facts_of(season) + [["trouble", written_out(one)] for one in results.problems[:3]],
+        COMMANDS.format(season.benchmark),
+        gr.update(selected=tab if tab in TABS else "Board"),
+        board,
+        credit,
+        *_entries_of(results, board["value"], asked),
+    ]
 
 
-def _trouble(text: str) -> str:
-    return f'<div class="trouble told" role="alert">{html.escape(written_out(text))}</div>' if text else ""
+def _entries_of(results: Results | None, board: str | None, asked: dict[str, str] | None = None) -> list[Any]:
+    """What Compare and Entry offer on a board: the two best, unless others are asked for."""
+    asked = asked or {}
+    if results is None or board is None:
+        return [gr.update(choices=[], value=None)] * 3
+    ranked = [one.entry for one in results.ranks(board)]
+    verified, every = views.choices(results, board, VERIFIED), views.choices(results, board)
+    return [
+        _chosen(verified, asked.get("a"), *ranked[:1]),
+        _chosen(verified, asked.get("b"), *ranked[1:2]),
+        _chosen(every, asked.get("entry"), *ranked[:1]),
+    ]
 
 
-def _quiet(text: str) -> str:
-    return f'<p class="quiet told">{html.escape(written_out(text))}</p>'
+def _facts_of(season: Season) -> list[list[str]]:
+    """What the season promises."""
+    return [
+        *(["board", line] for line in board_lines(season)),
+        ["season", f"{season.name} ({'open' if season.open else 'over'})"],
+        ["benchmark", season.benchmark],
+        ["results", season.results],
+        ["SHA-256 of the salt", season.salt_sha256],
+        ["salt", season.salt or "shown when the season is over"],
+        ["key of the records (Ed25519)", season.public_key],
+    ]
+
+
+# The form
+
+
+def check_files(entry_file: Path, replies_file: Path, season: Season) -> tuple[Entry, str]:
+    """What a verifier does before it plays: form, season, seeds, and every reply executed again.
+
+    Args:
+        entry_file, replies_file: as `hf-credit submit --output` writes them.
+        season: that is open.
+
+    Returns:
+        The entry and its id.
+
+    Raises:
+        ValueError: a rule is broken, in one sentence.
+    """
+    name, entry = read_entry(entry_file)
+    require_season(entry, season)
+    episodes = read_episodes(replies_file, entry, season)
+    if entry.kind == "policy":
+        require_seeds(entry, season, episodes)
+        replay_entry(entry, season, episodes)
+    return entry, name
+
+
+class Form:
+    """Sends entries that were checked: as the visitor who signed in, or as the page, so many an hour at most.
+
+    Args:
+        hub: with the page's own token; `None` where the page has none, and sends for those alone who sign in.
+        most: pull requests an hour as the page.
+        clock: seconds that only ever grow.
+        visitors: the Hub whose accounts visitors can sign in to; `None` where they cannot.
+
+    Attributes:
+        signs_in: whether visitors can sign in.
+        sends: whether it can open pull requests at all.
+    """
+
+    def __init__(
+        self,
+        hub: Hub | None,
+        most: int = 6,
+        clock: Callable[[], float] = time.monotonic,
+        visitors: Hub | None = None,
+    ) -> None:
+        self._hub = hub
+        self._visitors = visitors
+        self._most = most
+        self._clock = clock
+        self._times: list[float] = []
+        self._lock = threading.Lock()
+        self.signs_in = visitors is not None
+        self.sends = hub is not None or self.signs_in
+
+    def send(self, entry_file: Path, replies_file: Path, season: Season, token: str | None = None) -> str:
+        """Checks the files and opens a pull request: the visitor's own, or one marked as of nobody who proved who
+        they are.
+
+        Args:
+            entry_file, replies_file, season: as for `check_files`.
+            token: of a visitor who signed in.
+
+        Returns:
+            What to tell the visitor.
+
+        Raises:
+            ValueError: a rule is broken, or too many were sent this hour.
+            OSError: the Hub refused.
+        """
+        entry, name = check_files(entry_file, replies_file, season)
+        files: dict[str, Path | bytes] = {
+            entry_path(name): entry_file.read_bytes(),
+            episodes_path(name): replies_file.read_bytes(),
+        }
+        as_visitor = self._visitors is not None and token is not None
+        if not as_visitor and self._hub is None:
+            how = "Sign in to send them, or use" if self.signs_in else "Send them with"
+            return f"The files are right: {entry.name!r}, {name}. {how} hf-credit submit."
+        if as_visitor:
+            assert self._visitors is not None
+            sender, how = dataclasses.replace(self._visitors, token=token), "in your name"
+        else:
+            assert self._hub is not None
+            self._count()
+            sender, how = self._hub, f"({UNPROVED})"
+        message = f"Enter {name[:8]}" + ("" if as_visitor else f" {how}")
+        opened = sender.publish(files, season.results, "dataset", pr=True, message=message)
+        return f"Opened {opened.pull_request} {how}."
+
+    def _count(self) -> None:
+        """Counts a pull request of the page's own."""
+        with self._lock:
+            now = self._clock()
+            self._times = [one for one in self._times if now - one < 3600]
+            if len(self._times) >= self._most:
+                raise ValueError(f"this form opens at most {self._most} pull requests an hour; use hf-credit submit.")
+            self._times.append(now)
+
+
+def _sent(
+    form: Form, results: Results | None, entry_file: str | None, replies: str | None, token: str | None = None
+) -> str:
+    try:
+        if results is None or not entry_file or not replies:
+            raise ValueError("both files of an entry are needed, got one or none; choose them.")
+        return _sentence(form.send(Path(entry_file), Path(replies), results.season, token))
+    except (ValueError, OSError) as error:
+        return _alert(str(error))
+
+
+# Parts
+
+
+def _board_parts(name: str) -> list[Any]:
+    """A sentence, a table, a plot and a link. The table has Gradio's own search, filters and order."""
+    return [
+        gr.HTML(_sentence("Loading the results ..."), elem_id=f"{name}-told"),
+        gr.Dataframe(
+            interactive=False,
+            wrap=True,
+            show_search="filter",
+            max_height=900,
+            column_widths=[*_WIDTHS, *(["95px"] * 8)],
+            buttons=["fullscreen"],
+            elem_id=f"{name}-table",
+        ),
+        gr.Plot(show_label=False, elem_id=f"{name}-plot"),
+        gr.HTML(elem_id=f"{name}-csv"),
+    ]
+
+
+def _facts(elem_id: str) -> Any:
+    """A table of names and values."""
+    return gr.Dataframe(
+        headers=["what", "value"],
+        interactive=False,
+        wrap=True,
+        max_height=900,
+        max_chars=1000,
+        column_widths=["30%", "70%"],
+        buttons=[],
+        elem_id=elem_id,
+    )
+
+
+def _styled(columns: views.Columns, rows: Sequence[Sequence[Any]]) -> Any:
+    """Rows whose numbers can be sorted and are shown as their columns have them."""
+    import pandas as pd
+
+    plain = [[written_out(one) if isinstance(one, str) else one for one in row] for row in rows]
+    frame = pd.DataFrame(plain, columns=[name for name, _, _ in columns])
+    return frame.style.format({name: f"{{:{form}}}" for name, form, _ in columns if form}, na_rep="")
+
+
+def _chosen(known: Sequence[Any], *wanted: str | None) -> dict[str, Any]:
+    """A list to choose from, in which the first of these is chosen that it has, or else its first."""
+    values = [one if isinstance(one, str) else one[1] for one in known]
+    found = [one for one in (*wanted, *values) if one in values]
+    return dict(gr.update(choices=list(known), value=found[0] if found else None))
+
+
+def _trouble(source: Source) -> str:
+    return _alert(source.trouble) if source.trouble else ""
+
+
+def _alert(text: str) -> str:
+    return f'<div class="trouble told" role="alert">{html.escape(written_out(text))}</div>'
+
+
+def _sentence(text: str) -> str:
+    return f'<p class="told">{html.escape(written_out(text))}</p>'

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hf_credit.hub.leaderboard.inputs import mapping
+from hf_credit.hub.leaderboard.inputs import from_plain, mapping, to_json
 from hf_credit.hub.leaderboard.seasons import Season, SeasonSecret, signed_by
 from hf_credit.safe_io import parse_json
 
@@ -40,7 +39,7 @@ class Record:
         owners: of each checkpoint, the account whose repository holds it.
         tensors, templates: of each checkpoint, digests of its weights and of its chat template.
         unknown_templates: the templates that the season did not know, as text by digest.
-        prints: of each checkpoint, log-probabilities at public prompts (`hf_credit.hub.leaderboard.rerun`).
+        prints: of each checkpoint, log-probabilities at public prompts (`hf_credit.hub.leaderboard.playing`).
         parameters: of the largest checkpoint.
         isolation: what confined the process that played.
         versions: that the verifier ran.
@@ -72,8 +71,8 @@ class Record:
 
     def signed(self, secret: SeasonSecret) -> bytes:
         """As the file of a record, with the season's signature."""
-        values = json.loads(json.dumps(dataclasses.asdict(self)))
-        return json.dumps({"record": values, "signature": secret.sign(values)}, indent=1).encode("utf-8") + b"\n"
+        values = dataclasses.asdict(self)
+        return to_json({"record": values, "signature": secret.sign(values)})
 
     @classmethod
     def read(cls, content: bytes, season: Season) -> Record:
@@ -84,17 +83,13 @@ class Record:
         """
         # A record is as long as its season has tasks; its signature says that the verifier wrote it.
         outer = mapping(parse_json(content.decode("utf-8", "replace")), "a record", frozenset({"record", "signature"}))
-        values = outer["record"]
-        if not signed_by(season.public_key, values, outer["signature"]):
+        if not signed_by(season.public_key, outer["record"], outer["signature"]):
             raise ValueError(
                 f"a record must be signed with the key of the season {season.name!r}, got another signature; verify "
                 "the entry again."
             )
-        fixed = {
-            name: tuple(values[name]) for name in ("notes", "related", "owners", "tensors", "templates", "isolation")
-        }
-        rows = {name: tuple(tuple(row) for row in values[name]) for name in ("secret", "prints")}
-        return cls(**{**values, **fixed, **rows})
+        record: Record = from_plain(cls, outer["record"], "a record")
+        return record
 
 
 def record_path(name: str) -> str:

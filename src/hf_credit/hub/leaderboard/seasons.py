@@ -11,35 +11,58 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT, split_of, task_seed
 from hf_credit.hub.leaderboard.inputs import (
-    DIGEST,
     MOST_BYTES,
     canonical,
     display_name,
-    mapping,
+    from_plain,
+    hex_digest,
     repo_id,
     strict_json,
-    whole,
+    to_json,
 )
 from hf_credit.rollouts import Interaction, RolloutRequest
 from hf_credit.tasks.spec import TaskSpec
+from hf_credit.validators import one_of, whole_number
 
 SEASON_FILE = "season.json"
 SECRET_FILE = "season_secret.json"
 """The salt and the private key. It stays with the verifier and is published nowhere while the season is open."""
 
 _MOST_TASKS = 4096
-_SIZES = ("micro", "full")
+_POLICY = re.compile(r"policies/[A-Za-z0-9_-]{1,64}")
+
+B = TypeVar("B", bound="Board")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeasonTask:
+class Board:
+    """What boards of policies and of credit share: a name, unique in the season, and a task.
+
+    Raises:
+        ValueError: a field is not possible.
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        display_name(self.name, "a board's name")
+        self.task()
+
+    def task(self) -> TaskSpec:
+        """The task. Code that a season from elsewhere names is not run."""
+        return untrusted(self.spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeasonTask(Board):
     """One board of a season: a task, and how many public and secret instances of it are played.
 
     Attributes:
@@ -52,23 +75,15 @@ class SeasonTask:
         ValueError: a field is not possible.
     """
 
-    name: str
-    spec: Mapping[str, Any]
     public: int = 64
     secret: int = 64
     size: str = "micro"
 
     def __post_init__(self) -> None:
-        display_name(self.name, "a board's name")
-        if self.size not in _SIZES:
-            raise ValueError(f"the size of a board must be one of {', '.join(_SIZES)}, got {self.size!r}; pick one.")
+        super().__post_init__()
+        one_of("the size of a board", self.size, ("micro", "full"))
         for kind in ("public", "secret"):
-            whole(getattr(self, kind), f"{kind} of the board {self.name!r}", 2, _MOST_TASKS)
-        self.task()
-
-    def task(self) -> TaskSpec:
-        """The task. Code that a season from elsewhere names is not run."""
-        return dataclasses.replace(TaskSpec.from_dict(self.spec), trusted=False)
+            whole_number(f"{kind} of the board {self.name!r}", getattr(self, kind), 2, _MOST_TASKS)
 
     def public_seeds(self) -> list[int]:
         """2^31 to 2^31 + public - 1: the first held-out tasks, which `hf-credit evaluate` plays."""
@@ -76,7 +91,7 @@ class SeasonTask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditTask:
+class CreditTask(Board):
     """One board of credit: decisions of a pinned policy, whose exact advantages the verifier enumerates.
 
     Attributes:
@@ -90,8 +105,6 @@ class CreditTask:
         warm_up: updates of rows of training that teach a method's critics, or fill its memory, before it is measured.
     """
 
-    name: str
-    spec: Mapping[str, Any]
     policy: str
     policy_digest: str
     instances: int = 8
@@ -100,17 +113,11 @@ class CreditTask:
     warm_up: int = 32
 
     def __post_init__(self) -> None:
-        display_name(self.name, "a board's name")
-        whole(self.warm_up, "warm_up of a credit board", 0, _MOST_TASKS)
-        whole(self.instances, "instances of a credit board", 2, _MOST_TASKS)
-        if not isinstance(self.policy, str) or not re.fullmatch(r"policies/[A-Za-z0-9_-]{1,64}", self.policy):
+        super().__post_init__()
+        for name, least in (("instances", 2), ("repeats", 2), ("warm_up", 0)):
+            whole_number(f"{name} of a credit board", getattr(self, name), least, _MOST_TASKS)
+        if not isinstance(self.policy, str) or not _POLICY.fullmatch(self.policy):
             raise ValueError(f"the policy of a credit board must lie in policies/NAME, got {str(self.policy)[:80]!r}.")
-        whole(self.repeats, "repeats of a credit board", 2, _MOST_TASKS)
-        self.task()
-
-    def task(self) -> TaskSpec:
-        """As in `SeasonTask`."""
-        return dataclasses.replace(TaskSpec.from_dict(self.spec), trusted=False)
 
     def public_seeds(self) -> list[int]:
         """Of the rows that submitters play."""
@@ -152,19 +159,24 @@ class Season:
         display_name(self.name, "a season's name")
         repo_id(self.benchmark, "a benchmark")
         repo_id(self.results, "the repository of results")
-        names = [*(task.name for task in self.tasks), *(task.name for task in self.credit)]
+        names = [board.name for board in self.boards]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"every board of a season must have a name of its own, got {', '.join(names)}; rename one."
             )
-        digests = [("salt_sha256", self.salt_sha256), ("public_key", self.public_key)]
-        for what, value in [*digests, *(("a template", one) for one in self.templates)]:
-            if not isinstance(value, str) or not DIGEST.fullmatch(value):
-                raise ValueError(f"{what} of a season must be 64 hexadecimal digits, got {value!r}.")
+        hex_digest(self.salt_sha256, "salt_sha256 of a season")
+        hex_digest(self.public_key, "public_key of a season")
+        for template in self.templates:
+            hex_digest(template, "a template of a season")
         if self.salt is not None:
             require_salt(self.salt, self.salt_sha256)
             if self.open:
                 raise ValueError("a season must be over when its salt is published, got an open one; set open=false.")
+
+    @property
+    def boards(self) -> tuple[Board, ...]:
+        """Those of policies and those of credit."""
+        return (*self.tasks, *self.credit)
 
     def board(self, name: str) -> SeasonTask:
         """The board of policies called `name`.
@@ -172,13 +184,7 @@ class Season:
         Raises:
             ValueError: there is none.
         """
-        for task in self.tasks:
-            if task.name == name:
-                return task
-        raise ValueError(
-            f"a board of the season {self.name!r} must be one of {', '.join(one.name for one in self.tasks)}, got "
-            f"{name[:80]!r}; name one of these."
-        )
+        return _called(name, self.tasks, f"a board of the season {self.name!r}")
 
     def credit_board(self, name: str) -> CreditTask:
         """The board of credit called `name`.
@@ -186,31 +192,17 @@ class Season:
         Raises:
             ValueError: there is none.
         """
-        for task in self.credit:
-            if task.name == name:
-                return task
-        raise ValueError(
-            f"a credit board of the season {self.name!r} must be one of {', '.join(one.name for one in self.credit)}, "
-            f"got {name[:80]!r}; name one of these."
-        )
-
-    def to_json(self) -> str:
-        """As JSON; `from_json` gives back an equal season."""
-        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+        return _called(name, self.credit, f"a credit board of the season {self.name!r}")
 
     @classmethod
-    def from_json(cls, content: bytes) -> Season:
-        """The season that `to_json` wrote.
+    def read(cls, content: bytes) -> Season:
+        """The season that `hf_credit.hub.leaderboard.inputs.to_json` wrote.
 
         Raises:
             ValueError: it is something else.
         """
-        values = mapping(strict_json(content, "a season"), "a season", _names(cls))
-        boards = {"tasks": _boards(SeasonTask, values["tasks"]), "credit": _boards(CreditTask, values["credit"])}
-        templates = values["templates"]
-        if not isinstance(templates, list):
-            raise ValueError(f"the templates of a season must be a list, got {type(templates).__name__}; list them.")
-        return cls(**{**values, **boards, "templates": tuple(templates)})
+        season: Season = from_plain(cls, strict_json(content, "a season"), "a season")
+        return season
 
     @classmethod
     def load(cls, folder: str | Path) -> Season:
@@ -221,7 +213,7 @@ class Season:
             OSError: it cannot be read.
         """
         with (Path(folder) / SEASON_FILE).open("rb") as file:
-            return cls.from_json(file.read(MOST_BYTES + 1))
+            return cls.read(file.read(MOST_BYTES + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,14 +231,16 @@ class SeasonSecret:
     @classmethod
     def new(cls) -> SeasonSecret:
         """A salt of 256 bits and a key, drawn by the operating system."""
-        key = Ed25519PrivateKey.generate()
-        return cls(salt=secrets.token_hex(32), private_key=key.private_bytes_raw().hex())
+        return cls(salt=secrets.token_hex(32), private_key=Ed25519PrivateKey.generate().private_bytes_raw().hex())
+
+    @property
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(self.private_key))
 
     @property
     def public_key(self) -> str:
         """The key that signatures are checked with, in hexadecimal."""
-        key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(self.private_key)).public_key()
-        return key.public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+        return self._key.public_key().public_bytes_raw().hex()
 
     @property
     def salt_sha256(self) -> str:
@@ -255,7 +249,7 @@ class SeasonSecret:
 
     def sign(self, value: Any) -> str:
         """The signature of plain values, in hexadecimal."""
-        return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(self.private_key)).sign(canonical(value)).hex()
+        return self._key.sign(canonical(value)).hex()
 
     def save(self, path: str | Path) -> Path:
         """Writes the secret to a new file that its owner alone may read.
@@ -265,7 +259,7 @@ class SeasonSecret:
         """
         path = Path(path)
         path.touch(mode=0o600, exist_ok=False)
-        path.write_text(json.dumps(dataclasses.asdict(self)) + "\n", encoding="utf-8")
+        path.write_bytes(to_json(self))
         return path
 
     @classmethod
@@ -275,8 +269,8 @@ class SeasonSecret:
         Raises:
             ValueError: it is another season's, or something else.
         """
-        values = mapping(strict_json(content, "a season's secret"), "a season's secret", _names(cls))
-        secret = cls(**values)
+        what = "a season's secret"
+        secret: SeasonSecret = from_plain(cls, strict_json(content, what), what)
         require_salt(secret.salt, season.salt_sha256)
         if secret.public_key != season.public_key:
             raise ValueError(f"the key must be that of the season {season.name!r}, got another; take its own file.")
@@ -285,8 +279,6 @@ class SeasonSecret:
 
 def signed_by(public_key: str, value: Any, signature: str) -> bool:
     """Whether plain values were signed with the key that `public_key` belongs to."""
-    from cryptography.exceptions import InvalidSignature
-
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
         key.verify(bytes.fromhex(signature), canonical(value))
@@ -301,8 +293,7 @@ def require_salt(salt: str, promised: str) -> None:
     Raises:
         ValueError: it is another one, or none.
     """
-    if not isinstance(salt, str) or not DIGEST.fullmatch(salt):
-        raise ValueError("a season's salt must be 64 hexadecimal digits, got something else; take it as it was drawn.")
+    hex_digest(salt, "a season's salt")
     if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:
         raise ValueError(f"the SHA-256 of a season's salt must be {promised}, got another salt's; take the right one.")
 
@@ -349,11 +340,14 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Rollo
     ]
 
 
-def _boards(kind: type, values: Any) -> tuple[Any, ...]:
-    if not isinstance(values, list):
-        raise ValueError(f"the boards of a season must be a list, got {type(values).__name__}; list them.")
-    return tuple(kind(**mapping(one, "a board", _names(kind))) for one in values)
+def untrusted(spec: Mapping[str, Any]) -> TaskSpec:
+    """The task of a file from elsewhere, which runs no code of others."""
+    return dataclasses.replace(TaskSpec.from_dict(spec), trusted=False)
 
 
-def _names(kind: type) -> frozenset[str]:
-    return frozenset(one.name for one in dataclasses.fields(kind))
+def _called(name: str, boards: Sequence[B], what: str) -> B:
+    for board in boards:
+        if board.name == name:
+            return board
+    known = ", ".join(board.name for board in boards)
+    raise ValueError(f"{what} must be one of {known}, got {str(name)[:80]!r}; name one of these.")

@@ -6,58 +6,44 @@ its beginning, and one that was merged at its record.
 
 from __future__ import annotations
 
-import glob
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from huggingface_hub.hf_api import RepoFile
 
 from hf_credit.evaluation.episode_page import written_out
 from hf_credit.hub.client import connect
-from hf_credit.hub.leaderboard.confined import Limits
+from hf_credit.hub.leaderboard.confined import Limits, confined_play
 from hf_credit.hub.leaderboard.entries import (
     ENTRY_ID,
+    MOST_REPLIES_BYTES,
     Entry,
-    entry_id,
+    PlayedEpisode,
     entry_path,
     episodes_path,
+    read_entry,
+    read_episodes,
     require_season,
     same_claim,
 )
 from hf_credit.hub.leaderboard.inputs import MOST_BYTES
-from hf_credit.hub.leaderboard.model_results import propose, verified_results
-from hf_credit.hub.leaderboard.records import Record, record_path
-from hf_credit.hub.leaderboard.replies import MOST_FILE_BYTES, PlayedEpisode, read_replies
-from hf_credit.hub.leaderboard.results import (
-    RANKINGS_FILE,
-    Results,
-    expected_rows,
-    read_results,
-    require_digest,
-    write_rankings,
-)
+from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
+from hf_credit.hub.leaderboard.results import RANKINGS_FILE, Results, write_rankings
 from hf_credit.hub.leaderboard.seasons import SeasonSecret
-from hf_credit.hub.leaderboard.submission import Hub
-from hf_credit.hub.leaderboard.verification import (
-    Play,
-    Refusal,
-    confined_credit,
-    confined_play,
-    one_line,
-    verify_credit,
-    verify_entry,
-)
+from hf_credit.hub.leaderboard.sources import Hub
+from hf_credit.hub.leaderboard.submission import propose, verified_results
+from hf_credit.hub.leaderboard.verification import Play, Refusal, one_line, verify_entry
 from hf_credit.hub.loading import TooLarge
 from hf_credit.hub.retries import HubError, retried
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _RANK = "Rank"
-_PATTERNS = ("entries/*.json", "records/*.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +85,6 @@ class Verifier:
         *,
         limits: Limits | None = None,
         play: Play = confined_play,
-        credit_play: Play = confined_credit,
         model_results: bool = False,
     ) -> None:
         self.hub = hub
@@ -109,7 +94,6 @@ class Verifier:
         self.secret = secret
         self.limits = limits or Limits()
         self.play = play
-        self.credit_play = credit_play
         self.model_results = model_results
         self.api = connect(hub.endpoint, hub.token)
 
@@ -117,19 +101,19 @@ class Verifier:
         """Handles every entry without a record and every open pull request, the oldest first, and then ranks."""
         found = [self.finish(row.id) for row in self.results().rows if row.record is None]
         found += [self.handle(number) for number in self.open_requests()]
-        if self._last_change() != _RANK and self.results().rows:  # a verifier that was killed may not have come to it
-            self.publish_rankings()
+        # A verifier that was killed may not have come to it.
+        if self.results().rows and self._commits(self.season.results)[0][1] != _RANK:
+            publish_rankings(self.hub, self.results())
         return found
 
     def open_requests(self) -> list[int]:
         """The numbers of the open pull requests, ascending."""
-        listed = retried(
+        listed = self._ask(
             lambda: list(
                 self.api.get_repo_discussions(
                     self.season.results, repo_type="dataset", discussion_type="pull_request", discussion_status="open"
                 )
-            ),
-            f"reading {self.season.results}",
+            )
         )
         return sorted(one.num for one in listed)
 
@@ -144,7 +128,8 @@ class Verifier:
         repo = self.season.results
         name = None
         try:
-            name, entry, episodes, head = self._submitted(number)
+            name, head = self._submitted(number)
+            entry, episodes = self._read(name, head)
             record = self.verify(name, entry, episodes)
         except HubError:
             raise
@@ -155,31 +140,26 @@ class Verifier:
             return self._refuse(
                 number, name, "a pull request must stay as it was checked, got another commit meanwhile."
             )
-        said = f"`{record.badge}`. {' '.join(record.notes)}".strip()
-        retried(
-            lambda: self.api.merge_pull_request(repo, number, repo_type="dataset", comment=said), f"merging in {repo}"
-        )
-        after = self._tree("main")
-        if changed := _changed(before, after) - {entry_path(name), episodes_path(name)}:
+        comment = f"`{record.badge}`. {' '.join(record.notes)}".strip()
+        self._ask(lambda: self.api.merge_pull_request(repo, number, repo_type="dataset", comment=comment))
+        if changed := _changed(before, self._tree("main")) - {entry_path(name), episodes_path(name)}:
             raise HubError(f"{repo} must gain an entry alone, got {sorted(changed)[0]!r} changed too; undo the merge.")
         self._publish(record)
         if self.model_results and record.ranked_in(self.season) and entry.checkpoints:
             source = f"{self.api.endpoint}/datasets/{repo}/blob/main/{record_path(name)}"
             propose(self.hub, entry, verified_results(record), source)
-        return Verdict(number=number, entry=name, listed=True, reason=said)
+        return Verdict(number=number, entry=name, listed=True, reason=comment)
 
     def finish(self, name: str) -> Verdict:
         """Verifies an entry that was merged and has no record, as a verifier that was killed leaves it."""
-        entry, episodes = self._read(name, self._files(name))
+        board = self.results().row(name).entry.board
         try:
-            record = self.verify(name, entry, episodes)
+            record = self.verify(name, *self._read(name, None))
         except HubError:
             raise
         except Exception as error:
             reason = f"Merged, and refused when it was verified: {_reason(error, f'the entry {name}')}"
-            record = Record(
-                entry=name, season=self.season.name, board=entry.board, badge="self-reported", notes=(reason,)
-            )
+            record = Record(entry=name, season=self.season.name, board=board, badge=SELF_REPORTED, notes=(reason,))
         self._publish(record)
         return Verdict(number=0, entry=name, listed=True, reason=" ".join(record.notes) or record.badge)
 
@@ -190,66 +170,37 @@ class Verifier:
             Refusal: the entry is not listed.
             ValueError: likewise.
         """
-        require_season(entry, self.season, self._commits(self.season.benchmark))
-        results = self.results()
-        listed = [row for row in results.rows if row.id != name]
+        require_season(entry, self.season, [commit for commit, _ in self._commits(self.season.benchmark)])
+        listed = [row for row in self.results().rows if row.id != name]
         for row in listed:
             if same_claim(row.entry) == same_claim(entry):
                 raise Refusal(
                     f"an entry must be new, got the results of {row.id} ({row.entry.name}) again under another name; "
                     "nothing is listed twice."
                 )
-        records = [row.record for row in listed if row.record is not None and row.entry.board == entry.board]
-        if entry.kind == "credit":
-            return verify_credit(
-                name, entry, episodes, self.season, self.secret, self.folder, limits=self.limits, play=self.credit_play
-            )
         return verify_entry(
             name,
             entry,
             episodes,
             self.season,
             self.secret,
-            self._checkpoint,
-            listed=records,
+            self._checkpoint if entry.kind == "policy" else self.folder,
+            listed=[row.record for row in listed if row.record is not None and row.entry.board == entry.board],
             limits=self.limits,
             play=self.play,
         )
 
     def results(self) -> Results:
         """What is listed now."""
-        try:
-            folder = self.hub.get(self.season.results, "dataset", None, _PATTERNS).folder
-        except ValueError:  # nothing is listed yet
-            return Results(season=self.season, rows=())
-        return read_results(folder, self.season)
+        return self.hub.results(self.season)
 
-    def publish_rankings(self) -> Path:
-        """Derives the rankings from what is listed, publishes them, and says where they were written."""
-        return publish_rankings(self.hub, self.results())
-
-    def _publish(self, record: Record) -> None:
-        signed = {record_path(record.entry): record.signed(self.secret)}
-        self.hub.publish(dict(signed), self.season.results, "dataset", message=f"Record {record.entry}")
-
-    def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
-        # What a stranger wrote is in it, and a comment is Markdown.
-        said = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
-        retried(
-            lambda: self.api.change_discussion_status(
-                self.season.results, number, "closed", repo_type="dataset", comment=said
-            ),
-            f"closing in {self.season.results}",
-        )
-        return Verdict(number=number, entry=name, listed=False, reason=reason)
-
-    def _submitted(self, number: int) -> tuple[str, Entry, list[PlayedEpisode], str]:
-        """The entry of a pull request, which must add it and its replies and change nothing else."""
+    def _submitted(self, number: int) -> tuple[str, str]:
+        """The id of a pull request's entry and the commit it is at; it must add that entry and change nothing else."""
         revision = f"refs/pr/{number}"
         head = self._head(revision)
-        own = set(self._commits(self.season.results))
-        story = self._commits(self.season.results, revision)
-        base = next((commit for commit in story if commit in own), None)
+        main = {commit for commit, _ in self._commits(self.season.results)}
+        story = [commit for commit, _ in self._commits(self.season.results, revision)]
+        base = next((commit for commit in story if commit in main), None)
         if base is None:
             raise Refusal(
                 "a pull request must be upon the results as they are listed, got another history; open anew."
@@ -269,24 +220,22 @@ class Verifier:
             )
         if entry_path(name) in self._tree("main"):
             raise Refusal(f"an entry must be new, got {name}, which is listed; nothing is listed twice.")
-        for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_FILE_BYTES)):
+        for path, most in ((entry_path(name), MOST_BYTES), (episodes_path(name), MOST_REPLIES_BYTES)):
             if after[path].size > most:
                 raise Refusal(f"{path.split('/')[0]} must have at most {most} bytes, got {after[path].size}; shorten.")
-        return name, *self._read(name, self._files(name, head)), head
+        return name, head
 
-    def _files(self, name: str, revision: str | None = None) -> Mapping[str, Path]:
-        """The two files of an entry, fetched by their names, which are no patterns."""
-        paths = [glob.escape(path) for path in (entry_path(name), episodes_path(name))]
-        return dict(self.hub.get(self.season.results, "dataset", revision, paths).files)
-
-    def _read(self, name: str, files: Mapping[str, Path]) -> tuple[Entry, list[PlayedEpisode]]:
-        content, replies = files[entry_path(name)].read_bytes(), files[episodes_path(name)]
-        entry = Entry.from_json(content)
-        require_digest(replies, entry.episodes_sha256)
-        if name != entry_id(content, entry.episodes_sha256):
+    def _read(self, name: str, revision: str | None) -> tuple[Entry, list[PlayedEpisode]]:
+        """An entry and its replies, fetched by their names; `name` is checked, so it is no pattern."""
+        paths = entry_path(name), episodes_path(name)
+        entry_file, replies = map(self.hub.get(self.season.results, "dataset", revision, paths).files.get, paths)
+        if entry_file is None or replies is None:
+            raise Refusal(f"an entry must lie beside its replies, got one of them alone for {name}; submit both.")
+        digest, entry = read_entry(entry_file)
+        if name != digest:
             raise Refusal(f"an entry must be called by the digest of its files, got {name[:64]!r}; submit it again.")
-        require_season(entry, self.season, self._commits(self.season.benchmark))
-        return entry, read_replies(replies, expected_rows(entry, self.season))
+        require_season(entry, self.season)
+        return entry, read_episodes(replies, entry, self.season)
 
     def _checkpoint(self, repo: str, commit: str, most_bytes: int) -> Path:
         """At its commit, which must still be one of the repository."""
@@ -300,41 +249,45 @@ class Verifier:
                 f"({str(error)[:300]}); publish it, and leave it where it is."
             ) from None
 
-    def _head(self, revision: str) -> str:
-        info: Any = retried(
-            lambda: self.api.repo_info(self.season.results, repo_type="dataset", revision=revision),
-            f"reading {self.season.results}",
+    def _publish(self, record: Record) -> None:
+        files: dict[str, Path | bytes] = {record_path(record.entry): record.signed(self.secret)}
+        self.hub.publish(files, self.season.results, "dataset", message=f"Record {record.entry}")
+
+    def _refuse(self, number: int, name: str | None, reason: str) -> Verdict:
+        # What a stranger wrote is in it, and a comment is Markdown.
+        comment = "Refused:\n\n```\n" + written_out(reason[:2000]).replace("`", "'") + "\n```"
+        self._ask(
+            lambda: self.api.change_discussion_status(
+                self.season.results, number, "closed", repo_type="dataset", comment=comment
+            )
         )
+        return Verdict(number=number, entry=name, listed=False, reason=reason)
+
+    def _head(self, revision: str) -> str:
+        info = self._ask(lambda: self.api.repo_info(self.season.results, repo_type="dataset", revision=revision))
         return str(info.sha)
 
-    def _last_change(self) -> str:
-        """The title of the last commit of the results."""
-        repo = self.season.results
-        found = retried(lambda: self.api.list_repo_commits(repo, repo_type="dataset")[0], f"reading {repo}")
-        return str(found.title)
-
-    def _commits(self, repo: str, revision: str | None = None) -> list[str]:
-        """The commits of a dataset, the newest first."""
-        found = retried(
-            lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)), f"reading {repo}"
-        )
-        return [one.commit_id for one in found]
+    def _commits(self, repo: str, revision: str | None = None) -> list[tuple[str, str]]:
+        """The commits of a dataset with their titles, the newest first."""
+        found = self._ask(lambda: list(self.api.list_repo_commits(repo, repo_type="dataset", revision=revision)))
+        return [(one.commit_id, one.title) for one in found]
 
     def _tree(self, revision: str) -> dict[str, RepoFile]:
-        found = retried(
-            lambda: list(
-                self.api.list_repo_tree(self.season.results, recursive=True, revision=revision, repo_type="dataset")
-            ),
-            f"reading {self.season.results}",
+        repo = self.season.results
+        found = self._ask(
+            lambda: list(self.api.list_repo_tree(repo, recursive=True, revision=revision, repo_type="dataset"))
         )
         return {one.path: one for one in found if isinstance(one, RepoFile)}
 
+    def _ask(self, call: Callable[[], T]) -> T:
+        return retried(call, f"asking for {self.season.results}")
 
-def publish_rankings(hub: Hub, results: Results) -> Path:
-    """As `Verifier.publish_rankings`, of results that are at hand."""
-    path = write_rankings(results, Path(tempfile.mkdtemp()) / RANKINGS_FILE)
-    hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
-    return path
+
+def publish_rankings(hub: Hub, results: Results) -> None:
+    """Derives the rankings from what is listed, and publishes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_rankings(results, Path(folder) / RANKINGS_FILE)
+        hub.publish({RANKINGS_FILE: path}, results.season.results, "dataset", message=_RANK)
 
 
 def _reason(error: Exception, what: str) -> str:

@@ -2,102 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import platform
-import shutil
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+from hf_credit._version import __version__
 from hf_credit.evaluation.ledger import read_ledger
-from hf_credit.evaluation.runs import read_run, versions
+from hf_credit.evaluation.runs import Run, read_run, versions
 from hf_credit.hub.client import connect
 from hf_credit.hub.leaderboard import credit_board
-from hf_credit.hub.leaderboard.entries import Checkpoint, Entry, entry_id, entry_path, episodes_path
-from hf_credit.hub.leaderboard.pinned_policy import PinnedPolicy
-from hf_credit.hub.leaderboard.replies import PlayedEpisode, write_replies
-from hf_credit.hub.leaderboard.rerun import play_checkpoint
-from hf_credit.hub.leaderboard.seasons import Season
+from hf_credit.hub.leaderboard.entries import (
+    Checkpoint,
+    Entry,
+    PlayedEpisode,
+    entry_id,
+    entry_path,
+    episodes_path,
+    write_replies,
+)
+from hf_credit.hub.leaderboard.inputs import pinned, to_json
+from hf_credit.hub.leaderboard.playing import play_checkpoint
+from hf_credit.hub.leaderboard.records import Record
+from hf_credit.hub.leaderboard.sources import Hub
 from hf_credit.hub.leaderboard.weights import WANTED
-from hf_credit.hub.loading import fetch, resolve
-from hf_credit.hub.publishing import Published, publish
+from hf_credit.hub.loading import resolve
+from hf_credit.hub.publishing import Published
 from hf_credit.safe_io import read_json
 from hf_credit.tasks.spec import TaskSpec
 
 _LOGGED = ("config.yaml", "metrics.jsonl")
 """Of a run, beside what is played: its settings and its log. `run.json` is of both."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hub:
-    """Which Hub is spoken to, and as whom.
-
-    Attributes:
-        endpoint, token: as for `hf_credit.hub.client.connect`.
-        cache_dir: where downloads lie; the cache of huggingface_hub if `None`.
-    """
-
-    endpoint: str | None = None
-    token: str | None = dataclasses.field(default=None, repr=False)
-    cache_dir: Path | None = None
-
-    def season(self, benchmark: str, revision: str | None = None) -> tuple[Season, Path, str]:
-        """The season of a benchmark, its folder and its commit.
-
-        Raises:
-            ValueError: there is none, or it names another benchmark.
-        """
-        found = self.get(benchmark, "dataset", revision)
-        season = Season.load(found.folder)
-        if season.benchmark != benchmark:
-            raise ValueError(f"the season of {benchmark} must name it, got {season.benchmark}; publish its own.")
-        return season, found.folder, found.commit
-
-    def get(
-        self,
-        repo: str,
-        repo_type: str,
-        revision: str | None = None,
-        allow: Sequence[str] | None = None,
-        most_bytes: int | None = None,
-    ) -> Any:
-        """`hf_credit.hub.loading.fetch` from this Hub."""
-        return fetch(
-            repo,
-            repo_type=repo_type,
-            revision=revision,
-            token=self.token,
-            endpoint=self.endpoint,
-            allow=allow,
-            cache_dir=self.cache_dir,
-            most_bytes=most_bytes,
-        )
-
-    def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
-        """The folder of a checkpoint at a commit, in safetensors and text alone, of at most so many bytes.
-
-        The cache holds links to files that lie together with those of other commits; the folder holds the files, so
-        that a process which may read it can read nothing else.
-        """
-        found = self.get(repo, "model", commit, WANTED, most_bytes)
-        plain = found.folder.parent.parent / "plain" / str(found.commit)
-        if not plain.is_dir():
-            plain.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = Path(tempfile.mkdtemp(dir=plain.parent))
-            for name, path in found.files.items():
-                (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, unfinished / name)
-            with contextlib.suppress(OSError):  # another process was first
-                unfinished.rename(plain)
-        return Path(plain)
-
-    def publish(self, files: dict[str, Path | bytes], repo: str, repo_type: str, **options: Any) -> Published:
-        """`hf_credit.hub.publishing.publish` to this Hub."""
-        return publish(files, repo, repo_type=repo_type, token=self.token, endpoint=self.endpoint, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +78,7 @@ def publish_run(hub: Hub, folder: Path, repo: str) -> str:
     Raises:
         ValueError: the folder holds nothing of it.
     """
-    found = {path for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}
-    found |= {folder / name for name in _LOGGED if (folder / name).is_file()}
+    found = {path for pattern in (*WANTED, *_LOGGED) for path in folder.glob(pattern) if path.is_file()}
     files: dict[str, Path | bytes] = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
     if not any(name.endswith(".safetensors") for name in files):
         raise ValueError(f"a run must hold weights as safetensors, got none in {str(folder)!r}; save the model there.")
@@ -177,54 +120,49 @@ def make_submission(
         ValueError: a checkpoint, the board or a setting is not possible.
     """
     season, _, commit = hub.season(benchmark)
-    api = connect(hub.endpoint, hub.token)
-    pinned = [_pinned(api, one) for one in runs]
-    folders = [hub.checkpoint(repo, at) for repo, at in pinned]
-    base_pinned = None if base is None else _pinned(api, base)
-    base_folder = None if base_pinned is None else hub.checkpoint(*base_pinned)
-    spec = TaskSpec.load(folders[0]) or season.board(board).task()
-    noted = [hub.get(repo, "model", at, (*WANTED, *_LOGGED)).folder for repo, at in pinned]
-    facts = _facts(noted[0])
-    trained = list(seeds) or _training_seeds(noted)
-    if len(trained) != len(pinned):
-        raise ValueError(
-            f"every checkpoint must have a training seed, got {len(trained)} for {len(pinned)}; name them."
-        )
-    own_board = season.board(board).task()
+    task = season.board(board)
+    commits = [_resolved(hub, one) for one in runs]
+    base_commit = None if base is None else _resolved(hub, base)
+    folders = [hub.checkpoint(*one) for one in commits]
+    base_folder = None if base_commit is None else hub.checkpoint(*base_commit)
+    logged = [_Logged.beside(hub, *one) for one in commits]
+    spec = TaskSpec.load(folders[0]) or task.task()
+    trained = list(seeds) or _training_seeds([one.run for one in logged])
+    if len(trained) != len(runs):
+        raise ValueError(f"every checkpoint must have a training seed, got {len(trained)} for {len(runs)}; name them.")
     shown: dict[str, Any] = {"chat_template_kwargs": dict(spec.chat_template_kwargs)}
-    if own_board.environment:
+    if task.task().environment:
         shown |= {"history": spec.history, "instructions": spec.instructions}
     method = dict(spec.method) if spec.method else {"name": "unknown", "options": {}}
-    draft = Entry(
+    facts, run = logged[0].facts, logged[0].run
+    ledger = None if run is None else read_ledger(run)
+    draft = _draft(
         benchmark=f"{benchmark}@{commit}",
         season=season.name,
         board=board,
         name=name or str(method["name"]),
         method=method,
         checkpoints=tuple(
-            Checkpoint(repo=repo, commit=at, seed=seed, base=None if base_pinned is None else "@".join(base_pinned))
-            for (repo, at), seed in zip(pinned, trained, strict=True)
+            Checkpoint(repo=repo, commit=own, seed=seed, base=base_commit and "@".join(base_commit))
+            for (repo, own), seed in zip(commits, trained, strict=True)
         ),
         shown=shown,
         sampling=dataclasses.asdict(spec.sampling),
-        ledger=facts.get("ledger"),
+        ledger=None if ledger is None else ledger.to_dict(),
         command=command or str(facts.get("command", "")),
-        hardware=_hardware(),
-        versions={**versions(), **{f"trained with {k}": str(v) for k, v in facts.get("versions", {}).items()}},
-        episodes_sha256="0" * 64,
+        versions=logged[0].versions(),
     )
     episodes: list[PlayedEpisode] = []
     for place, folder in enumerate(folders):
-        played = play_checkpoint(
+        episodes += play_checkpoint(
             folder,
             base_folder,
             draft.task(season),
-            season.board(board).public_seeds(),
+            task.public_seeds(),
             checkpoint=place,
             device=device,
             on_replies=on_replies,
-        )
-        episodes += played.episodes
+        ).episodes
     return packed(draft, episodes)
 
 
@@ -237,14 +175,14 @@ def make_credit_submission(
     *,
     name: str | None = None,
     command: str = "",
-    pinned: PinnedPolicy | None = None,
+    policy: credit_board.PinnedPolicy | None = None,
 ) -> Submission:
     """Measures a method of the library on a board of credit.
 
     Args:
         hub, benchmark, board, name, command: as in `make_submission`.
         method, options: as for `hf_credit.methods.make`.
-        pinned: the board, where it is at hand: what was enumerated for one method serves the next.
+        policy: of the board, where it is at hand: what was enumerated for one method serves the next.
 
     Raises:
         ValueError: there is no such board or method, or it cannot be run there.
@@ -253,9 +191,9 @@ def make_credit_submission(
     task = season.credit_board(board)
     chosen = {"name": method, "options": options}
     made = credit_board.board_method(chosen)
-    pinned = pinned or PinnedPolicy(task, folder / task.policy)
-    _, episodes = credit_board.measure(made, pinned, task.public_seeds())
-    draft = Entry(
+    policy = policy or credit_board.PinnedPolicy(task, folder / task.policy)
+    _, episodes = credit_board.measure(made, policy, task.public_seeds())
+    draft = _draft(
         kind="credit",
         benchmark=f"{benchmark}@{commit}",
         season=season.name,
@@ -263,9 +201,6 @@ def make_credit_submission(
         name=name or method,
         method=chosen,
         command=command,
-        hardware=_hardware(),
-        versions=versions(),
-        episodes_sha256="0" * 64,
     )
     return packed(draft, episodes)
 
@@ -280,55 +215,107 @@ def packed(draft: Entry, episodes: Sequence[PlayedEpisode]) -> Submission:
     with tempfile.TemporaryDirectory() as folder:
         content = write_replies(episodes, Path(folder) / "episodes.parquet").read_bytes()
     entry = dataclasses.replace(draft, episodes_sha256=hashlib.sha256(content).hexdigest())
-    text = entry.to_json()
-    own = entry_id(text, content)
-    score = sum(one.outcome for one in episodes) / max(1, len(episodes))
-    files: dict[str, Path | bytes] = {entry_path(own): text, episodes_path(own): content}
-    return Submission(entry=entry, files=files, id=own, score=score, claimed=claimed_results(entry, episodes))
+    text = to_json(entry)
+    name = entry_id(text, content)
+    outcomes = [
+        [one.outcome for one in episodes if one.checkpoint == place] for place in range(len(entry.checkpoints))
+    ]
+    return Submission(
+        entry=entry,
+        files={entry_path(name): text, episodes_path(name): content},
+        id=name,
+        score=_mean([one.outcome for one in episodes]),
+        claimed=tuple(
+            (_mean(own), f"mean outcome on {len(own)} public tasks, as its submitter says") for own in outcomes
+        ),
+    )
 
 
-def claimed_results(entry: Entry, episodes: Sequence[PlayedEpisode]) -> tuple[tuple[float, str], ...]:
-    """The mean outcome of each checkpoint on the public tasks, and what it is."""
-    found = []
-    for place in range(len(entry.checkpoints)):
-        own = [one.outcome for one in episodes if one.checkpoint == place]
-        found.append((sum(own) / max(1, len(own)), f"mean outcome on {len(own)} public tasks, as its submitter says"))
-    return tuple(found)
+def verified_results(record: Record) -> list[tuple[float, str]]:
+    """The mean outcome of each checkpoint on the secret tasks, as a verifier found it, and a note."""
+    return [
+        (fmean(own), f"mean outcome on {len(own)} secret tasks, verified (entry {record.entry})")
+        for own in record.secret
+    ]
 
 
-def _pinned(api: Any, name: str) -> tuple[str, str]:
-    repo, _, revision = name.partition("@")
-    return repo, resolve(api, repo, "model", revision or None)
+def propose(hub: Hub, entry: Entry, results: Sequence[tuple[float, str]], source: str) -> list[str]:
+    """Opens a pull request with a result in the repository of each checkpoint, as `.eval_results`: the Hub's own form,
+    which model pages show. Whoever owns it merges it or does not.
+
+    Nobody's badge is claimed by it: `verifyToken` is Hugging Face's alone to fill.
+
+    Args:
+        hub: as an account that may open pull requests.
+        entry: whose checkpoints.
+        results: a value and a note for each.
+        source: the address that the results are from.
+
+    Returns:
+        The addresses of the pull requests.
+    """
+    benchmark, commit = pinned(entry.benchmark, "a benchmark")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", f"{benchmark} {entry.board}").strip("-")
+    opened = []
+    for checkpoint, (value, note) in zip(entry.checkpoints, results, strict=True):
+        result = EvalResultEntry(
+            dataset_id=benchmark,
+            task_id=entry.board,
+            value=value,
+            dataset_revision=commit,
+            source_url=source,
+            source_name=f"hf-credit {__version__}",
+            notes=note,
+        )
+        text = yaml.safe_dump(eval_result_entries_to_yaml([result]), sort_keys=False, allow_unicode=True)
+        files: dict[str, Path | bytes] = {f".eval_results/{name}.yaml": text.encode("utf-8")}
+        message = f"Add a result on {entry.board}"
+        opened.append(str(hub.publish(files, checkpoint.repo, "model", pr=True, message=message).pull_request))
+    return opened
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    """What a run noted of itself beside its weights, as far as it is there and can be read."""
-    found: dict[str, Any] = {}
-    path = folder / "run.json"
-    if path.is_file():
-        noted = read_json(path)
-        found = dict(noted) if isinstance(noted, dict) else {}
-        versions_noted = found.get("versions")
-        found["versions"] = versions_noted if isinstance(versions_noted, dict) else {}
-    if (folder / "metrics.jsonl").is_file():
-        ledger = read_ledger(read_run(folder))
-        found["ledger"] = None if ledger is None else ledger.to_dict()
-    return found
+@dataclass(frozen=True)
+class _Logged:
+    """What a run wrote of itself beside its weights, as far as it is there and can be read."""
+
+    facts: dict[str, Any]
+    run: Run | None
+
+    @classmethod
+    def beside(cls, hub: Hub, repo: str, commit: str) -> _Logged:
+        folder = hub.get(repo, "model", commit, (*WANTED, *_LOGGED)).folder
+        facts = read_json(folder / "run.json") if (folder / "run.json").is_file() else {}
+        run = read_run(folder) if (folder / "metrics.jsonl").is_file() else None
+        return cls(facts if isinstance(facts, dict) else {}, run)
+
+    def versions(self) -> dict[str, str]:
+        found = self.facts.get("versions")
+        return {f"trained with {one}": str(own) for one, own in found.items()} if isinstance(found, dict) else {}
 
 
-def _training_seeds(folders: Sequence[Path]) -> list[int]:
+def _training_seeds(runs: Sequence[Run | None]) -> list[int]:
     """The seed of each run's settings; their places where one does not say, or two say the same."""
-    found = []
-    for folder in folders:
-        path = folder / "config.yaml"
-        seed = read_run(folder).config.get("seed") if path.is_file() and (folder / "metrics.jsonl").is_file() else None
-        found.append(seed if isinstance(seed, int) else None)
-    known = [seed for seed in found if seed is not None]
-    return known if len(set(known)) == len(folders) else list(range(len(folders)))
+    seeds = [seed for run in runs if run is not None and isinstance(seed := run.config.get("seed"), int)]
+    return seeds if len(set(seeds)) == len(runs) else list(range(len(runs)))
 
 
-def _hardware() -> str:
+def _draft(**fields: Any) -> Entry:
+    """An entry of this machine, whose replies are still to be written."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no accelerator"
-    return f"{platform.system()} {platform.machine()}, {device}"
+    return Entry(
+        **{**fields, "versions": {**versions(), **fields.get("versions", {})}},
+        hardware=f"{platform.system()} {platform.machine()}, {device}",
+        episodes_sha256="0" * 64,
+    )
+
+
+def _resolved(hub: Hub, name: str) -> tuple[str, str]:
+    """The repository of `owner/name@revision`, and the commit that the revision is now."""
+    repo, _, revision = name.partition("@")
+    return repo, resolve(connect(hub.endpoint, hub.token), repo, "model", revision or None)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

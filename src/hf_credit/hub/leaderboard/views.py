@@ -1,6 +1,6 @@
-"""What the page shows, as plain values: tables, plots and the page of an episode. Nothing of an entry becomes code.
+"""What the page and the command line show, as plain values: tables, a plot and the page of an episode.
 
-Names and texts of entries go into `str` cells, escaped HTML and escaped labels of plots only.
+Nothing of an entry becomes code. Names and texts of entries go into text cells and escaped HTML and labels only.
 """
 
 from __future__ import annotations
@@ -11,167 +11,75 @@ import html
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode
 from hf_credit.evaluation.episode_page import episode_page, written_out
 from hf_credit.evaluation.statistics import Interval
-from hf_credit.hub.leaderboard.records import BADGES, VERIFIED, Record
-from hf_credit.hub.leaderboard.replies import PlayedEpisode
-from hf_credit.hub.leaderboard.results import Comparison, Results, Row, scores_interval
+from hf_credit.hub.leaderboard.entries import PlayedEpisode
+from hf_credit.hub.leaderboard.ranking import Ranked
+from hf_credit.hub.leaderboard.records import BADGES, VERIFIED
+from hf_credit.hub.leaderboard.results import Comparison, Results, Row
 from hf_credit.hub.leaderboard.seasons import starts_of
+from hf_credit.hub.leaderboard.verification import replayed_steps
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Interaction
 
-Columns = Sequence[tuple[str, str]]
+Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
+"""Name, how its numbers are written, and the value of a row, with its rank where it has one."""
 
-ANY = "any"
-BOARD_COLUMNS = (
-    ("rank", ""),
-    ("name", ""),
-    ("mean", ".3f"),
-    ("95 % interval", ""),
-    ("seeds", ""),
-    ("badge", ""),
-    ("account", ""),
-    ("method", ""),
-    ("tokens an episode", ",.1f"),
-    ("tokens of training", ""),
-    ("parameters", ""),
-    ("entry", ""),
-)
-"""Their names, and how numbers are written. The first four are what a phone shows."""
-CREDIT_COLUMNS = (
-    ("rank", ""),
-    ("method", ""),
-    ("fidelity", ".3f"),
-    ("95 % interval", ""),
-    ("bias", ".4f"),
-    ("variance", ".4f"),
-    ("tokens an update", ",.0f"),
-    ("tokens of warm-up", ",.0f"),
-    ("decisions", ",.1f"),
-    ("badge", ""),
-    ("entry", ""),
-)
-FACTS = (("", ""), ("", ""))
-"""The columns of a table of names and values."""
-_SHORT = 8
+SHORT = 8
+"""Digits of an entry's id that tell it on a page."""
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_SIZES = {"up to 10M": 10**7, "up to 1B": 10**9, "up to 10B": 10**10}
-SIZES = (ANY, *_SIZES)
+_WIDTH = 5.0  # inches of a plot: its text can still be read where a phone shows it at half its size
 
 
-def board_table(
-    results: Results, board: str, badge: str = ANY, size: str = ANY, search: str = "", method: str = ANY
-) -> list[list[Any]]:
-    """The rows of a board of policies, ranked ones first.
-
-    Args:
-        results: of the season.
-        board: by its name.
-        badge: this one or better; all if `ANY`.
-        size: of the largest checkpoint, one of `SIZES`.
-        search: a part of the name, the method or the id.
-        method: by its name, one of `methods`.
-    """
+def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]:
+    """The columns and the rows of a board of policies or of credit, ranked rows first."""
+    columns = BOARD_COLUMNS if board in {one.name for one in results.season.tasks} else CREDIT_COLUMNS
     ranked = {one.entry: one for one in results.ranks(board)}
-    found: list[tuple[tuple[float, str], list[Any]]] = []
-    for row in results.board(board):
-        record, own = row.record, ranked.get(row.id)
-        if not _shown(row, badge, size, search) or method not in (ANY, row.entry.method["name"]):
-            continue
-        found.append(
-            (
-                (-own.score.mean if own else math.inf, row.id),
-                [
-                    own.rank if own else _without_rank(row),
-                    row.entry.name,
-                    None if own is None else round(own.score.mean, 4),
-                    "" if own is None else interval_text(own.score),
-                    "1 (one seed)" if row.seeds == 1 else str(row.seeds),
-                    row.badge,
-                    ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints})),
-                    str(row.entry.method["name"]),
-                    None if record is None or record.tokens is None else round(record.tokens, 1),
-                    _training_tokens(row),
-                    "" if record is None or not record.parameters else f"{record.parameters:,}",
-                    row.id[:_SHORT],
-                ],
-            )
-        )
-    return [cells for _, cells in sorted(found, key=lambda one: one[0])]
 
+    def order(row: Row) -> tuple[float, str]:
+        return (-ranked[row.id].score.mean if row.id in ranked else math.inf, row.id)
 
-def methods(results: Results) -> list[str]:
-    """The names of the methods of all entries of policies, in order."""
-    boards = [one.name for one in results.season.tasks]
-    return sorted({str(row.entry.method["name"]) for board in boards for row in results.board(board)})
-
-
-def credit_table(results: Results, board: str, search: str = "") -> list[list[Any]]:
-    """The rows of a board of credit, ranked ones first."""
-    ranked = {one.entry: one for one in results.ranks(board)}
-    found: list[tuple[tuple[float, str], list[Any]]] = []
-    for row in results.board(board):
-        own, interval = ranked.get(row.id), scores_interval(row)
-        if not _shown(row, ANY, ANY, search):
-            continue
-        scores = row.record.scores if row.record else {}
-        found.append(
-            (
-                (-own.score.mean if own else math.inf, row.id),
-                [
-                    own.rank if own else _without_rank(row),
-                    _method_text(row),
-                    None if interval is None else round(interval.mean, 4),
-                    "" if interval is None else interval_text(interval),
-                    _rounded(scores.get("bias")),
-                    _rounded(scores.get("variance")),
-                    _rounded(scores.get("tokens"), 0),
-                    _rounded(scores.get("warm_up"), 0),
-                    _rounded(scores.get("decisions"), 1),
-                    row.badge,
-                    row.id[:_SHORT],
-                ],
-            )
-        )
-    return [cells for _, cells in sorted(found, key=lambda one: one[0])]
+    rows = sorted(results.board(board), key=order)
+    return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 
 
 def cells(columns: Columns, row: Sequence[Any]) -> list[str]:
-    """A row as text, each number as its column has it."""
+    """A row as text that shows all of its characters, each number as its column has it."""
     return [
-        "" if value is None else format(value, form if isinstance(value, int | float) else "")
-        for (_, form), value in zip(columns, row, strict=True)
+        "" if value is None else written_out(format(value, form if isinstance(value, int | float) else ""))
+        for (_, form, _), value in zip(columns, row, strict=True)
     ]
 
 
-def table_html(columns: Columns, rows: Sequence[Sequence[Any]]) -> str:
-    """A table as HTML, everything in it escaped; nothing where there are no rows."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name, _ in columns)
-    lines = [[html.escape(written_out(cell)) for cell in cells(columns, row)] for row in rows]
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
-    head = f"<thead><tr>{head}</tr></thead>" if any(name for name, _ in columns) else ""
-    return f'<div class="table"><table>{head}<tbody>{body}</tbody></table></div>'
-
-
-def to_csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table as CSV. A text that a spreadsheet would take for a formula begins with a quotation mark instead."""
+def csv_link(columns: Columns, rows: Sequence[Sequence[Any]]) -> str:
+    """A link that holds a table as CSV, so that nothing of it is left on a disk. A text that a spreadsheet would take
+    for a formula begins with a quotation mark instead."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerow([_cell(one) for one in header])
-    writer.writerows([_cell(one) for one in row] for row in rows)
-    return out.getvalue()
+    for line in ([name for name, _, _ in columns], *rows):
+        texts = ["" if one is None else str(one) for one in line]
+        safe = zip(line, texts, strict=True)
+        writer.writerow(
+            f"'{text}" if isinstance(one, str) and text.startswith(_FORMULA) else text for one, text in safe
+        )
+    content = base64.b64encode(out.getvalue().encode("utf-8")).decode()
+    return f'<a download="board.csv" href="data:text/csv;charset=utf-8;base64,{content}">Download as CSV</a>'
 
 
-def choices(results: Results, board: str) -> list[tuple[str, str]]:
-    """The verified entries of a board to choose from, each with its id."""
-    found = [row for row in results.board(board) if row.badge == VERIFIED]
-    return [(f"{written_out(row.entry.name)} ({row.id[:_SHORT]})", row.id) for row in found]
+def choices(results: Results, board: str, badge: str = BADGES[0]) -> list[tuple[str, str]]:
+    """The entries of a board to choose from, of this badge or a better one, each with its id."""
+    least = BADGES.index(badge)
+    return [
+        (f"{written_out(row.entry.name)} ({row.id[:SHORT]}, {row.badge})", row.id)
+        for row in results.board(board)
+        if BADGES.index(row.badge) >= least
+    ]
 
 
 def comparison_table(comparison: Comparison) -> list[list[str]]:
@@ -191,28 +99,65 @@ def comparison_table(comparison: Comparison) -> list[list[str]]:
 
 
 def provenance_table(row: Row) -> list[list[str]]:
-    """Where an entry comes from, a line each."""
+    """Where an entry comes from and what was found of it, a line each."""
     entry, record = row.entry, row.record
-    lines = [
-        ["entry", row.id],
-        ["board", f"{entry.board}, season {entry.season}"],
-        ["benchmark", entry.benchmark],
-        ["method", json.dumps(dict(entry.method), ensure_ascii=True)[:500]],
-        *[
-            [f"checkpoint, seed {one.seed}", f"{one.repo}@{one.commit}" + (f" on {one.base}" if one.base else "")]
-            for one in entry.checkpoints
-        ],
-        ["shown", json.dumps(dict(entry.shown), ensure_ascii=True)[:500]],
-        ["sampling", json.dumps(dict(entry.sampling), ensure_ascii=True)[:500]],
-        ["cost of training", "not kept" if entry.ledger is None else json.dumps(dict(entry.ledger))[:500]],
-        ["command", written_out(entry.command)[:500] or "not given"],
-        ["hardware", written_out(entry.hardware)[:200] or "not given"],
-        ["versions", ", ".join(f"{name} {version}" for name, version in entry.versions.items())[:800]],
-        ["badge", f"{row.badge} (of {', '.join(BADGES)})"],
-    ]
+    facts: dict[str, Any] = {
+        "entry": row.id,
+        "board": f"{entry.board}, season {entry.season}",
+        "benchmark": entry.benchmark,
+        "method": entry.method,
+    }
+    for one in entry.checkpoints:
+        facts[f"checkpoint, seed {one.seed}"] = f"{one.repo}@{one.commit}" + (f" on {one.base}" if one.base else "")
+    facts |= {
+        "shown": entry.shown,
+        "sampling": entry.sampling,
+        "cost of training": entry.ledger or "not kept",
+        "command": entry.command or "not given",
+        "hardware": entry.hardware or "not given",
+        "versions": ", ".join(f"{name} {version}" for name, version in entry.versions.items()),
+        "badge": f"{row.badge} (of {', '.join(BADGES)})",
+    }
     if record is not None:
-        lines += _record_lines(record)
-    return lines
+        facts |= {
+            "what the verifier notes": " ".join(record.notes),
+            "public tasks, claimed and found": ", ".join(f"{name} {own:.4g}" for name, own in record.public.items()),
+            "secret tasks": f"{len(record.secret[0])} outcomes of each of {len(record.secret)}"
+            if record.secret
+            else "",
+            "digests of the weights": ", ".join(record.tensors),
+            "digests of the chat templates": ", ".join(dict.fromkeys(record.templates)),
+            **{f"chat template {name[:12]}": text for name, text in record.unknown_templates.items()},
+            "the verifier's process": ", ".join(record.isolation) or "not given",
+        }
+    plain = {name: own if isinstance(own, str) else json.dumps(own, ensure_ascii=True) for name, own in facts.items()}
+    return [[name, written_out(text)] for name, text in plain.items() if text]
+
+
+def rank_plot(results: Results, board: str, what: str = "mean on the secret tasks", most: int = 20) -> Any:
+    """The means of the best entries of a board with their intervals; `None` where none is ranked."""
+    from matplotlib.figure import Figure
+
+    ranked = results.ranks(board)[:most]
+    if not ranked:
+        return None
+    figure = Figure(figsize=(_WIDTH, 0.9 + 0.3 * len(ranked)), dpi=160, layout="constrained")
+    axis = figure.subplots()
+    means = [one.score.mean for one in ranked]
+    errors = [[one.score.mean - one.score.low for one in ranked], [one.score.high - one.score.mean for one in ranked]]
+    axis.errorbar(means, range(len(ranked)), xerr=errors, fmt="o", color="#0072b2", linewidth=2)
+    texts = [f"{plot_text(results.row(one.entry).entry.name, 20)}  [{one.rank}]" for one in ranked]
+    axis.set_yticks(range(len(ranked)), texts, fontsize=8)
+    axis.set_ylim(len(ranked) - 0.5, -0.5)  # the best on top, with room beside the first and the last
+    axis.tick_params(axis="x", labelsize=8)
+    axis.set_xlabel(f"{what}, 95 % interval; [rank]", fontsize=8)
+    return figure
+
+
+def plot_text(text: str, most: int = 40) -> str:
+    """A name as a label of a plot, in which no $ begins mathematics."""
+    shown = text if len(text) <= most else f"{text[: most - 1]}…"
+    return written_out(shown).replace("\\", "\\\\").replace("$", r"\$")
 
 
 def sample_episodes(
@@ -252,14 +197,8 @@ def interval_text(interval: Interval) -> str:
 
 def _credited(interaction: Interaction[Any], episode: PlayedEpisode, oracle: Oracle[Any] | None) -> CreditedEpisode:
     (start,) = starts_of(interaction, [episode.seed])
-    state = interaction.start(start.task, episode.seed)
-    replies = list(zip(episode.events, episode.replies, episode.tokens, strict=True))
     decisions: list[CreditedDecision] = []
-    while replies and (requests := interaction.pending(state)):
-        step, replies = replies[: len(requests)], replies[len(requests) :]
-        if len(step) < len(requests):
-            break
-        after = interaction.advance(state, [text for _, text, _ in step])
+    for (state, requests, step), (after, _, _) in pairwise(replayed_steps(interaction, start, episode)):
         for request, (_, text, tokens) in zip(requests, step, strict=True):
             score = _score(interaction, oracle, state, text)
             decisions.append(
@@ -276,7 +215,6 @@ def _credited(interaction: Interaction[Any], episode: PlayedEpisode, oracle: Ora
                     outcomes=(episode.outcome,),
                 )
             )
-        state = after
     return CreditedEpisode(
         decisions=tuple(decisions), outcome=episode.outcome, ending=episode.ending, error=episode.error
     )
@@ -292,58 +230,58 @@ def _score(interaction: Interaction[Any], oracle: Oracle[Any] | None, state: Any
         return None
 
 
-def _shown(row: Row, badge: str, size: str, search: str) -> bool:
-    if badge != ANY and BADGES.index(row.badge) < BADGES.index(badge):
-        return False
-    if size != ANY and (row.record is None or not 0 < row.record.parameters <= _SIZES[size]):
-        return False
-    text = f"{row.entry.name} {row.entry.method['name']} {row.id}".casefold()
-    return search.strip().casefold() in text
-
-
-def _without_rank(row: Row) -> str:
+def _rank(row: Row, place: Ranked | None) -> str:
+    if place is not None:
+        return place.rank
     if row.record is not None and row.record.copy_of is not None:
-        return f"copy of {row.record.copy_of[:_SHORT]}"
+        return f"copy of {row.record.copy_of[:SHORT]}"
     return "unknown template" if row.badge == VERIFIED else "not verified"
 
 
-def _training_tokens(row: Row) -> str:
+def _training_tokens(row: Row, place: Ranked | None) -> int | None:
     ledger = row.entry.ledger
-    return "" if ledger is None else f"{ledger['prompt_tokens'] + ledger['completion_tokens']:,}"
+    return None if ledger is None else ledger["prompt_tokens"] + ledger["completion_tokens"]
 
 
-def _method_text(row: Row) -> str:
+def _method_text(row: Row, place: Ranked | None) -> str:
     options = json.dumps(dict(row.entry.method["options"]), sort_keys=True)
     return str(row.entry.method["name"]) + ("" if options == "{}" else f" {options[:200]}")
 
 
-def _record_lines(record: Record) -> list[list[str]]:
-    lines = [["what the verifier notes", note] for note in record.notes]
-    if record.public:
-        told = ", ".join(f"{name} {value:.4g}" for name, value in record.public.items())
-        lines.append(["public tasks, claimed and found", told])
-    if record.secret:
-        lines.append(["secret tasks", f"{len(record.secret[0])} outcomes of each of {len(record.secret)}"])
-    lines += [["digest of the weights", one] for one in record.tensors]
-    lines += [["digest of the chat template", one] for one in dict.fromkeys(record.templates)]
-    lines += [[f"chat template {name[:12]}", written_out(text)] for name, text in record.unknown_templates.items()]
-    lines.append(["the verifier's process", ", ".join(record.isolation) or "not given"])
-    return lines
+def _score_of(name: str) -> Callable[[Row, Ranked | None], float | None]:
+    def value(row: Row, place: Ranked | None) -> float | None:
+        found = row.record.scores.get(name) if row.record else None
+        return found if isinstance(found, int | float) else None
+
+    return value
 
 
-def _rounded(value: Any, digits: int = 4) -> float | None:
-    return round(float(value), digits) if isinstance(value, int | float) else None
+BOARD_COLUMNS: Columns = (
+    ("rank", "", _rank),
+    ("name", "", lambda row, _: row.entry.name),
+    ("mean", ".3f", lambda _, place: place and round(place.score.mean, 4)),
+    ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),
+    ("seeds", "", lambda row, _: "1 (one seed)" if row.seeds == 1 else str(row.seeds)),
+    ("badge", "", lambda row, _: row.badge),
+    ("account", "", lambda row, _: ", ".join(sorted({one.repo.partition("/")[0] for one in row.entry.checkpoints}))),
+    ("method", "", lambda row, _: str(row.entry.method["name"])),
+    ("tokens an episode", ",.1f", lambda row, _: row.record and row.record.tokens),
+    ("tokens of training", ",.0f", _training_tokens),
+    ("parameters", ",.0f", lambda row, _: (row.record and row.record.parameters) or None),
+    ("entry", "", lambda row, _: row.id[:SHORT]),
+)
+"""Of a board of policies. The first four are what a phone shows."""
 
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return str(value)
-
-
-def csv_link(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A link that holds `to_csv`, so that nothing of it is left on a disk."""
-    content = base64.b64encode(to_csv(header, rows).encode("utf-8")).decode()
-    return f'<a download="board.csv" href="data:text/csv;charset=utf-8;base64,{content}">Download as CSV</a>'
+CREDIT_COLUMNS: Columns = (
+    ("rank", "", _rank),
+    ("method", "", _method_text),
+    ("fidelity", ".3f", lambda _, place: place and round(place.score.mean, 4)),
+    ("95 % interval", "", lambda _, place: interval_text(place.score) if place else ""),
+    ("bias", ".4f", _score_of("bias")),
+    ("variance", ".4f", _score_of("variance")),
+    ("tokens an update", ",.0f", _score_of("tokens")),
+    ("tokens of warm-up", ",.0f", _score_of("warm_up")),
+    ("decisions", ",.1f", _score_of("decisions")),
+    ("badge", "", lambda row, _: row.badge),
+    ("entry", "", lambda row, _: row.id[:SHORT]),
+)

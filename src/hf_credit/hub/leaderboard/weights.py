@@ -42,27 +42,13 @@ def check_folder(folder: Path) -> None:
                 raise ValueError(f"a checkpoint must run no code of its own, got auto_map in {name!r}; remove it.")
 
 
-def read_header(path: Path) -> dict[str, Any]:
-    """What a file of safetensors says of its tensors, checked against its size.
-
-    Raises:
-        ValueError: as in `hf_credit.hub.safety.check_safetensors`.
-    """
-    check_safetensors(path)
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    return {name: one for name, one in header.items() if name != "__metadata__"}
-
-
 def parameters(folder: Path) -> int:
     """How many numbers the tensors of a folder hold.
 
     Raises:
-        ValueError: as in `read_header`.
+        ValueError: as in `hf_credit.hub.safety.check_safetensors`.
     """
-    files = sorted(folder.rglob("*.safetensors"))
-    return sum(math.prod(one["shape"]) for path in files for one in read_header(path).values())
+    return sum(math.prod(one["shape"]) for path in _files(folder) for one in _header(path)[1].values())
 
 
 def tensor_digest(folder: Path) -> str:
@@ -70,14 +56,13 @@ def tensor_digest(folder: Path) -> str:
     called: two checkpoints share it if and only if they are the same weights.
 
     Raises:
-        ValueError: as in `read_header`.
+        ValueError: as in `parameters`.
     """
     found = []
-    for path in sorted(folder.rglob("*.safetensors")):
+    for path in _files(folder):
         part = path.parent.relative_to(folder).as_posix()
-        with path.open("rb") as file:
-            begin = 8 + int.from_bytes(file.read(8), "little")
-        for name, one in read_header(path).items():
+        begin, header = _header(path)
+        for name, one in header.items():
             start, end = one["data_offsets"]
             found.append([part, name, one["dtype"], one["shape"], _hash(path, begin + start, end - start)])
     return hashlib.sha256(json.dumps(sorted(found)).encode("utf-8")).hexdigest()
@@ -86,6 +71,20 @@ def tensor_digest(folder: Path) -> str:
 def template_digest(text: str) -> str:
     """The SHA-256 of a chat template, which sees every prompt and so could play."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.safetensors"))
+
+
+def _header(path: Path) -> tuple[int, dict[str, Any]]:
+    """Where the tensors of a file begin, and what it says of them, checked against its size."""
+    check_safetensors(path)
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return 8 + length, header
 
 
 def _hash(path: Path, start: int, length: int) -> str:

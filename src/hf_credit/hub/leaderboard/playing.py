@@ -1,4 +1,4 @@
-"""Playing the instances of a board with a checkpoint: for a submission, and again by the verifier.
+"""Playing the instances of a board with a checkpoint: for a submission, and again in the verifier's confined process.
 
 Random numbers of replies are named by the instance, so that a checkpoint that is played twice says the same, up to
 what another machine's arithmetic changes.
@@ -6,6 +6,7 @@ what another machine's arithmetic changes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,13 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.evaluation.play import load_policy
-from hf_credit.hub.leaderboard.replies import PlayedEpisode
-from hf_credit.hub.leaderboard.seasons import starts_of
+from hf_credit.hub.leaderboard import credit_board
+from hf_credit.hub.leaderboard.entries import PlayedEpisode
+from hf_credit.hub.leaderboard.seasons import starts_of, untrusted
 from hf_credit.loading import load_adapter
 from hf_credit.policies.generation import room_for_context, sampler
 from hf_credit.policies.role_policies import load_role_policies, role_folders, using
+from hf_credit.policies.saved import load_policy
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted
 from hf_credit.tasks.spec import TaskSpec
@@ -49,9 +51,38 @@ class Played:
     template: str
 
 
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the verifier's confined process does for an entry.
+
+    Args:
+        request: `kind`, of the entry; for "credit" what `hf_credit.hub.leaderboard.credit_board.answer` takes, and
+            for "policy" `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of
+            seeds by name; `device`.
+
+    Returns:
+        `episodes`, by the names of the seeds; of credit `scores`, and of a policy `prints` and `templates`, one a
+        checkpoint.
+    """
+    if request["kind"] == "credit":
+        return credit_board.answer(request)
+    episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
+    every = [seed for seeds in request["seeds"].values() for seed in seeds]
+    prints, templates = [], []
+    for place, (folder, base) in enumerate(request["checkpoints"]):
+        found = play_checkpoint(
+            Path(folder), base, untrusted(request["spec"]), every, checkpoint=place, device=request.get("device")
+        )
+        by_seed = {one.seed: dataclasses.asdict(one) for one in found.episodes}
+        for name, seeds in request["seeds"].items():
+            episodes[name] += [by_seed[seed] for seed in seeds]
+        prints.append(found.logprobs)
+        templates.append(found.template)
+    return {"episodes": episodes, "prints": prints, "templates": templates}
+
+
 def play_checkpoint(
     folder: Path,
-    base: Path | None,
+    base: str | Path | None,
     spec: TaskSpec,
     seeds: Sequence[int],
     *,
@@ -78,77 +109,41 @@ def play_checkpoint(
     interaction = spec.build()
     network, chat, generate = _load(folder, base, spec, device)
     template = _template(chat)
-    room = room_for_context(network, spec.sampling.max_new_tokens)
     engine = Engine(
-        interaction, chat, counted(generate, on_replies), max_concurrent=max_concurrent, max_context_tokens=room
+        interaction,
+        chat,
+        counted(generate, on_replies),
+        max_concurrent=max_concurrent,
+        max_context_tokens=room_for_context(network, spec.sampling.max_new_tokens),
     )
     starts = [
         dataclasses.replace(start, stream=f"leaderboard {start.seed}") for start in starts_of(interaction, seeds)
     ]
     torch.manual_seed(0)
-    episodes = engine.run(starts)
-    played = [PlayedEpisode.of(checkpoint, seed, one) for seed, one in zip(seeds, episodes, strict=True)]
+    played = zip(seeds, engine.run(starts), strict=True)
+    episodes = [PlayedEpisode.of(checkpoint, seed, episode) for seed, episode in played]
     # Secret seeds lie at or above 2^32. A record is published while they must stay secret.
     public = [seed for seed in sorted(seeds) if seed < 2 * SEEDS_PER_SPLIT]
     logprobs = _logprobs(network, chat, interaction, public[:_PROBES])
-    return Played(episodes=played, logprobs=logprobs, template=template)
-
-
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the verifier's confined process does: plays each list of instances with each checkpoint.
-
-    Args:
-        request: `checkpoints`, a list of [folder, base folder or null]; `spec`, the task; `seeds`, lists of seeds by
-            name; `device`.
-
-    Returns:
-        `episodes`, by name; `prints` and `templates`, one a checkpoint.
-    """
-    spec = dataclasses.replace(TaskSpec.from_dict(request["spec"]), trusted=False)
-    episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
-    prints, templates = [], []
-    for place, (folder, base) in enumerate(request["checkpoints"]):
-        every = [seed for seeds in request["seeds"].values() for seed in seeds]
-        found = play_checkpoint(
-            Path(folder),
-            None if base is None else Path(base),
-            spec,
-            every,
-            checkpoint=place,
-            device=request.get("device"),
-        )
-        by_seed = {one.seed: one for one in found.episodes}
-        for name, seeds in request["seeds"].items():
-            episodes[name] += [dataclasses.asdict(by_seed[seed]) for seed in seeds]
-        prints.append(found.logprobs)
-        templates.append(found.template)
-    return {"episodes": episodes, "prints": prints, "templates": templates}
+    return Played(episodes=episodes, logprobs=logprobs, template=template)
 
 
 def _load(
-    folder: Path, base: Path | None, spec: TaskSpec, device: str | None
+    folder: Path, base: str | Path | None, spec: TaskSpec, device: str | None
 ) -> tuple[Any, Chat, GenerateFn | Mapping[str, GenerateFn]]:
-    drawn: dict[str, Any] = {
-        "max_new_tokens": spec.sampling.max_new_tokens,
-        "temperature": spec.sampling.temperature,
-        "top_p": spec.sampling.top_p,
-        "top_k": spec.sampling.top_k,
-    }
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if role_folders(folder):
-        if base is None:
-            raise ValueError("adapters of roles need their base model, got none; name it as base of the checkpoint.")
+    drawn: dict[str, Any] = dataclasses.asdict(spec.sampling)
+    roles, adapted = bool(role_folders(folder)), (folder / "adapter_config.json").is_file()
+    if (roles or adapted) and base is None:
+        raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
+    if roles:
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         network, generate = load_role_policies(folder, str(base), device=device, **drawn)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
         return network, Chat(tokenizer, spec.chat_template_kwargs), generate
-    if (folder / "adapter_config.json").is_file():
-        if base is None:
-            raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
-        network, tokenizer = load_policy(str(base), device)
+    network, tokenizer = load_policy(str(base if adapted else folder), device)
+    if adapted:
         network = load_adapter(network, folder).merge_and_unload()
-    else:
-        network, tokenizer = load_policy(str(folder), device)
-    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)  # type: ignore[arg-type]
+    return network, Chat(tokenizer, spec.chat_template_kwargs), sampler(network, tokenizer, **drawn)
 
 
 def _template(chat: Chat) -> str:
@@ -172,15 +167,12 @@ def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Se
     found: list[float] = []
     network.eval()
     chat = chat.telling_of(getattr(interaction, "tools", ()))
+    has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
     for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
         ids = torch.tensor([chat.context(request.messages)], device=network.device)
-        if hasattr(network, "active_adapter") and hasattr(network, "peft_config"):
-            with using(network, request.role):
-                logits = network(input_ids=ids).logits[0, -1]
-        else:
-            logits = network(input_ids=ids).logits[0, -1]
-        logprobs = logits.double().cpu().log_softmax(-1)
+        with using(network, request.role) if has_roles else contextlib.nullcontext():
+            logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
         step = max(1, len(logprobs) // _PROBED_TOKENS)
         found += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
     return found
