@@ -118,8 +118,8 @@ def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, mon
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     own = Worker()
     own.equal("x", "x")
-    assert own._process is not None
-    told = Path(f"/proc/{own._process.pid}/environ").read_text().rstrip("\0").split("\0")
+    assert own._server is not None
+    told = Path(f"/proc/{own._server.pid}/environ").read_text().rstrip("\0").split("\0")
     names = {"PATH", "LANG", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
     assert {line.partition("=")[0] for line in told} <= names
     own.close()
@@ -127,8 +127,8 @@ def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, mon
 
 def test_a_killed_process_is_replaced(worker: Worker) -> None:
     worker.equal("x", "x")
-    assert worker._process is not None
-    os.kill(worker._process.pid, signal.SIGKILL)
+    assert worker._server is not None
+    os.kill(worker._server.pid, signal.SIGKILL)
     with contextlib.suppress(GivenUp):  # if it asks before the end is known
         worker.equal("x", "x")
     assert worker.equal("x+1", "1+x") is True
@@ -174,14 +174,14 @@ def test_a_fork_starts_its_own_process_and_leaves_its_parents_alone(tmp_path: Pa
         WORKER = Worker()
 
         WORKER.equal("x", "x")
-        first = WORKER._process.pid
+        first = WORKER._server.pid
         child = os.fork()
         if child == 0:
-            good = WORKER.equal("x+1", "1+x") and WORKER._process.pid != first
+            good = WORKER.equal("x+1", "1+x") and WORKER._server.pid != first
             WORKER.close()
             os._exit(0 if good else 1)
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(ended, WORKER.equal("x+1", "1+x"), WORKER._process.pid == first)
+        print(ended, WORKER.equal("x+1", "1+x"), WORKER._server.pid == first)
         """,
         tmp_path,
     )
@@ -205,7 +205,7 @@ def test_the_process_ends_with_its_parent_however_that_ends(tmp_path: Path, endi
         WORKER = Worker()
 
         WORKER.equal("x", "x")
-        print(WORKER._process.pid, flush=True)
+        print(WORKER._server.pid, flush=True)
         if {busy}:
             threading.Thread(target=lambda: WORKER.equal("2", "{{" * 400 + "1" + "}}" * 400), daemon=True).start()
             time.sleep(0.5)

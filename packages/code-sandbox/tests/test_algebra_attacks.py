@@ -124,6 +124,7 @@ def letters(compare: str, level: str, questions: int = 1) -> list[str]:
     script = """
     import os, socket, sys
     from code_sandbox import algebra_process as algebra
+    from code_sandbox.inside.channel import Channel
 
     {compare}
 
@@ -136,7 +137,7 @@ def letters(compare: str, level: str, questions: int = 1) -> list[str]:
     server = os.fork()
     if server == 0:
         ours.close()
-        algebra.Server(theirs, confinement, compare, algebra.Bounds(1 << 29, 2, 0), 20.0).serve()
+        algebra.Server(Channel(theirs), confinement, compare, algebra.Bounds(1 << 29, 2, 0), 20.0).serve()
         os._exit(0)
     theirs.close()
     for _ in range({questions}):

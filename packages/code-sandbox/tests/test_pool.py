@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from code_sandbox.fork_server import FairSemaphore
 from code_sandbox.isolation import isolation
-from code_sandbox.pool import POOL, FairSemaphore, SandboxError, SandboxPool, Supervisor, _messages
+from code_sandbox.pool import POOL, SandboxError, SandboxPool, Supervisor, _messages
 from code_sandbox.unit_tests import run_tests
 
 LEVEL = isolation().level

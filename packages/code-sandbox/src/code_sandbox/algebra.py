@@ -20,22 +20,18 @@ One process serves all threads of a parent; a fork of the parent starts its own.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
-import select
 import socket
-import subprocess
 import sys
 import threading
-import time
-import weakref
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
+from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, reset_after_fork
 from code_sandbox.notation import refusal_of_text
-from code_sandbox.pool import FairSemaphore
 
 CPU_SECONDS = 2
 """Processor time of a question; most take a few hundredths of it."""
@@ -52,7 +48,6 @@ CONSENT = "CODE_SANDBOX_ACCEPT_NO_ISOLATION"
 
 # One thread: buffers of a pool of threads count as address space, on a large machine all of it.
 _ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not find their own library
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from code_sandbox import algebra_process; algebra_process.main(*json.loads(sys.argv[2]))"
@@ -65,9 +60,6 @@ class GivenUp(Exception):
 
 class Broken(RuntimeError):
     """The process does not work at all, for any question."""
-
-
-_WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 class Worker:
@@ -92,18 +84,18 @@ class Worker:
         self.cpu_seconds = cpu_seconds
         self.wall_seconds = wall_seconds
         self.memory_bytes = memory_bytes
-        self.at_once = at_once or 2 * _processors()
+        self.at_once = at_once or 2 * processors()
         self.consent = consent
         self.started = 0  # how often
         self.asked = 0  # children
-        self._forget()
-        _WORKERS.add(self)
+        self.reset()
+        reset_after_fork(self)
 
-    def _forget(self) -> None:
+    def reset(self) -> None:
+        """Forgets the process, without ending it, and what questions came to."""
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self.at_once)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._server: ForkServer | None = None
         self._known: OrderedDict[tuple[str, str], bool | str] = OrderedDict()
 
     def equal(self, gold: str, answer: str) -> bool:
@@ -133,21 +125,6 @@ class Worker:
         with self._lock:
             self._stop()
 
-    def kill(self) -> None:
-        """Ends the process at once, without waiting for another thread."""
-        process = self._process
-        if process is not None:
-            process.kill()
-
-    def after_fork(self) -> None:
-        """In a forked child: forgets the parent's process without ending it."""
-        process, control = self._process, self._control
-        self._forget()
-        if control is not None:
-            control.close()
-        if process is not None:
-            process.returncode = 0  # not a child of this process: nothing to wait for
-
     def _ask(self, gold: str, answer: str) -> bool | str:
         question = json.dumps([gold, answer]).encode()
         letter = self._letter(question) or self._letter(question)  # the process may have ended since the last one
@@ -165,111 +142,63 @@ class Worker:
         }.get(letter, "the process ended without a result")
 
     def _letter(self, question: bytes) -> bytes:
-        """What a child has told, nothing if the process that forks has ended."""
+        """What a child answers, nothing if the process that forks has ended."""
         near, far = socket.socketpair()
         with near:
+            near.settimeout(self.wall_seconds + 10.0)
             with far:
                 near.sendall(question)
                 with self._lock:
-                    control = self._running()
-                    process = self._process
+                    server = self._running()
                     try:
-                        socket.send_fds(control, [b"?"], [far.fileno()])
+                        server.send(b"?", [far.fileno()])
                     except OSError:
                         self._stop()
                         return b""
                     self.asked += 1
-            waiting = select.poll()
-            waiting.register(near, select.POLLIN)
-            end = time.monotonic() + self.wall_seconds + 10.0
-            while time.monotonic() < end:
-                if waiting.poll(1000):
-                    letter = b""
-                    with contextlib.suppress(OSError):
-                        letter = near.recv(1)
-                    if not letter:
-                        with self._lock:
-                            if self._process is process:  # and no other thread has started another
-                                self._stop()
-                    return letter
-            return b"t"
+            letter = b""
+            try:
+                letter = near.recv(1)
+            except TimeoutError:
+                return b"t"
+            except OSError:
+                pass
+            if not letter:
+                with self._lock:
+                    if self._server is server:  # and no other thread has started another
+                        self._stop()
+            return letter
 
-    def _running(self) -> socket.socket:
-        if self._process is not None and self._process.poll() is None and self._control is not None:
-            return self._control
+    def _running(self) -> ForkServer:
+        if self._server is not None and self._server.lives:
+            return self._server
         self._stop()
         if not hasattr(os, "fork"):
             raise Broken("the checker of algebra needs a system that can fork a process; use Linux, macOS or WSL.")
         # The folder of the current program is left out: an answer is checked by what is installed.
         paths = [path for path in sys.path if path] + [str(Path(__file__).parents[1])]
-        ours, theirs = socket.socketpair()
-        consent = os.environ.get(self.consent) == "1"
-        words = [theirs.fileno(), self.memory_bytes, self.cpu_seconds, self.wall_seconds, consent]
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _BOOT, json.dumps(paths), json.dumps(words)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    cwd="/",
-                    env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT if name in os.environ},
-                    start_new_session=True,  # an interrupt from the keyboard is for the parent
-                )
-            except OSError as error:
-                ours.close()
-                raise Broken(f"the checker of algebra does not start ({error}).") from error
-        self._control = ours
+        words = [self.memory_bytes, self.cpu_seconds, self.wall_seconds, os.environ.get(self.consent) == "1"]
+        try:
+            server = ForkServer(["-I", "-c", _BOOT, json.dumps(paths), json.dumps(words)], _ENVIRONMENT)
+        except OSError as error:
+            raise Broken(f"the checker of algebra does not start ({error}).") from error
+        self._server = server
         self.started += 1
-        report = self._report(ours)
-        if "level" not in report:
-            self._stop()
-            if "unconfined" in report:
-                raise Broken(
-                    "algebra on answers that nobody has read must run confined, and this machine has neither Landlock "
-                    f"nor user namespaces ({report['unconfined']}); use a Linux that has, or set {self.consent}=1."
-                )
-            why = report.get("failure", "it ended at once, or did not get ready in time")
-            raise Broken(f"the checker of algebra does not start ({why}).")
-        return ours
-
-    def _report(self, control: socket.socket) -> dict[str, str]:
-        control.settimeout(START_SECONDS)
-        data = b""
+        report: dict[str, Any] = {}
         with contextlib.suppress(OSError):
-            while not data.endswith(b"\n") and (more := control.recv(4096)):
-                data += more
-        control.settimeout(None)
-        found: dict[str, str] = json.loads(data) if data.endswith(b"\n") else {}
-        return found
+            report = server.receive(START_SECONDS)
+        if "level" in report:
+            return server
+        self._stop()
+        if "unconfined" in report:
+            raise Broken(
+                "algebra on answers that nobody has read must run confined, and this machine has neither Landlock "
+                f"nor user namespaces ({report['unconfined']}); use a Linux that has, or set {self.consent}=1."
+            )
+        why = report.get("failure", "it ended at once, or did not get ready in time")
+        raise Broken(f"the checker of algebra does not start ({why}).")
 
     def _stop(self) -> None:
-        control, self._control, process, self._process = self._control, None, self._process, None
-        if control is not None:
-            control.close()
-        if process is not None:
-            try:
-                process.wait(0.2)  # with the socket closed, it ends by itself, and its children with it
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@atexit.register
-def _end() -> None:
-    for worker in list(_WORKERS):
-        worker.kill()
-
-
-def _fork() -> None:
-    for worker in list(_WORKERS):
-        worker.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fork)
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()

@@ -23,6 +23,7 @@ import sysconfig
 import time
 from typing import Any
 
+from code_sandbox.inside.channel import PARENT_CHECK_MS, Channel, close_all_but
 from code_sandbox.inside.confinement import LANDLOCK, NAMESPACES, NONE, Bounds, Confinement
 from code_sandbox.notation import refusal_of_text, refusal_of_tree
 
@@ -32,7 +33,6 @@ TIME, ENDED = b"t", b"x"
 """What is told in place of a child that ended without a word."""
 
 QUESTION_BYTES = 1 << 16
-_PARENT_CHECK_MS = 2000
 _REAP_MS = 20
 
 # What SymPy imports from within functions. A child cannot: it opens no file of an installed package.
@@ -88,7 +88,7 @@ class Server:
     """Forks the children and buries them.
 
     Args:
-        control: where the sockets of questions arrive, and whose end is the end of all.
+        channel: where the sockets of questions arrive, and whose end is the end of all.
         confinement: what each child enters, prepared.
         compare: as of `comparison`.
         bounds: of a child, whose seconds of the processor are the limit of a question.
@@ -96,25 +96,24 @@ class Server:
     """
 
     def __init__(
-        self, control: socket.socket, confinement: Confinement, compare: Any, bounds: Bounds, wall_seconds: float
+        self, channel: Channel, confinement: Confinement, compare: Any, bounds: Bounds, wall_seconds: float
     ) -> None:
-        self._control, self._confinement, self._compare = control, confinement, compare
+        self._channel, self._confinement, self._compare = channel, confinement, compare
         self._bounds, self._wall_seconds = bounds, wall_seconds
         self._children: dict[int, tuple[int, float]] = {}  # its socket, and when its time is over
-        self._parent = os.getppid()
 
     def serve(self) -> None:
         """Until the program that asks closes the socket, or has ended."""
         waiting = select.poll()
-        waiting.register(self._control, select.POLLIN)
+        waiting.register(self._channel.socket, select.POLLIN)
         while True:
-            ready = waiting.poll(_REAP_MS if self._children else _PARENT_CHECK_MS)
+            ready = waiting.poll(_REAP_MS if self._children else PARENT_CHECK_MS)
             self._bury()
             if not ready:
-                if os.getppid() != self._parent:
+                if self._channel.is_orphan:
                     break
                 continue
-            data, sockets, _, _ = socket.recv_fds(self._control, 1, 1)
+            data, sockets, _, _ = socket.recv_fds(self._channel.socket, 1, 1)
             if not data:
                 break
             for descriptor in sockets:
@@ -141,7 +140,7 @@ class Server:
             except BaseException:
                 _tell(descriptor, UNCONFINED)
             else:
-                _close_all_but(descriptor)
+                close_all_but(descriptor)
                 _tell(descriptor, answer(descriptor, self._compare))
         finally:
             os._exit(0)
@@ -171,46 +170,35 @@ def _tell(descriptor: int, letter: bytes) -> None:
         os.write(descriptor, letter)
 
 
-def _close_all_but(descriptor: int) -> None:
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, 65536)
-
-
-def main(descriptor: int, memory_bytes: int, cpu_seconds: int, wall_seconds: float, unconfined: bool) -> None:
+def main(memory_bytes: int, cpu_seconds: int, wall_seconds: float, unconfined: bool) -> None:
     """Serves questions.
 
     Args:
-        descriptor: of the socket to the program that asks.
         memory_bytes, cpu_seconds, wall_seconds: of a question.
         unconfined: whether to go on where the machine confines nothing.
     """
-    control = socket.socket(fileno=descriptor)
-    control.set_inheritable(False)
+    channel = Channel.of_standard_input()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
     try:
         compare = comparison()
     except ImportError as error:
-        _report(control, {"failure": f"{error}; pip install 'math-verify[antlr4_13_2]' brings it"})
+        channel.send({"failure": f"{error}; pip install 'math-verify[antlr4_13_2]' brings it"})
         return
     except Exception as error:  # on an example of our own: another version of the library, perhaps
-        _report(control, {"failure": f"{type(error).__name__}: {error}"})
+        channel.send({"failure": f"{type(error).__name__}: {error}"})
         return
     sys.path[:] = standard_library()  # which is what a child may read
     confinement, missing = confine()
     if confinement.level == NONE and not unconfined:
-        _report(control, {"unconfined": missing})
+        channel.send({"unconfined": missing})
         return
     gc.collect()
     gc.freeze()
-    _report(control, {"level": confinement.level})
+    channel.send({"level": confinement.level})
     bounds = Bounds(memory_bytes, cpu_seconds, 0)
-    Server(control, confinement, compare, bounds, wall_seconds).serve()
-
-
-def _report(control: socket.socket, message: dict[str, str]) -> None:
-    control.sendall(json.dumps(message).encode() + b"\n")
+    Server(channel, confinement, compare, bounds, wall_seconds).serve()
 
 
 def standard_library() -> list[str]:

@@ -1,32 +1,25 @@
-"""The sandboxes that this program has started: each serves one run at a time, and as many run as there are processors.
-
-Each is a supervisor (`code_sandbox.inside.supervisor`): a bare interpreter with an empty environment, started
-with `exec` from a program that may have threads and a GPU in use. It ends when this program does, however that ends.
-"""
+"""The sandboxes that this program has started: each serves one run at a time, as many run as there are processors."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from code_sandbox.fork_server import FairSemaphore, ForkServer, processors, reset_after_fork
 from code_sandbox.inside.confinement import NAMESPACES, NOBODY
 
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 60.0
 _REPORT_BYTES = 2**20
 _SOURCE = str(Path(__file__).resolve().parents[1])
-_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # without which some interpreters do not find their own library
 _ENTRY = (
     "import sys; sys.path.insert(0, sys.argv[1]); from code_sandbox.inside import supervisor; "
     "del sys.path[0]; supervisor.main(sys.argv[2])"
@@ -37,8 +30,8 @@ class SandboxError(RuntimeError):
     """The sandbox itself has failed, which says nothing about the code in it."""
 
 
-class Supervisor:
-    """One process that starts confined ones.
+class Supervisor(ForkServer):
+    """One process that starts confined ones (`code_sandbox.inside.supervisor`).
 
     Args:
         level: `"namespaces"`, `"landlock"` or `"none"`.
@@ -48,39 +41,28 @@ class Supervisor:
     """
 
     def __init__(self, level: str) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket = ours
+        # Not -I, which would ignore the one variable that there is; -s -S -P do the rest of it.
+        words = ["-s", "-S", "-P", "-c", _ENTRY, _SOURCE, level]
         try:
-            # Not -I, which would ignore the one variable that there is; -s -S -P do the rest of it.
-            self._process = subprocess.Popen(
-                [sys.executable or "python3", "-s", "-S", "-P", "-c", _ENTRY, _SOURCE, level],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-                | {name: os.environ[name] for name in _KEPT if name in os.environ},
-                cwd="/",
-                close_fds=True,
-                start_new_session=True,
-            )
+            super().__init__(words, {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"})
         except OSError as error:
-            ours.close()
             raise SandboxError(f"the interpreter {sys.executable!r} could not be started: {error}") from error
-        finally:
-            theirs.close()
         try:
-            self._start(level)
+            answer = self._answer(_START_SECONDS)
+            if answer == {"stage": "detached"}:
+                self.send(json.dumps({"named": level == NAMESPACES and self._name_users()}).encode() + b"\n")
+                answer = self._answer(_START_SECONDS)
+            if answer != {"stage": "ready"}:
+                raise SandboxError(str(answer.get("failure", "the sandbox did not start")))
         except BaseException:
             self.close()
             raise
 
-    def _start(self, level: str) -> None:
-        answer = self._receive(_START_SECONDS)
-        if answer == {"stage": "detached"}:
-            self._send({"named": level == NAMESPACES and self._name_users()})
-            answer = self._receive(_START_SECONDS)
-        if answer != {"stage": "ready"}:
-            raise SandboxError(str(answer.get("failure", "the sandbox did not start")))
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        try:
+            return self.receive(seconds)
+        except OSError as error:
+            raise SandboxError(f"the sandbox gave no answer: {error}") from error
 
     def _name_users(self) -> bool:
         """As root, lets the code run as nobody rather than as root; others can give no user but their own."""
@@ -101,42 +83,15 @@ class Supervisor:
             SandboxError: the sandbox itself has failed.
         """
         with _files(code, tests, b"") as files:
-            self._send(dict(request), files)
-            answer = self._receive(request["wall_seconds"] + _GRACE_SECONDS)
+            try:
+                self.send(json.dumps(dict(request)).encode() + b"\n", files)
+            except OSError as error:
+                raise SandboxError(f"the sandbox has ended: {error}") from error
+            answer = self._answer(request["wall_seconds"] + _GRACE_SECONDS)
             letters = answer.get("letters")
             if not isinstance(letters, str) or len(letters) != request["tests"]:
                 raise SandboxError(str(answer.get("failure", "the sandbox gave no answer")))
             return letters, _messages(os.pread(files[2], _REPORT_BYTES, 0))
-
-    def _send(self, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
-        try:
-            socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], files)
-        except OSError as error:
-            raise SandboxError(f"the sandbox has ended: {error}") from error
-
-    def _receive(self, seconds: float) -> dict[str, Any]:
-        self._socket.settimeout(seconds)
-        data = b""
-        try:
-            while not data.endswith(b"\n"):
-                data += (part := self._socket.recv(2**16))
-                if not part:
-                    raise SandboxError("the sandbox has ended")
-        except OSError as error:
-            raise SandboxError(f"the sandbox gave no answer: {error}") from error
-        answer: dict[str, Any] = json.loads(data)
-        return answer
-
-    @property
-    def pid(self) -> int:
-        """The process, while it lives."""
-        return self._process.pid
-
-    def close(self) -> None:
-        """Ends the process and all below it."""
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
 
 
 @contextlib.contextmanager
@@ -174,48 +129,16 @@ def _messages(report: bytes) -> dict[int, str]:
     return found
 
 
-class FairSemaphore:
-    """Lets so many in at once, first come, first served, which `threading.Semaphore` is not."""
-
-    def __init__(self, at_once: int) -> None:
-        self._free = at_once
-        self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            gate = threading.Lock()
-            gate.acquire()
-            self._waiting.append(gate)
-        try:
-            gate.acquire()
-        except BaseException:  # an interrupt while waiting
-            with self._lock:
-                if gate in self._waiting:
-                    self._waiting.remove(gate)
-                    raise
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._free += 1
-
-
 class SandboxPool:
     """Supervisors that wait for work, by level. Safe for many threads, and for a program that forks."""
 
     def __init__(self, at_once: int | None = None) -> None:
-        self._at_once = at_once or _processors()
-        self._reset()
+        self._at_once = at_once or processors()
+        self.reset()
+        reset_after_fork(self)
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Forgets all supervisors, without ending them."""
         self._idle: dict[str, list[Supervisor]] = defaultdict(list)
         self._lock = threading.Lock()
         self._turns = FairSemaphore(self._at_once)
@@ -249,14 +172,6 @@ class SandboxPool:
         supervisor.close()
         return result
 
-    def forget(self) -> None:
-        """After a fork: the supervisors are the other process's."""
-        global _OTHERS
-        _OTHERS += [supervisor for idle in self._idle.values() for supervisor in idle]
-        for supervisor in _OTHERS:
-            supervisor._socket.close()
-        self._reset()
-
     def close(self) -> None:
         """Ends all that wait; one that is at work ends after it."""
         with self._lock:
@@ -267,18 +182,5 @@ class SandboxPool:
             supervisor.close()
 
 
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-_OTHERS: list[Supervisor] = []
-"""What a forked process has inherited and must not end."""
-
 POOL = SandboxPool()
 """Those of this program."""
-
-atexit.register(POOL.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=POOL.forget)

@@ -17,10 +17,11 @@ import decimal
 import fractions
 import functools
 import json
+import operator
 import os
 from array import array
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 MESSAGE_BYTES = 8 * 2**20
 DEPTH = 100
@@ -62,7 +63,7 @@ def content(value: Any, other: Other, kept: Other | None = None) -> Any:
     base = base_of(value)
     if base in _PLAIN:
         return _encode(_PLAIN[base](value), other, kept, 0)
-    return _WRITERS[base](value, lambda item: _encode(item, other, kept, 1))
+    return _KINDS[base].write(value, lambda item: _encode(item, other, kept, 1))
 
 
 def base_of(value: Any) -> Any:
@@ -73,7 +74,7 @@ def base_of(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=512)
 def _base_of(kind: Any) -> Any:
-    if kind in _WRITERS or kind in _PLAIN:
+    if kind in _KINDS or kind in _PLAIN:
         return kind
     return next((base for base in _BASES if issubclass(kind, base)), None)
 
@@ -96,34 +97,72 @@ def _encode(value: Any, other: Other, kept: Other | None, depth: int) -> Any:
         return value
     if kind is int:
         return value if -_SMALL < value < _SMALL else ["int", hex(value)]
-    write = _WRITERS.get(kind)
-    if write is None and isinstance(value, type):
+    plain = _KINDS.get(kind)
+    if plain is None and isinstance(value, type):
         return ["type", _NAMES[value]] if value in _NAMES else other(value)
-    if kept is not None and (write is None or kind in CHANGING) and (written := kept(value)) is not None:
+    if kept is not None and (plain is None or kind in CHANGING) and (written := kept(value)) is not None:
         return written
-    if write is None:
+    if plain is None:
         base = base_of(value)
         if base is None:
             return other(value)
         if base in _PLAIN:
             return _encode(_PLAIN[base](value), other, kept, depth)
-        write = _WRITERS[base]
-    return write(value, lambda item: _encode(item, other, kept, depth + 1))
+        plain = _KINDS[base]
+    return plain.write(value, lambda item: _encode(item, other, kept, depth + 1))
 
 
-def _pairs(value: dict[Any, Any], inner: Callable[[Any], Any], base: Any = dict) -> list[Any]:
-    flat = []
-    for key, item in base.items(value):
-        flat += [inner(key), inner(item)]
-    return flat
+class Kind(NamedTuple):
+    """How values of a plain class are written and read.
+
+    Attributes:
+        tag: what stands before the parts.
+        parts: takes a value apart into plain data, by the plain class's own methods.
+        build: the value of these parts: of a list of them, or with `types` of as many arguments.
+        types: the class of each part, `object` for any; `None` where the number of parts is free.
+    """
+
+    tag: str
+    parts: Callable[[Any], Iterable[Any]]
+    build: Callable[..., Any]
+    types: tuple[type, ...] | None = None
+
+    def write(self, value: Any, inner: Callable[[Any], Any]) -> list[Any]:
+        """The tag and the parts of a value, each as `inner` writes it."""
+        return [self.tag, *[inner(part) for part in self.parts(value)]]
+
+    def read(self, data: list[Any], inner: Callable[[Any], Any]) -> Any:
+        """The value of what stands behind the tag."""
+        parts = [inner(part) for part in data]
+        if self.types is None:
+            return self.build(parts)
+        for part, kind in zip(parts, self.types, strict=True):
+            if kind is not object and type(part) is not kind:
+                _unknown(data)
+        return self.build(*parts)
 
 
-def _counted(tag: str, base: Any) -> Callable[[Any, Callable[[Any], Any]], list[Any]]:
-    return lambda value, inner: [tag, *[inner(item) for item in base.__iter__(value)]]
+def _flat(base: Any) -> Callable[[Any], list[Any]]:
+    return lambda value: [part for pair in base.items(value) for part in pair]
 
 
-def _fields(tag: str, *names: str) -> Callable[[Any, Callable[[Any], Any]], list[Any]]:
-    return lambda value, inner: [tag, *[inner(getattr(value, name)) for name in names]]
+def _from_pairs(build: Callable[[], dict[Any, Any]]) -> Callable[[list[Any]], dict[Any, Any]]:
+    def read(parts: list[Any]) -> dict[Any, Any]:
+        result = build()
+        for key, item in zip(parts[::2], parts[1::2], strict=True):
+            result[key] = item
+        return result
+
+    return read
+
+
+def _default(parts: list[Any]) -> Any:
+    made: Any = parts[0]
+    return _from_pairs(lambda: collections.defaultdict(made))(parts[1:])
+
+
+def _deque(parts: list[Any]) -> Any:
+    return collections.deque(parts[1:], None if parts[0] is None else operator.index(parts[0]))
 
 
 def _seconds(span: datetime.timedelta | None) -> list[int]:
@@ -132,49 +171,78 @@ def _seconds(span: datetime.timedelta | None) -> list[int]:
     return [span.days, span.seconds, span.microseconds]
 
 
-def _moment(tag: str, *names: str) -> Callable[[Any, Callable[[Any], Any]], list[Any]]:
+def _moment(*names: str) -> Callable[[Any], list[Any]]:
     """A zone that is more than an offset is written as the offset that it has then."""
 
-    def write(value: Any, inner: Callable[[Any], Any]) -> list[Any]:
+    def parts(value: Any) -> list[Any]:
         zone = value.tzinfo
         if zone is not None and type(zone) is not datetime.timezone:
             zone = datetime.timezone(datetime.timedelta(*_seconds(value.utcoffset())), str(value.tzname()))
-        return [tag, *[inner(getattr(value, name)) for name in names], value.fold, inner(zone)]
+        return [*[getattr(value, name) for name in names], value.fold, zone]
 
-    return write
+    return parts
 
 
+def _at_moment(kind: Any) -> Callable[..., Any]:
+    return lambda *parts: kind(*parts[:-2], fold=parts[-2], tzinfo=parts[-1])
+
+
+def _zone(days: int, seconds: int, microseconds: int, name: str) -> datetime.timezone:
+    offset = datetime.timedelta(days, seconds, microseconds)
+    unnamed = datetime.timezone(offset)
+    return unnamed if unnamed.tzname(None) == name else datetime.timezone(offset, name)
+
+
+_CONSTANTS = {"Ellipsis": ..., "NotImplemented": NotImplemented}
 _CLOCK = ("hour", "minute", "second", "microsecond")
 _DAY = ("year", "month", "day")
-_WRITERS: dict[Any, Callable[[Any, Callable[[Any], Any]], list[Any]]] = {
-    list: _counted("list", list),
-    tuple: _counted("tuple", tuple),
-    set: _counted("set", set),
-    frozenset: _counted("frozenset", frozenset),
-    collections.OrderedDict: lambda value, inner: ["ordered", *_pairs(value, inner, collections.OrderedDict)],
-    collections.Counter: lambda value, inner: ["counter", *_pairs(value, inner)],
-    collections.defaultdict: lambda value, inner: ["default", inner(value.default_factory), *_pairs(value, inner)],
-    dict: lambda value, inner: ["dict", *_pairs(value, inner)],
-    collections.deque: lambda value, inner: ["deque", value.maxlen, *[inner(item) for item in value]],
-    bytes: lambda value, inner: ["bytes", bytes.hex(value)],
-    bytearray: lambda value, inner: ["bytearray", bytearray.hex(value)],
-    complex: lambda value, inner: ["complex", float(value.real), float(value.imag)],
-    range: lambda value, inner: ["range", inner(value.start), inner(value.stop), inner(value.step)],
-    slice: lambda value, inner: ["slice", inner(value.start), inner(value.stop), inner(value.step)],
-    fractions.Fraction: _fields("fraction", "numerator", "denominator"),
-    decimal.Decimal: lambda value, inner: ["decimal", decimal.Decimal.__str__(value)],
-    array: lambda value, inner: ["array", value.typecode, *[inner(item) for item in value]],
-    datetime.datetime: _moment("datetime", *_DAY, *_CLOCK),
-    datetime.date: _fields("date", *_DAY),
-    datetime.time: _moment("time", *_CLOCK),
-    datetime.timezone: lambda value, inner: ["zone", *_seconds(value.utcoffset(None)), value.tzname(None)],
-    datetime.timedelta: _fields("timedelta", "days", "seconds", "microseconds"),
-    type(...): lambda value, inner: ["constant", "Ellipsis"],
-    type(NotImplemented): lambda value, inner: ["constant", "NotImplemented"],
+_START_STOP_STEP = operator.attrgetter("start", "stop", "step")
+_KINDS: dict[Any, Kind] = {
+    list: Kind("list", list.__iter__, list),
+    tuple: Kind("tuple", tuple.__iter__, tuple),
+    set: Kind("set", set.__iter__, set),
+    frozenset: Kind("frozenset", frozenset.__iter__, frozenset),
+    collections.OrderedDict: Kind("ordered", _flat(collections.OrderedDict), _from_pairs(collections.OrderedDict)),
+    collections.Counter: Kind("counter", _flat(dict), _from_pairs(collections.Counter)),
+    collections.defaultdict: Kind("default", lambda value: [value.default_factory, *_flat(dict)(value)], _default),
+    dict: Kind("dict", _flat(dict), _from_pairs(dict)),
+    collections.deque: Kind("deque", lambda value: [value.maxlen, *value], _deque),
+    bytes: Kind("bytes", lambda value: [bytes.hex(value)], bytes.fromhex, (str,)),
+    bytearray: Kind("bytearray", lambda value: [bytearray.hex(value)], bytearray.fromhex, (str,)),
+    complex: Kind("complex", lambda value: [float(value.real), float(value.imag)], complex, (float, float)),
+    range: Kind("range", _START_STOP_STEP, range, (int,) * 3),
+    slice: Kind("slice", _START_STOP_STEP, slice, (object,) * 3),
+    fractions.Fraction: Kind(
+        "fraction", operator.attrgetter("numerator", "denominator"), fractions.Fraction, (int, int)
+    ),
+    decimal.Decimal: Kind("decimal", lambda value: [decimal.Decimal.__str__(value)], decimal.Decimal, (str,)),
+    array: Kind("array", lambda value: [value.typecode, *value], lambda parts: array(parts[0], parts[1:])),
+    datetime.datetime: Kind(
+        "datetime",
+        _moment(*_DAY, *_CLOCK),
+        _at_moment(datetime.datetime),
+        (*(int,) * 8, object),
+    ),
+    datetime.date: Kind("date", operator.attrgetter(*_DAY), datetime.date, (int,) * 3),
+    datetime.time: Kind(
+        "time",
+        _moment(*_CLOCK),
+        _at_moment(datetime.time),
+        (*(int,) * 5, object),
+    ),
+    datetime.timezone: Kind(
+        "zone", lambda value: [*_seconds(value.utcoffset(None)), value.tzname(None)], _zone, (int, int, int, str)
+    ),
+    datetime.timedelta: Kind("timedelta", _seconds, datetime.timedelta, (int,) * 3),
+    type(...): Kind("constant", lambda value: ["Ellipsis"], _CONSTANTS.__getitem__, (str,)),
+    type(NotImplemented): Kind("constant", lambda value: ["NotImplemented"], _CONSTANTS.__getitem__, (str,)),
 }
-_PLAIN: dict[Any, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
-_PLAIN[str] = lambda value: "".join(str.__iter__(value))
-_BASES = (*_PLAIN, *(base for base in _WRITERS if base not in (type(...), type(NotImplemented))))
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: lambda value: "".join(str.__iter__(value)),
+}
+_BASES = (*_PLAIN, *(base for base in _KINDS if base not in (type(...), type(NotImplemented))))
 
 CHANGING = frozenset(
     {
@@ -208,125 +276,21 @@ def _unknown(data: list[Any]) -> Any:
 
 
 def _decode(data: Any, other: Callable[[Any], Any], depth: int) -> Any:
-    kind = type(data)
-    if data is None or kind is bool or kind is str or kind is float or kind is int:
+    if data is None or type(data) in (bool, str, float, int):
         return data
-    if kind is not list or not data or type(data[0]) is not str or depth > DEPTH:
+    if type(data) is not list or not data or type(data[0]) is not str or depth > DEPTH:
         return _unknown(data)
-    read = _READERS.get(data[0])
-    if read is None:
+    kind = _READERS.get(data[0])
+    if kind is None:
         return other(data)
-    return read(data[1:], lambda item: _decode(item, other, depth + 1))
+    return kind.read(data[1:], lambda item: _decode(item, other, depth + 1))
 
 
-def _read_pairs(build: Callable[[], dict[Any, Any]]) -> Callable[[list[Any], Callable[[Any], Any]], Any]:
-    def read(data: list[Any], inner: Callable[[Any], Any]) -> dict[Any, Any]:
-        if len(data) % 2:
-            _unknown(data)
-        result = build()
-        for place in range(0, len(data), 2):
-            result[inner(data[place])] = inner(data[place + 1])
-        return result
-
-    return read
-
-
-def _read_deque(data: list[Any], inner: Callable[[Any], Any]) -> Any:
-    limit, *items = data
-    if limit is not None and type(limit) is not int:
-        _unknown(data)
-    return collections.deque([inner(item) for item in items], limit)
-
-
-def _text(data: list[Any]) -> str:
-    (text,) = data
-    if type(text) is not str:
-        _unknown(data)
-    return str(text)
-
-
-def _numbers(data: list[Any], inner: Callable[[Any], Any], kinds: tuple[type, ...] = (int,)) -> list[Any]:
-    numbers = [inner(item) for item in data]
-    if any(type(number) not in kinds for number in numbers):
-        _unknown(data)
-    return numbers
-
-
-def _read_int(data: list[Any], inner: Callable[[Any], Any]) -> int:
-    return int(_text(data), 16)
-
-
-def _read_complex(data: list[Any], inner: Callable[[Any], Any]) -> complex:
-    real, imaginary = _numbers(data, inner, (float,))
-    return complex(real, imaginary)
-
-
-def _read_array(data: list[Any], inner: Callable[[Any], Any]) -> Any:
-    code = _text(data[:1])
-    return array(code, [inner(item) for item in data[1:]])
-
-
-def _read_slice(data: list[Any], inner: Callable[[Any], Any]) -> slice:
-    start, stop, step = (inner(item) for item in data)
-    return slice(start, stop, step)
-
-
-def _read_default(data: list[Any], inner: Callable[[Any], Any]) -> Any:
-    factory, *pairs = data
-    made: Any = inner(factory)
-    return _read_pairs(lambda: collections.defaultdict(made))(pairs, inner)
-
-
-def _read_moment(kind: Any, count: int) -> Callable[[list[Any], Callable[[Any], Any]], Any]:
-    def read(data: list[Any], inner: Callable[[Any], Any]) -> Any:
-        *numbers, zone = data
-        if len(numbers) != count + 1:
-            _unknown(data)
-        *numbers, fold = _numbers(numbers, inner)
-        return kind(*numbers, inner(zone), fold=fold)
-
-    return read
-
-
-def _read_zone(data: list[Any], inner: Callable[[Any], Any]) -> datetime.timezone:
-    *numbers, name = data
-    offset = datetime.timedelta(*_numbers(numbers, inner))
-    found = datetime.timezone(offset)
-    return found if found.tzname(None) == name else datetime.timezone(offset, _text([name]))
-
-
-def _read_timedelta(data: list[Any], inner: Callable[[Any], Any]) -> datetime.timedelta:
-    days, seconds, microseconds = _numbers(data, inner)
-    return datetime.timedelta(days, seconds, microseconds)
-
-
-_READERS: dict[str, Callable[[list[Any], Callable[[Any], Any]], Any]] = {
-    "int": _read_int,
-    "list": lambda data, inner: [inner(item) for item in data],
-    "tuple": lambda data, inner: tuple([inner(item) for item in data]),
-    "set": lambda data, inner: {inner(item) for item in data},
-    "frozenset": lambda data, inner: frozenset([inner(item) for item in data]),
-    "dict": _read_pairs(dict),
-    "ordered": _read_pairs(collections.OrderedDict),
-    "counter": _read_pairs(collections.Counter),
-    "default": _read_default,
-    "deque": _read_deque,
-    "bytes": lambda data, inner: bytes.fromhex(_text(data)),
-    "bytearray": lambda data, inner: bytearray.fromhex(_text(data)),
-    "complex": _read_complex,
-    "range": lambda data, inner: range(*_numbers(data, inner)),
-    "slice": _read_slice,
-    "fraction": lambda data, inner: fractions.Fraction(*_numbers(data, inner)),
-    "decimal": lambda data, inner: decimal.Decimal(_text(data)),
-    "array": _read_array,
-    "datetime": _read_moment(datetime.datetime, 7),
-    "date": lambda data, inner: datetime.date(*_numbers(data, inner)),
-    "time": _read_moment(datetime.time, 4),
-    "zone": _read_zone,
-    "timedelta": _read_timedelta,
-    "constant": lambda data, inner: {"Ellipsis": ..., "NotImplemented": NotImplemented}[_text(data)],
-    "type": lambda data, inner: _TYPES[_text(data)],
+_READERS = {kind.tag: kind for kind in _KINDS.values()} | {
+    "int": Kind("int", lambda value: [hex(value)], lambda text: int(text, 16), (str,)),
+    "type": Kind("type", lambda value: [_NAMES[value]], _TYPES.__getitem__, (str,)),
 }
+"""By tag. These two are written for no class: only large numbers are tagged, and only built-in types are data."""
 
 
 def pack(data: Any) -> bytes:

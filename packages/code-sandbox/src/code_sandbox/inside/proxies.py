@@ -31,7 +31,6 @@ BINARY = (
 )
 IN_PLACE = tuple(f"i{name}" for name in BINARY if name != "divmod")
 ORDER = ("lt", "le", "gt", "ge")
-UNARY = ("neg", "pos", "invert", "abs", "round", "int", "float", "trunc", "floor", "ceil")
 _OBJECTS = ("neg", "pos", "invert")  # of these the result may be an object again
 OPAQUE_MAY = frozenset({*BINARY, *IN_PLACE, *_OBJECTS, "eq", "ne", "returned"})
 """The messages to the solver that may hold an opaque object; the last answers the solution's own call."""
@@ -70,41 +69,6 @@ class Remote:
 
     def __delattr__(self, name: str) -> None:
         self.__link.ask("delete", self, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        walker = self.__link.ask("iter", self)
-        return walker if isinstance(walker, Remote) else iter(walker)
-
-    def __reversed__(self) -> Iterator[Any]:
-        walker = self.__link.ask("reversed", self)
-        return walker if isinstance(walker, Remote) else iter(walker)
-
-    def __next__(self) -> Any:
-        return self.__link.ask("next", self)
-
-    def __len__(self) -> int:
-        return int(self.__link.ask("len", self))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.__link.ask("getitem", self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.__link.ask("setitem", self, key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        self.__link.ask("delitem", self, key)
-
-    def __contains__(self, item: Any) -> bool:
-        return bool(self.__link.ask("contains", self, item))
-
-    def __bool__(self) -> bool:
-        return bool(self.__link.ask("bool", self))
-
-    def __str__(self) -> str:
-        return str(self.__link.ask("str", self))
-
-    def __repr__(self) -> str:
-        return str(self.__link.ask("repr", self))
 
     def __eq__(self, other: object) -> bool:
         return self.__compared("eq", other, True)
@@ -163,10 +127,10 @@ def require_allowed(operation: str, value: Any) -> None:
         raise _taken(operation)
 
 
-def _binary(name: str, reflected: bool = False) -> Callable[..., Any]:
+def _operator(name: str, reflected: bool = False) -> Callable[..., Any]:
     if reflected:
         return lambda self, other: self._Remote__operate(name, other, self)
-    return lambda self, other: self._Remote__operate(name, self, other)
+    return lambda self, *others: self._Remote__operate(name, self, *others)
 
 
 def _ordered(name: str) -> Callable[..., Any]:
@@ -178,21 +142,32 @@ def _ordered(name: str) -> Callable[..., Any]:
     return compare
 
 
-def _single(name: str) -> Callable[..., Any]:
-    if name in _OBJECTS:
-        return lambda self: self._Remote__operate(name, self)
-    return lambda self, *operands: self._Remote__link.ask(name, self, *operands)
+def _asked_for(name: str, read: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda self, *operands: read(self._Remote__link.ask(name, self, *operands))
 
 
+def _walker(answer: Any) -> Iterator[Any]:
+    return answer if isinstance(answer, Remote) else iter(answer)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("iter", "reversed"), _walker),
+    **dict.fromkeys(("contains", "bool"), bool),
+    **dict.fromkeys(("str", "repr"), str),
+    **dict.fromkeys(("len",), int),
+    **dict.fromkeys(("next", "getitem", "setitem", "delitem"), lambda answer: answer),
+    **dict.fromkeys(("abs", "round", "int", "float", "trunc", "floor", "ceil"), lambda answer: answer),
+}
+"""What the solver is asked for an object, by the special method's name, and what is made of the answer."""
+
+for _name, _read in _READ.items():
+    setattr(Remote, f"__{_name}__", _asked_for(_name, _read))
+for _name in (*_OBJECTS, *BINARY, *IN_PLACE):
+    setattr(Remote, f"__{_name}__", _operator(_name))
 for _name in BINARY:
-    setattr(Remote, f"__{_name}__", _binary(_name))
-    setattr(Remote, f"__r{_name}__", _binary(_name, True))
-for _name in IN_PLACE:
-    setattr(Remote, f"__{_name}__", _binary(_name))
+    setattr(Remote, f"__r{_name}__", _operator(_name, True))
 for _name in ORDER:
     setattr(Remote, f"__{_name}__", _ordered(_name))
-for _name in UNARY:
-    setattr(Remote, f"__{_name}__", _single(_name))
 
 
 ADDED = frozenset({"__getitem__", "__setitem__", "__delitem__", "__call__", "__str__", "__repr__", "__missing__"})

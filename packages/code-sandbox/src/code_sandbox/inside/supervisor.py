@@ -14,12 +14,12 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from typing import Any
 
 from code_sandbox.inside import solver, tester
+from code_sandbox.inside.channel import PARENT_CHECK_MS, Channel, close_all_but
 from code_sandbox.inside.confinement import NAMESPACES, NONE, Bounds, Confinement
 
 TIMEOUT = "t"
@@ -69,41 +69,12 @@ _WARM = [
 """Imported once: solutions use them, and what needs a library of the machine cannot be imported inside."""
 
 _START_SECONDS = 30.0
-_PARENT_CHECK_MS = 2000
 _WAITING = 3
 """How many times as long as it may compute a test may take on the clock."""
 
 
 class Broken(Exception):
     """A confined process could not be started as it must be."""
-
-
-class Channel:
-    """One line of JSON there, one back, with files handed over."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-        self.parent = os.getppid()
-
-    def send(self, message: dict[str, Any]) -> None:
-        self.socket.sendall(json.dumps(message).encode() + b"\n")
-
-    def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """The next request; the process ends if the program that asks has."""
-        waiting = select.poll()
-        waiting.register(self.socket, select.POLLIN)
-        while not waiting.poll(_PARENT_CHECK_MS):
-            if os.getppid() != self.parent:
-                os._exit(0)
-        data, files, _, _ = socket.recv_fds(self.socket, 65536, 8)
-        while data and not data.endswith(b"\n"):
-            data += (more := self.socket.recv(65536))
-            if not more:
-                break
-        if not data:
-            os._exit(0)
-        request: dict[str, Any] = json.loads(data)
-        return request, files
 
 
 class Attempt:
@@ -138,7 +109,7 @@ class Attempt:
                 for descriptor in (0, 1, 2):
                     os.dup2(null, descriptor)  # flags that it sets are no one else's
                 self._confinement.enter(self._bounds, scratch)
-                _close_all_but(*keep, status)
+                close_all_but(*keep, status)
                 os.write(status, confined.encode())
             except BaseException as error:
                 os.write(status, f"{BROKEN}{type(error).__name__}: {error}".encode()[:300])
@@ -177,8 +148,8 @@ class Attempt:
         deadline = began + _START_SECONDS
         while True:
             left = min(deadline, wall if len(confined) == 2 else deadline) - time.monotonic()
-            ready = dict(waiting.poll(min(max(left, 0) * 1000, _PARENT_CHECK_MS)))
-            if channel.socket.fileno() in ready or os.getppid() != channel.parent:
+            ready = dict(waiting.poll(min(max(left, 0) * 1000, PARENT_CHECK_MS)))
+            if channel.socket.fileno() in ready or channel.is_orphan:
                 self.end()
                 os._exit(0)
             if self.status in ready:
@@ -269,22 +240,9 @@ def _read_file(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
-def _close_all_but(*descriptors: int) -> None:
-    after = 3
-    for descriptor in sorted({*descriptors, 65536}):
-        os.closerange(after, descriptor)
-        after = descriptor + 1
-
-
 def main(level: str) -> None:
     """Serves runs until the other side of the socket, which is standard input, is closed."""
-    sock = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    os.close(null)
-    _close_all_but(sock.fileno())
-    channel = Channel(sock)
+    channel = Channel.of_standard_input()
     for name in _WARM:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

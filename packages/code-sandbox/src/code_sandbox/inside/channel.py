@@ -1,0 +1,69 @@
+"""The socket through which a process that forks others is asked, and the files that it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+from typing import Any
+
+PARENT_CHECK_MS = 2000
+"""How often a process that waits looks whether the program that asks is still there."""
+
+
+class Channel:
+    """One line of JSON there, one back, with files handed over.
+
+    Args:
+        sock: its other side is the program that asks.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.parent = os.getppid()
+
+    @classmethod
+    def of_standard_input(cls) -> Channel:
+        """The channel that this process was started with; the standard files are the null device then."""
+        channel = cls(socket.socket(fileno=os.dup(0)))
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        os.close(null)
+        close_all_but(channel.socket.fileno())
+        return channel
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the program that asks has ended."""
+        return os.getppid() != self.parent
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Answers."""
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> tuple[dict[str, Any], list[int]]:
+        """The next request; the process ends if the program that asks has."""
+        waiting = select.poll()
+        waiting.register(self.socket, select.POLLIN)
+        while not waiting.poll(PARENT_CHECK_MS):
+            if self.is_orphan:
+                os._exit(0)
+        data, files, _, _ = socket.recv_fds(self.socket, 65536, 8)
+        while data and not data.endswith(b"\n"):
+            data += (more := self.socket.recv(65536))
+            if not more:
+                break
+        if not data:
+            os._exit(0)
+        request: dict[str, Any] = json.loads(data)
+        return request, files
+
+
+def close_all_but(*descriptors: int) -> None:
+    """Closes all files but the standard ones and these."""
+    after = 3
+    for descriptor in sorted({*descriptors, 65536}):
+        os.closerange(after, descriptor)
+        after = descriptor + 1
