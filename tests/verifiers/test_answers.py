@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.verifiers.answers import decide, flat, normal, rational, without_names
+from hf_credit.verifiers.answers import decide, flat, normal, without_names
+from hf_credit.verifiers.numerals import Number, number
 
 
 def decided(gold: str, answer: str) -> bool | None:
@@ -73,18 +74,20 @@ def test_an_answer_of_which_nothing_is_left_stays_as_it_is() -> None:
     ],
 )
 def test_a_number_is_read_exactly(text: str, value: Fraction) -> None:
-    assert rational(text) == {value}
+    found = number(text)
+    assert found is not None
+    assert found.value == value
 
 
 @pytest.mark.parametrize(
     "text", ["", "x", "1/0", r"\frac{1}{0}", "2 x", r"2\pi", "1,-2", "12,34", "1:2", "2 sin", "5!", "1_8"]
 )
 def test_what_is_no_number_is_not_read_as_one(text: str) -> None:
-    assert rational(text) is None
+    assert number(text) is None
 
 
 def test_a_percentage_is_the_number_and_its_hundredth() -> None:
-    assert rational(r"20\%") == {Fraction(20), Fraction(1, 5)}
+    assert number(r"20\%") == Number(Fraction(20), percent=True)
     assert decided(r"20\%", "20") is True
     assert decided(r"20\%", "0.2") is True
     assert decided("20", "20%") is True

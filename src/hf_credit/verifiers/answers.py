@@ -9,9 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, rational, same, unit_in_group
-
-__all__ = ["FUNCTIONS", "TEXT_GROUP", "Answer", "decide", "flat", "normal", "rational", "without_names"]
+from hf_credit.verifiers.numerals import FUNCTIONS, Number, clash, number, same, unit_in_group
 
 
 class Answer(NamedTuple):

@@ -88,18 +88,6 @@ def clash(one: frozenset[str], other: frozenset[str]) -> bool:
     return not (one <= other or other <= one)
 
 
-def rational(text: str) -> frozenset[Fraction] | None:
-    r"""The number that a text writes, exactly, `None` if it is no rational number; for 20% both 20 and 1/5.
-
-    Args:
-        text: see `number`.
-    """
-    found = number(text)
-    if found is None:
-        return None
-    return frozenset({found.value, found.value / 100}) if found.percent else frozenset({found.value})
-
-
 _DECIMAL = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)"
 _REPEATING = re.compile(r"(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}|\((\d+)\))")
 _WHOLE = re.compile(
@@ -242,6 +230,7 @@ def _singular(word: str) -> str:
 
 
 _TOKEN = re.compile(rf"\s*({_DECIMAL}|\\(?:frac|times|cdot|div)(?![A-Za-z])|[-+*/^(){{}}])")
+_RANK = {"+": 1, "-": 1, "*": 2, r"\times": 2, r"\cdot": 2, "/": 2, r"\div": 2, "^": 3}
 _DEEPEST, _LARGEST_BITS = 40, 4096
 
 
@@ -258,65 +247,60 @@ def arithmetic(text: str) -> Fraction | None:
             return None
         tokens.append(found[1])
         place = found.end()
+    tokens.reverse()  # the next one is the last of the list
     try:
-        value, rest = _sum(tokens, 0, 0)
+        value = _sum(tokens)
     except (ValueError, ZeroDivisionError, IndexError):
         return None
-    return value if rest == len(tokens) else None
+    return None if tokens else value
 
 
-def _sum(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int]:
+def _sum(tokens: list[str], rank: int = 1, depth: int = 0) -> Fraction:
+    """The value of what the next operators of at least this rank connect; only a sum may begin with a sign."""
     if depth > _DEEPEST:
         raise ValueError("too deep")
-    sign = {"-": -1, "+": 1}.get(tokens[at])
-    value, at = _product(tokens, at + (sign is not None), depth)
-    value *= sign or 1
-    while at < len(tokens) and tokens[at] in "+-":
-        more, end = _product(tokens, at + 1, depth)
-        value, at = _bounded(value + more if tokens[at] == "+" else value - more), end
-    return value, at
-
-
-def _product(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int]:
-    value, at = _power(tokens, at, depth)
-    while at < len(tokens) and tokens[at] in ("*", "/", r"\times", r"\cdot", r"\div"):
-        more, end = _power(tokens, at + 1, depth)
-        value, at = _bounded(value / more if tokens[at] in ("/", r"\div") else value * more), end
-    return value, at
-
-
-def _power(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int]:
-    value, at = _atom(tokens, at, depth)
-    if at < len(tokens) and tokens[at] == "^":
-        if tokens[at + 1] != "{" and not re.fullmatch(r"\d", tokens[at + 1]):
+    if rank == 1 and tokens[-1] in ("+", "-"):
+        value = _sum(tokens, 2, depth) if tokens.pop() == "+" else -_sum(tokens, 2, depth)
+    else:
+        value = _atom(tokens, depth)
+    while tokens and _RANK.get(tokens[-1], 0) >= rank:
+        operator = tokens.pop()
+        if operator == "^" and tokens[-1] != "{" and not re.fullmatch(r"\d", tokens[-1]):
             raise ValueError("x^12 is x^1 2")
-        power, at = _atom(tokens, at + 1, depth)
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        if power.denominator != 1 or abs(power) * bits > _LARGEST_BITS or tokens[at : at + 1] == ["^"]:
-            raise ValueError("no whole or no small power")
-        value **= int(power)
-    return value, at
+        other = _sum(tokens, _RANK[operator] + 1, depth)
+        value = _applied(operator, value, other)
+        if operator == "^" and tokens[-1:] == ["^"]:
+            raise ValueError("two powers")
+    return value
 
 
-def _atom(tokens: list[str], at: int, depth: int) -> tuple[Fraction, int]:
-    token = tokens[at]
+def _atom(tokens: list[str], depth: int) -> Fraction:
+    token = tokens.pop()
     if token in ("(", "{"):
-        value, at = _sum(tokens, at + 1, depth + 1)
-        if tokens[at] != {"(": ")", "{": "}"}[token]:
+        value = _sum(tokens, 1, depth + 1)
+        if tokens.pop() != {"(": ")", "{": "}"}[token]:
             raise ValueError("brackets")
-        return value, at + 1
+        return value
     if token == r"\frac":
-        if tokens[at + 1] != "{":
-            raise ValueError("brackets")
-        above, at = _atom(tokens, at + 1, depth)
-        if tokens[at] != "{":
-            raise ValueError("brackets")
-        below, at = _atom(tokens, at, depth)
-        return _bounded(above / below), at
-    return Fraction(token.replace(",", "")), at + 1
+        parts = []
+        for _ in range(2):
+            if tokens[-1] != "{":
+                raise ValueError("brackets")
+            parts.append(_atom(tokens, depth))
+        return _applied("/", *parts)
+    return Fraction(token.replace(",", ""))
 
 
-def _bounded(value: Fraction) -> Fraction:
+def _applied(operator: str, one: Fraction, other: Fraction) -> Fraction:
+    if operator in ("+", "-"):
+        value = one + other if operator == "+" else one - other
+    elif operator == "^":
+        bits = max(one.numerator.bit_length(), one.denominator.bit_length())
+        if other.denominator != 1 or abs(other) * bits > _LARGEST_BITS:
+            raise ValueError("no whole or no small power")
+        value = one ** int(other)
+    else:
+        value = one / other if operator in ("/", r"\div") else one * other
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * _LARGEST_BITS:
         raise ValueError("large")
     return value

@@ -27,10 +27,3 @@ def cosine_exceeds(first: Sequence[int], second: Sequence[int], threshold: Fract
     dot = sum(a * b for a, b in zip(first, second, strict=True))
     norms = sum(a * a for a in first) * sum(b * b for b in second)
     return dot > 0 and Fraction(dot * dot) > threshold * threshold * norms
-
-
-def cosine(first: Sequence[int], second: Sequence[int]) -> float:
-    """The cosine of two vectors of whole numbers, 0 where one is zero."""
-    dot = sum(a * b for a, b in zip(first, second, strict=True))
-    norms = sum(a * a for a in first) * sum(b * b for b in second)
-    return dot / float(norms) ** 0.5 if norms else 0.0
