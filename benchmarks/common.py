@@ -180,6 +180,20 @@ def in_a_process(script: str, case: str | int, options: argparse.Namespace) -> d
     return found
 
 
+def measured_alone(options: argparse.Namespace, measure: Callable[[Any, argparse.Namespace], dict[str, Any]]) -> bool:
+    """Whether this process is one that `in_a_process` started for one case, which is measured and printed then.
+
+    Args:
+        options: what the benchmark was run with; `only` is taken out of them.
+        measure: of a case.
+    """
+    only = vars(options).pop("only")
+    if only is not None:
+        with one_thread():
+            print(json.dumps(measure(only, options)))
+    return only is not None
+
+
 def memory(field: str) -> int:
     """A size that the kernel knows of this process, in bytes: resident now (VmRSS) or at most so far (VmHWM)."""
     if not _STATUS.exists():
@@ -230,6 +244,29 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
         "rows": list(rows),
     }
     (options.output / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def report_of_one_thread(
+    parser: argparse.ArgumentParser,
+    given: Sequence[str] | None,
+    name: str,
+    compare: Callable[[argparse.Namespace], Sequence[Mapping[str, Any]]],
+    text: str,
+) -> None:
+    """The whole of a benchmark that one thread computes, from the same seed every time.
+
+    Args:
+        parser: of its options.
+        given: its command line.
+        name: of the benchmark.
+        compare: the rows.
+        text: what the table shows; `{tokens}` stands for the option of that name.
+    """
+    options = parser.parse_args(given)
+    with one_thread():
+        torch.manual_seed(0)
+        rows = compare(options)
+    report(options, name, text.format(**vars(options)), rows)
 
 
 def machine() -> str:

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, cpu_seconds, one_thread, report, take_turns
+from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 from transformers import GenerationConfig
 
 from hf_credit.collaborations import Collaboration, Event
@@ -31,6 +31,11 @@ BUDGET = 8
 ROLES = ("planner", "reasoner", "actor")
 LAYOUTS = {2: (2, 4), 3: (2, 2, 2)}
 """Alternatives at each step, by the number of roles. That of two is the paper's."""
+TEXT = (
+    f"What one terminal score costs at a budget of {BUDGET} scores a problem, messages of {{message}} "
+    "tokens and problems of {problem} words; medians over repeats in turns, CPU seconds of one thread. "
+    "The aim is 0.6 of the generated tokens of whole episodes."
+)
 
 
 def chain(roles: Sequence[str]) -> Collaboration:
@@ -106,16 +111,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, message=64, problem=128, tasks=4, hidden_size=256, layers=4, repeats=5)
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        torch.manual_seed(0)
-        rows = compare(options)
-    text = (
-        f"What one terminal score costs at a budget of {BUDGET} scores a problem, messages of {options.message} "
-        f"tokens and problems of {options.problem} words; medians over repeats in turns, CPU seconds of one thread. "
-        "The aim is 0.6 of the generated tokens of whole episodes."
-    )
-    report(options, "credit_cost", text, rows)
+    report_of_one_thread(parser, arguments_given, "credit_cost", compare, TEXT)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, cpu_seconds, one_thread, report, take_turns
+from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 from credit_cost import chain
 from transformers import GenerationConfig
 
@@ -33,6 +33,12 @@ from hf_credit.policies.generation import PrefixSampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.rollouts import Chat, Engine, Episode, Ledger, RolloutRequest
 
+TEXT = (
+    "What a diagnostic bucket costs, the reference episodes and the drawing of replies included: up to "
+    "{candidates} candidates and {value_actions} value-only actions, {replays} replays "
+    "of each; messages of the chain have {message} tokens. Per bucket; medians over repeats in turns, "
+    "CPU seconds of one thread. The row `measured` is the computation of all numbers and intervals from them."
+)
 ROLES = ("planner", "reasoner", "critic", "actor")
 
 
@@ -174,17 +180,7 @@ def main(arguments_given: list[str] | None = None) -> None:
         layers=2,
         repeats=3,
     )
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        torch.manual_seed(0)
-        rows = compare(options)
-    text = (
-        f"What a diagnostic bucket costs, the reference episodes and the drawing of replies included: up to "
-        f"{options.candidates} candidates and {options.value_actions} value-only actions, {options.replays} replays "
-        f"of each; messages of the chain have {options.message} tokens. Per bucket; medians over repeats in turns, "
-        "CPU seconds of one thread. The row `measured` is the computation of all numbers and intervals from them."
-    )
-    report(options, "diagnostics", text, rows)
+    report_of_one_thread(parser, arguments_given, "diagnostics", compare, TEXT)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ gradients, optimizer states, activations and all that the trainers keep.
 from __future__ import annotations
 
 import argparse
-import json
 from random import Random
 from statistics import median
 from typing import Any
 
-from common import arguments, in_a_process, memory, one_thread, report, take_turns
+from common import arguments, in_a_process, measured_alone, memory, report, take_turns
 from datasets import Dataset
 from players import settings
 from trl import GRPOConfig, GRPOTrainer
@@ -27,6 +26,10 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Decision, Ending, Episode, Verdict
 
+TEXT = (
+    "The highest resident memory of training steps above that of the process before, medians over processes in "
+    "turns. The aim is TRL's peak."
+)
 TRAINERS = ("TRL GRPO", "hf-credit")
 ACTION, OBSERVATION = 12, 48
 """Tokens of each, about those of the games."""
@@ -159,16 +162,9 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, episodes=16, turns=8, rows_at_once=8, hidden_size=256, layers=4, steps=2, repeats=5)
     parser.add_argument("--only", choices=TRAINERS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments_given)
-    only = vars(options).pop("only")
-    if only is not None:
-        with one_thread():
-            print(json.dumps(measure(only, options)))
+    if measured_alone(options, measure):
         return
-    text = (
-        "The highest resident memory of training steps above that of the process before, medians over processes in "
-        "turns. The aim is TRL's peak."
-    )
-    report(options, "memory", text, compare(options))
+    report(options, "memory", TEXT, compare(options))
 
 
 if __name__ == "__main__":

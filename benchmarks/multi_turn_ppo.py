@@ -15,8 +15,7 @@ import copy
 from statistics import median
 from typing import Any
 
-import torch
-from common import arguments, one_thread, policy_passes, report, take_turns, timed_updates
+from common import arguments, policy_passes, report_of_one_thread, take_turns, timed_updates
 from datasets import Dataset
 from memory import recorded_episodes, trl_trainer
 from players import settings
@@ -26,6 +25,10 @@ from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import EnvironmentInteraction, Episode
 
+TEXT = (
+    "A training step on the same rows of several turns, medians over steps, CPU seconds of one thread. The aim is "
+    "an own time under 5 %: what is neither the policy's nor the critic's passes."
+)
 POLICY = ("forward", "backward", "optimizer")
 CRITIC = ("critic forward", "critic backward", "critic optimizer")
 
@@ -87,15 +90,7 @@ def _line(name: str, steps: list[dict[str, float]]) -> dict[str, Any]:
 
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, episodes=8, turns=4, rows_at_once=8, hidden_size=128, layers=2, steps=3, repeats=2)
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        torch.manual_seed(0)
-        rows = compare(options)
-    text = (
-        "A training step on the same rows of several turns, medians over steps, CPU seconds of one thread. The aim is "
-        "an own time under 5 %: what is neither the policy's nor the critic's passes."
-    )
-    report(options, "multi_turn_ppo", text, rows)
+    report_of_one_thread(parser, arguments_given, "multi_turn_ppo", compare, TEXT)
 
 
 if __name__ == "__main__":

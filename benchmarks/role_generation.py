@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, cpu_seconds, one_thread, report, take_turns
+from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 from peft import PeftModel
 from role_memory import adapter
 
@@ -21,6 +21,11 @@ from hf_credit.policies.generation import sampler
 from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
 from hf_credit.policies.role_policies import MixedRoles, RoleSampler
 from hf_credit.rollouts.samplers import sample
+
+TEXT = (
+    "Seconds of one processor for a round in which every agent replies, medians of rounds in turns: all agents in "
+    "one call of the model, and each in a call of its own. The aim is less than 1 with few replies of each."
+)
 
 
 def team(agents: int, options: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -75,13 +80,7 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(
         __doc__, replies=2, context=64, tokens=24, hidden_size=128, layers=4, rank=16, agents=3, repeats=3
     )
-    options = parser.parse_args(arguments_given)
-    text = (
-        "Seconds of one processor for a round in which every agent replies, medians of rounds in turns: all agents in "
-        "one call of the model, and each in a call of its own. The aim is less than 1 with few replies of each."
-    )
-    with one_thread():
-        report(options, "role_generation", text, compare(options))
+    report_of_one_thread(parser, arguments_given, "role_generation", compare, TEXT)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ three share, so that the true ratio is closer to 1.
 from __future__ import annotations
 
 import argparse
-import json
 from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, in_a_process, memory, one_thread, report, take_turns
+from common import arguments, in_a_process, measured_alone, memory, report, take_turns
 from peft import LoraConfig, get_peft_model
 from players import settings
 from transformers import AutoModelForCausalLM, Qwen2Config
@@ -37,6 +36,11 @@ SEVEN_B = Qwen2Config(
 )
 """The shape of Qwen2.5-7B."""
 _WEIGHT, _TRAINED = 2, 16  # bytes of a weight in 16 bits; of one trained in 32 bits, its gradient and two moments
+TEXT = (
+    "The most memory that a process took for the small policy and its training, medians over processes in turns, "
+    "what the adapters of further agents should add to it, and what a team of a 7B model takes for weights, "
+    f"gradients and moments. The aim is at most {AIM} times one agent for 7B."
+)
 
 
 def adapter(rank: int) -> LoraConfig:
@@ -112,17 +116,9 @@ def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, replies=24, hidden_size=512, layers=8, rank=16, agents=3, steps=2, repeats=3)
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments_given)
-    only = vars(options).pop("only")
-    if only is not None:
-        with one_thread():
-            print(json.dumps(measure(only, options)))
+    if measured_alone(options, measure):
         return
-    text = (
-        "The most memory that a process took for the small policy and its training, medians over processes in turns, "
-        "what the adapters of further agents should add to it, and what a team of a 7B model takes for weights, "
-        f"gradients and moments. The aim is at most {AIM} times one agent for 7B."
-    )
-    report(options, "role_memory", text, compare(options))
+    report(options, "role_memory", TEXT, compare(options))
 
 
 if __name__ == "__main__":

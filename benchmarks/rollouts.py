@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import Clock, arguments, cpu_seconds, one_thread, report, take_turns
+from common import Clock, arguments, cpu_seconds, report_of_one_thread, take_turns
 from players import (
     MAX_REPLY,
     credit_trainer,
@@ -41,6 +41,11 @@ from players import (
 from hf_credit import make
 from hf_credit.policies.generation import sampler
 from hf_credit.rollouts import Engine, RolloutRequest
+
+TEXT = (
+    "4x4 Sudoku with the whole conversation in view; medians over interleaved repeats, CPU seconds of one thread. "
+    "The aim is 3 times TRL's rate."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,24 +165,9 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(
-        __doc__,
-        blanks=8,
-        games=16,
-        epochs=200,
-        plays=8,
-        large_plays=2,
-        hidden_size=256,
-        layers=4,
-        repeats=5,
+        __doc__, blanks=8, games=16, epochs=200, plays=8, large_plays=2, hidden_size=256, layers=4, repeats=5
     )
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        rows = compare(options)
-    text = (
-        "4x4 Sudoku with the whole conversation in view; medians over interleaved repeats, CPU seconds of one thread. "
-        "The aim is 3 times TRL's rate."
-    )
-    report(options, "rollouts", text, rows)
+    report_of_one_thread(parser, arguments_given, "rollouts", compare, TEXT)
 
 
 if __name__ == "__main__":

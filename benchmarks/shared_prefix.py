@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, cpu_seconds, one_thread, report, take_turns
+from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 from players import credit_trainer, game_rows
 
 from hf_credit import make
@@ -28,6 +28,10 @@ from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.rollouts import Row
 from hf_credit.rollouts.batches import pad_rows
 
+TEXT = (
+    "Forward and backward of the loss over alternatives that share a prompt, single precision; medians over "
+    "interleaved repeats, CPU seconds of one thread. The aim is 1.25 times as fast at a prefix of 4,096 tokens."
+)
 ALTERNATIVES = 4
 COMPLETION = 64
 """Tokens of an alternative."""
@@ -113,15 +117,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(arguments_given: list[str] | None = None) -> None:
     parser = arguments(__doc__, prefix=4096, hidden_size=256, layers=4, repeats=5)
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        torch.manual_seed(0)
-        rows = compare(options)
-    text = (
-        "Forward and backward of the loss over alternatives that share a prompt, single precision; medians over "
-        "interleaved repeats, CPU seconds of one thread. The aim is 1.25 times as fast at a prefix of 4,096 tokens."
-    )
-    report(options, "shared_prefix", text, rows)
+    report_of_one_thread(parser, arguments_given, "shared_prefix", compare, TEXT)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,15 @@ import argparse
 from statistics import median
 from typing import Any
 
-import torch
-from common import arguments, one_thread, policy_passes, report, timed_updates
+from common import arguments, policy_passes, report_of_one_thread, timed_updates
 from players import credit_trainer, enlarged, game_rows, memorised_policy, trl_trainer
 
 from hf_credit import make
 
+TEXT = (
+    "4x4 Sudoku, a training step of the whole trainer; medians over steps, CPU seconds of one thread. "
+    "The aim is an own time under 5 %."
+)
 WORK = ("generation", "forward", "backward", "optimizer")
 OWN = ("rollouts", "credit", "rest")
 
@@ -99,15 +102,7 @@ def main(arguments_given: list[str] | None = None) -> None:
         rows_at_once=16,
         steps=5,
     )
-    options = parser.parse_args(arguments_given)
-    with one_thread():
-        torch.manual_seed(0)
-        rows = compare(options)
-    text = (
-        "4x4 Sudoku, a training step of the whole trainer; medians over steps, CPU seconds of one thread. "
-        "The aim is an own time under 5 %."
-    )
-    report(options, "step_time", text, rows)
+    report_of_one_thread(parser, arguments_given, "step_time", compare, TEXT)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import arguments, cpu_seconds, one_thread, report, take_turns
+from common import arguments, cpu_seconds, report_of_one_thread, take_turns
 
 from hf_credit.credit import top_tokens
 from hf_credit.trainers.trust_region import PROJECTIONS
@@ -25,19 +25,16 @@ from hf_credit.trainers.trust_region import PROJECTIONS
 RADIUS = 0.025
 SPREAD, STEP = 3.0, 0.6
 SHARES = {"all": 1, "one in twenty": 20}
+TEXT = (
+    "A batch of {tokens:,} tokens, the {top:,} most probable of {vocabulary:,} each, "
+    f"radius {RADIUS}. The last columns are ratios within a turn, medians; aim: under 10 times a log-softmax."
+)
 
 
 def main() -> None:
     parser = arguments(__doc__ or "", tokens=4096, top=1024, vocabulary=32768, repeats=5)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    options = parser.parse_args()
-    with one_thread():
-        rows = compare(options)
-    text = (
-        f"A batch of {options.tokens:,} tokens, the {options.top:,} most probable of {options.vocabulary:,} each, "
-        f"radius {RADIUS}. The last columns are ratios within a turn, medians; aim: under 10 times a log-softmax."
-    )
-    report(options, "trust_region", text, rows)
+    report_of_one_thread(parser, None, "trust_region", compare, TEXT)
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:

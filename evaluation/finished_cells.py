@@ -69,9 +69,23 @@ def interval(found: Interval, signed: bool = False) -> str:
     return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
 
 
-def write_again(doc: str | None, results: Path, write_tables: Callable[[Iterable[Path], Path], None]) -> None:
-    """The command line of a script that writes the tables again from committed cells."""
+def write_again(
+    doc: str | None,
+    results: Path,
+    write_tables: Callable[[Iterable[Path], Path], None],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The command line of a script that writes the tables again from committed cells.
+
+    Args:
+        doc: of the script.
+        results: the folder of the committed ones.
+        write_tables: of some files with cells, into a folder.
+        arguments: the command line.
+    """
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=results, help="holds cells.json, gets the tables")
-    options = parser.parse_args()
-    write_tables([options.results / CELLS_FILE], options.results)
+    parser.add_argument("--results", type=Path, default=results, help="holds cells.json; tables and plots go there")
+    folder = parser.parse_args(arguments).results
+    if not (folder / CELLS_FILE).is_file():
+        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run the cells first.")
+    write_tables([folder / CELLS_FILE], folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import string
@@ -10,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jaxtyping
@@ -79,6 +81,27 @@ def unchecked_shapes() -> Iterator[None]:
 def root() -> Path:
     """The root of the repository."""
     return Path(__file__).resolve().parent.parent
+
+
+class _Scripts(dict[str, ModuleType]):
+    def __missing__(self, name: str) -> ModuleType:
+        self[name] = importlib.import_module(name)
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def scripts(root: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, ModuleType]]:
+    """The modules of the folder `FOLDER` of `evaluation/`, which the module of the tests names, imported as asked for.
+
+    They import each other by their bare names, as scripts do; none is left behind.
+    """
+    before, known, folder = list(sys.path), set(sys.modules), root / "evaluation"
+    sys.path[:0] = [str(folder / request.module.FOLDER), str(folder)]
+    yield _Scripts()
+    sys.path[:] = before
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            sys.modules.pop(name)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,18 +10,7 @@ import pytest
 
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("cells", "drawing", "experiment", "figures", "horizon", "oracle_error", "run", "running", "table")
-
-
-@pytest.fixture(scope="module")
-def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
-    """The modules of `evaluation/vpr`, which import each other by their bare names as scripts do."""
-    before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "vpr"), str(root / "evaluation")]
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path[:] = before
-    for name in _SCRIPTS:
-        sys.modules.pop(name)
+FOLDER = "vpr"
 
 
 def tiny(experiment: ModuleType, **changed: object) -> object:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,18 +12,7 @@ import pytest
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("drawing", "experiment", "figures", "pipelines", "report", "run", "running", "table")
-
-
-@pytest.fixture(scope="module")
-def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
-    """The modules of `evaluation/c3`, which import each other by their bare names as scripts do."""
-    before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "c3"), str(root / "evaluation")]
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path[:] = before
-    for name in _SCRIPTS:
-        sys.modules.pop(name)
+FOLDER = "c3"
 
 
 @pytest.fixture(scope="module")

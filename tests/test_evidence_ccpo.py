@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
@@ -20,18 +17,7 @@ from hf_credit.collaborations.hinted_relay import hinted_relay, hinted_relay_pai
 from hf_credit.policies.micro import MicroConfig
 from hf_credit.rollouts import Chat
 
-_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table")
-
-
-@pytest.fixture(scope="module")
-def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
-    """The modules of `evaluation/ccpo`, which import each other by their bare names as scripts do."""
-    before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "ccpo"), str(root / "evaluation")]
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path[:] = before
-    for name in _SCRIPTS:
-        sys.modules.pop(name)
+FOLDER = "ccpo"
 
 
 @pytest.fixture(scope="module")

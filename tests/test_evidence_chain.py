@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,19 +21,8 @@ from hf_credit.rollouts import Chat, Engine
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.samplers import Generation
 
-_SCRIPTS = ("chain", "chain_results", "drawing", "experiment", "figures", "report", "running", "table")
+FOLDER = "c3"
 SIZE = 3
-
-
-@pytest.fixture(scope="module")
-def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
-    """The modules of `evaluation/c3`, which import each other by their bare names as scripts do."""
-    before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "c3"), str(root / "evaluation")]
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path[:] = before
-    for name in _SCRIPTS:
-        sys.modules.pop(name)
 
 
 def tables(chain: Any, speakers: int, noise: float = 0.2, seed: int = 0) -> Any:

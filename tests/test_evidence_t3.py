@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,18 +13,7 @@ import pytest
 from hf_credit.evaluation.statistics import paired_difference
 from hf_credit.policies.micro import MicroConfig
 
-_SCRIPTS = ("experiment", "run", "running", "finished_cells", "table", "belief_traps", "theory")
-
-
-@pytest.fixture(scope="module")
-def scripts(root: Path) -> Iterator[dict[str, ModuleType]]:
-    """The modules of `evaluation/t3`, which import each other by their bare names as scripts do."""
-    before = list(sys.path)
-    sys.path[:0] = [str(root / "evaluation" / "t3"), str(root / "evaluation")]
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    sys.path[:] = before
-    for name in _SCRIPTS:
-        sys.modules.pop(name)
+FOLDER = "t3"
 
 
 @pytest.fixture(scope="module")

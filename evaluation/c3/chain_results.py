@@ -5,7 +5,6 @@ python evaluation/c3/chain_results.py        # again from the committed results/
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -19,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from drawing import legend, tidy
+from finished_cells import CELLS_FILE, write_again
 from matplotlib.figure import Figure
-from table import CELLS_FILE, compare, corrected, curve_mean
+from table import compare, corrected, curve_mean
 
 from hf_credit.evaluation.report import table
 from hf_credit.evaluation.statistics import mean_interval
@@ -288,12 +288,7 @@ def draw(means: Sequence[Mapping[str, Any]], kind: str, names: Sequence[str], pa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     results = Path(__file__).resolve().parent / "results" / "chain"
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=results, help="holds cells.json; tables and plots go there")
-    folder = parser.parse_args(arguments).results
-    if not (folder / CELLS_FILE).is_file():
-        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run chain.py first.")
-    write(read_cells([folder / CELLS_FILE]), folder)
+    write_again(__doc__, results, lambda paths, folder: write(read_cells(paths), folder), arguments)
 
 
 if __name__ == "__main__":

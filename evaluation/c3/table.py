@@ -5,7 +5,6 @@ python evaluation/c3/table.py        # again from the committed results/cells.js
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -23,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import figures
 from experiment import ARMS, C3, ESTIMATOR_OF, EVENTS, METHODS
+from finished_cells import CELLS_FILE, write_again
 from report import markdown
 
 from hf_credit.diagnostics import pass_at_k_by_instance, seed_averaged_difference
 from hf_credit.evaluation.statistics import Interval, holm, mean_interval, paired_difference, permutation_test
 
-CELLS_FILE = "cells.json"
 Cell = Mapping[str, Any]
 Cells = Mapping[str, Mapping[int, Cell]]
 """Finished cells by arm and seed."""
@@ -249,12 +248,7 @@ def _summary(values: Sequence[float | None]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     results = Path(__file__).resolve().parent / "results"
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=results, help="holds cells.json; tables and plots go there")
-    folder = parser.parse_args(arguments).results
-    if not (folder / CELLS_FILE).is_file():
-        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run run.py first.")
-    write(read_cells([folder / CELLS_FILE]), folder)
+    write_again(__doc__, results, lambda paths, folder: write(read_cells(paths), folder), arguments)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,15 @@ _VOTE = {
     "one agent, untrained": {"alone": "first"},
     ONE_AGENT: {"alone": "first", "method": "grpo", "options": {"group_size": 24}},
 }
+_SHARED_TIES = Team(
+    title="A vote of three, one with a stock wrong answer, ties shared out",
+    collaboration="sum_vote",
+    options={"size": 6, "ties": "expected"},
+    lazy="third",
+    quality=0.6,
+    arms=_VOTE,
+)
+_FEW = {SHARED: _VOTE[SHARED], CCPO: {}, "weighted": {"allocation": "weighted"}}
 TEAMS: Mapping[str, Team] = {
     "relay": Team(
         title="Think and solve: the hinted relay, a lazy thinker",
@@ -77,29 +86,15 @@ TEAMS: Mapping[str, Team] = {
         quality=0.5,
         arms=_RELAY,
     ),
-    "vote": Team(
-        title="A vote of three, one with a stock wrong answer, ties shared out",
-        collaboration="sum_vote",
-        options={"size": 6, "ties": "expected"},
-        lazy="third",
-        quality=0.6,
-        arms=_VOTE,
-    ),
-    "vote_first": Team(
+    "vote": _SHARED_TIES,
+    "vote_first": dataclasses.replace(
+        _SHARED_TIES,
         title="The same vote, ties to who spoke first",
-        collaboration="sum_vote",
         options={"size": 6, "ties": "first"},
-        lazy="third",
-        quality=0.6,
-        arms={SHARED: _VOTE[SHARED], CCPO: {}, "weighted": {"allocation": "weighted"}},
+        arms=_FEW,
     ),
-    "vote_none": Team(
-        title="The same vote, ties worth nothing",
-        collaboration="sum_vote",
-        options={"size": 6, "ties": "none"},
-        lazy="third",
-        quality=0.6,
-        arms={SHARED: _VOTE[SHARED], CCPO: {}, "weighted": {"allocation": "weighted"}},
+    "vote_none": dataclasses.replace(
+        _SHARED_TIES, title="The same vote, ties worth nothing", options={"size": 6, "ties": "none"}, arms=_FEW
     ),
 }
 DECIDING = ("relay", "vote")

@@ -19,12 +19,7 @@ from experiment import ABLATIONS, ARMS, BASE, COMPUTE, CVT, FREE, INFORMATION
 from finished_cells import Cell, interval, mean, read, write, write_again
 
 from hf_credit.evaluation.report import table
-from hf_credit.evaluation.statistics import (
-    holm,
-    paired_difference,
-    permutation_test,
-    stratified_paired_difference,
-)
+from hf_credit.evaluation.statistics import holm, paired_difference, permutation_test, stratified_paired_difference
 
 Cells = Mapping[str, Mapping[int, Cell]]
 """Finished cells by arm, and by seed."""

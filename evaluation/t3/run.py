@@ -20,15 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import table
 from experiment import ALGORITHMS, EXPERIMENT, GAMES, START, Experiment, Game
-from running import (
-    ON_A_PROCESSOR,
-    one_cell,
-    parse_options,
-    prepare_process,
-    results_folder,
-    run_cells,
-    write_whole,
-)
+from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -50,14 +42,8 @@ def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | 
     """Runs every cell that is not finished, stage by stage.
 
     Args:
-        experiment: what to run.
-        work: holds the starts and a JSON file for each finished cell.
-        workers: processes of one thread each.
+        experiment, work, workers: as of `running.run_cells`, with its errors.
         cell: what names the one cell to run, with its start; all of them if `None`.
-
-    Raises:
-        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
-        RuntimeError: a cell failed.
     """
     cells = experiment.stages() if cell is None else one_cell(experiment.stages(), cell, START)
     run_cells(work, experiment.settings(), cells, cell_file, run_cell, experiment, workers)

@@ -23,15 +23,7 @@ import oracle_error
 import table
 from cells import read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_simulations
-from running import (
-    ON_A_PROCESSOR,
-    one_cell,
-    parse_options,
-    prepare_process,
-    results_folder,
-    run_cells,
-    write_whole,
-)
+from running import ON_A_PROCESSOR, one_cell, parse_options, prepare_process, results_folder, run_cells, write_whole
 
 from hf_credit.evaluation.runs import versions
 
@@ -68,14 +60,8 @@ def run(experiment: Experiment, work: Path, workers: int, cell: Sequence[str] | 
     no other.
 
     Args:
-        experiment: what to run.
-        work: holds the policies and a JSON file for each finished cell.
-        workers: processes of one thread each.
+        experiment, work, workers: as of `running.run_cells`, with its errors.
         cell: what names the one cell to run, with its start; all of them if `None`.
-
-    Raises:
-        ValueError: there is no such cell, or what is finished in `work` was run with other settings.
-        RuntimeError: a cell failed.
     """
     cells = phases(experiment) if cell is None else one_cell(phases(experiment), cell, BASE)
     run_cells(work, experiment.settings(), cells, cell_file, run_cell, experiment, workers)

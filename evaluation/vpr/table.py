@@ -5,7 +5,6 @@ python evaluation/vpr/table.py        # again from the committed results/cells.j
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import figures
 from cells import Cells, mean, read_cells
 from experiment import BASE, EXPERIMENT, METHODS, Experiment, Game, ablation_arm
+from finished_cells import CELLS_FILE, write_again
 
 from hf_credit.evaluation.results import LABELS
 from hf_credit.evaluation.statistics import (
@@ -31,7 +31,6 @@ from hf_credit.evaluation.statistics import (
     stratified_paired_difference,
 )
 
-CELLS_FILE = "cells.json"
 CREDITED = "VPR"
 
 
@@ -229,12 +228,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     results = Path(__file__).resolve().parent / "results"
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--results", type=Path, default=results, help="holds cells.json; tables and plots go there")
-    folder = parser.parse_args(arguments).results
-    if not (folder / CELLS_FILE).is_file():
-        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run run.py first.")
-    write(EXPERIMENT, read_cells([folder / CELLS_FILE]), folder)
+    write_again(__doc__, results, lambda paths, folder: write(EXPERIMENT, read_cells(paths), folder), arguments)
 
 
 if __name__ == "__main__":

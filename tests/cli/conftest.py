@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from small_runs import RECIPE, SAMPLED
 
 from hf_credit.cli import main
 
@@ -41,6 +42,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
     """A recipe for two updates of eight episodes on 4x4 Sudoku."""
     return {
+        **RECIPE,
+        **SAMPLED,
         "method": "verifiable_process",
         "environment": "sudoku",
         "environment_options": {"size": 4, "blanks": 4},
@@ -48,19 +51,11 @@ def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
         "output_dir": str(output),
         "history": "current",
         "instructions": False,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
         "max_completion_length": 12,
         "instances_per_update": 8,
         "per_device_train_batch_size": 8,
         "max_steps": 2,
         "learning_rate": 1e-3,
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "logging_steps": 1,
-        "save_strategy": "no",
         **changed,
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from launched import finish, start
+from small_runs import RECIPE
 
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.recipes import read_job
@@ -147,6 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
     values = {
+        **RECIPE,
         "method": "of_a_stranger:best",
         "method_options": {"scale": 2.0},
         "environment": "of_a_stranger:Nim",
@@ -161,10 +163,6 @@ def recipe(folder: Path, name: str = "recipe", **changed: Any) -> Path:
         "per_device_train_batch_size": 4,
         "max_steps": 2,
         "learning_rate": 1e-3,
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "logging_steps": 1,
         "save_strategy": "steps",
         "save_steps": 1,
         **changed,

@@ -7,13 +7,13 @@ from statistics import fmean
 
 import pytest
 import torch
+from small_teams import relay_engine
 
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.exact_values import exact_values
-from hf_credit.collaborations.relay import relay, relay_player, relay_task, relay_tasks
-from hf_credit.policies.generation import sampler
-from hf_credit.policies.micro import MicroConfig, build_model, init_collaboration_policy, tokenizer_of
-from hf_credit.rollouts import Chat, Engine, RolloutRequest
+from hf_credit.collaborations.relay import relay, relay_task
+from hf_credit.policies.micro import MicroConfig, build_model, tokenizer_of
+from hf_credit.rollouts import Chat, RolloutRequest
 
 SIZE = 3
 
@@ -21,16 +21,8 @@ SIZE = 3
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A warmed-up policy of the relay of three numbers, its chat and an engine."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    starts = [RolloutRequest(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 400, SIZE))]
-    config = MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.6, episodes=400, epochs=2, learning_rate=1e-2)
-    folder = init_collaboration_policy(
-        relay(SIZE), lambda quality: relay_player(quality, SIZE), starts, tmp_path_factory.mktemp("relay"), config
-    )
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    chat = Chat(AutoTokenizer.from_pretrained(folder))
-    return model, chat, Engine(relay(SIZE), chat, sampler(model, chat.tokenizer, max_new_tokens=2))
+    model, engine = relay_engine(tmp_path_factory.mktemp("relay"), SIZE, 0.6, 400)
+    return model, engine.chat, engine
 
 
 def start(secret, shift):

@@ -29,13 +29,6 @@ def tokenizer():
 
 
 @pytest.fixture
-def accelerator():
-    AcceleratorState._reset_state(True)
-    yield Accelerator(cpu=True)
-    AcceleratorState._reset_state(True)
-
-
-@pytest.fixture
 def build(tokenizer, accelerator):
     """`build(backbone, **config)`: a critic, on a backbone of its own if none is given."""
 

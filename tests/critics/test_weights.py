@@ -6,18 +6,9 @@ import math
 
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from safetensors import safe_open
 
 from hf_credit.critics.weights import ReplicatedWeights
-
-
-@pytest.fixture
-def accelerator():
-    AcceleratorState._reset_state(True)
-    yield Accelerator(cpu=True)
-    AcceleratorState._reset_state(True)
 
 
 @pytest.fixture

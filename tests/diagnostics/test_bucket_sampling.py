@@ -5,19 +5,20 @@ from __future__ import annotations
 import itertools
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
+from small_teams import plan_and_act, relay_engine
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import make
 from hf_credit.collaborations import Collaboration, Event
-from hf_credit.collaborations.relay import relay, relay_player, relay_tasks
+from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.diagnostics.bucket_sampling import BucketPlan, decision_buckets, diagnostic_buckets
 from hf_credit.oracles import default_oracle
 from hf_credit.policies.generation import sampler
-from hf_credit.policies.micro import MicroConfig, init_collaboration_policy, tokenizer_of
+from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import (
     Chat,
     Engine,
@@ -36,13 +37,7 @@ PLAN = BucketPlan(buckets=6, candidates=3, replays=2, value_actions=2)
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A half-trained policy of the relay of four numbers."""
-    starts = [RolloutRequest(task=row, seed=seed) for seed, row in enumerate(relay_tasks("train", 200, SIZE))]
-    config = MicroConfig(hidden_size=16, layers=1, heads=2, quality=0.4, episodes=200, epochs=2, learning_rate=1e-2)
-    folder = init_collaboration_policy(
-        relay(SIZE), lambda quality: relay_player(quality, SIZE), starts, tmp_path_factory.mktemp("relay"), config
-    )
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    return Engine(relay(SIZE), Chat(tokenizer), sampler(model, tokenizer, max_new_tokens=2))
+    return relay_engine(tmp_path_factory.mktemp("relay"), SIZE, 0.4, 200)[1]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +66,6 @@ class Speaker:
         self.asked[system] += 1
         ids = self.chat.tokenizer(next(self.says[system]), add_special_tokens=False)["input_ids"]
         return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
-
-
-def pair(scorer: Callable[[dict, str], float]) -> Collaboration:
-    return Collaboration(
-        roles={"plan": "plan", "act": "act"},
-        events=[Event("plan", role="plan"), Event("act", role="act", after="plan")],
-        final="act",
-        scorer=scorer,
-    )
 
 
 def test_a_bucket_holds_what_the_plan_asks_for(policy, sampled) -> None:
@@ -160,7 +146,7 @@ def test_the_baseline_and_the_candidates_agree_with_enumeration(policy) -> None:
 
 def test_candidates_are_drawn_until_there_are_enough_different_ones() -> None:
     speaker = Speaker({"plan": ["a", "a", "b", "b", "a", "c", "d"], "act": ["x"]})
-    engine = Engine(pair(lambda task, text: 1.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=1, value_actions=0, events=("plan",))
     (bucket,), _ = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 3), ("b", 2), ("c", 1)]
@@ -169,7 +155,7 @@ def test_candidates_are_drawn_until_there_are_enough_different_ones() -> None:
 
 def test_a_policy_that_says_only_one_thing_has_a_bucket_of_one() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["x"]})
-    engine = Engine(pair(lambda task, text: 1.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: 1.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=4, replays=2, value_actions=3, events=("plan",), draws=10)
     (bucket,), cost = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert [(one.text, one.draws) for one in bucket.candidates] == [("a", 11)]
@@ -180,7 +166,7 @@ def test_a_policy_that_says_only_one_thing_has_a_bucket_of_one() -> None:
 def test_the_cost_is_what_was_asked_of_policy_and_scorer() -> None:
     scored = []
     speaker = Speaker({"plan": list("abcdefg"), "act": list("xyz")})
-    engine = Engine(pair(lambda task, text: scored.append(text) or 0.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: scored.append(text) or 0.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=4, candidates=3, replays=2, value_actions=2)
     tasks = [RolloutRequest(task={"problem": name}) for name in "pq"]
     buckets, cost = diagnostic_buckets(engine, tasks, plan)
@@ -192,7 +178,7 @@ def test_the_cost_is_what_was_asked_of_policy_and_scorer() -> None:
 
 def test_what_comes_before_a_decision_is_not_said_again() -> None:
     speaker = Speaker({"plan": ["a"], "act": list("xyz")})
-    engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: 0.0), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=5, value_actions=2, events=("act",))
     diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     assert speaker.asked["plan"] == 1
@@ -200,7 +186,7 @@ def test_what_comes_before_a_decision_is_not_said_again() -> None:
 
 def test_decisions_are_drawn_uniformly_from_all_contexts() -> None:
     speaker = Speaker({"plan": list("abcdefgh"), "act": ["x"]})
-    engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: 0.0), speaker.chat, speaker)
     tasks = [RolloutRequest(task={"problem": name}) for name in "pqrs"]
     drawn: Counter[tuple[str, int]] = Counter()
     for seed in range(200):
@@ -213,7 +199,7 @@ def test_decisions_are_drawn_uniformly_from_all_contexts() -> None:
 
 def test_equal_contexts_are_one_bucket() -> None:
     speaker = Speaker({"plan": ["a"], "act": ["x"]})
-    engine = Engine(pair(lambda task, text: 0.0), speaker.chat, speaker)
+    engine = Engine(plan_and_act(lambda task, text: 0.0), speaker.chat, speaker)
     buckets, _ = diagnostic_buckets(
         engine, [RolloutRequest(task={"problem": "p"})] * 5, BucketPlan(candidates=1, replays=1)
     )
@@ -227,7 +213,7 @@ def test_a_scorer_that_fails_costs_the_replay_and_nothing_else() -> None:
         return float(text == "good")
 
     speaker = Speaker({"plan": ["a"], "act": ["good", "bad", "poor"]})
-    engine = Engine(pair(scorer), speaker.chat, speaker)
+    engine = Engine(plan_and_act(scorer), speaker.chat, speaker)
     plan = BucketPlan(buckets=1, candidates=3, replays=2, value_actions=3, events=("act",))
     (bucket,), _ = diagnostic_buckets(engine, [RolloutRequest(task={"problem": "p"})], plan)
     found = {one.text: (one.returns, one.failed) for one in (*bucket.candidates, *bucket.value_only)}

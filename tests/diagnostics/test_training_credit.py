@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from small_teams import plan_and_act
 
-from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.exact_values import exact_values
 from hf_credit.collaborations.relay import relay, relay_task
 from hf_credit.collectors import Rollout, RolloutBatch, VisitedContexts
@@ -53,15 +53,6 @@ class Counting:
         return Generation(ids=[*ids, self.chat.tokenizer.eos_token_id])
 
 
-def pair(scorer) -> Collaboration:
-    return Collaboration(
-        roles={"plan": "plan", "act": "act"},
-        events=[Event("plan", role="plan"), Event("act", role="act", after="plan")],
-        final="act",
-        scorer=scorer,
-    )
-
-
 def place_in_alphabet(task, text) -> float:
     return string.ascii_lowercase.index(text) / 25
 
@@ -69,7 +60,7 @@ def place_in_alphabet(task, text) -> float:
 @pytest.fixture
 def context() -> LocalContext:
     speaker = Counting()
-    return LocalContext(Engine(pair(place_in_alphabet), speaker.chat, speaker))
+    return LocalContext(Engine(plan_and_act(place_in_alphabet), speaker.chat, speaker))
 
 
 ROWS = [{"problem": "p"}, {"problem": "q"}]

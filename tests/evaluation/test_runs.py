@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.evaluation.runs import Run, read_log, read_run, versions, without_secrets, write_config
+from hf_credit.evaluation.runs import Run, read_log, read_run, versions, write_config
 
 TOKEN = "hf_" + "a1B2" * 9
 
@@ -138,18 +138,6 @@ def test_secrets_stay_out_of_the_settings(tmp_path: Path) -> None:
         "eos_token": "<|end|>",
         "num_tokens": 3,
     }
-
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text("abc /:.", max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("xyz_", max_size=4), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(PLAIN)
-def test_what_is_not_secret_is_kept_as_it_is(value: Any) -> None:
-    assert without_secrets(value) == value
 
 
 def test_versions_are_those_installed() -> None:

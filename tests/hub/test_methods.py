@@ -18,6 +18,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
 
 from hf_credit import (
@@ -54,6 +55,7 @@ from hf_credit.trainers.recording import RunRecorder
 from local_hub.running import Served, client_environment
 
 SETTINGS: dict[str, Any] = {
+    **ON_A_PROCESSOR,
     "instances_per_update": 2,
     "per_device_train_batch_size": 2,
     "max_steps": 3,
@@ -63,14 +65,8 @@ SETTINGS: dict[str, Any] = {
     "top_k": 0,
     "learning_rate": 1e-2,
     "warmup_steps": 0,
-    "bf16": False,
-    "gradient_checkpointing": False,
-    "use_cpu": True,
-    "report_to": "none",
     "save_strategy": "steps",
     "save_steps": 1,
-    "logging_steps": 1,
-    "disable_tqdm": True,
 }
 LORA = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
@@ -505,6 +506,7 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
 
     def train(name: str, resume_from: Path | None = None, **changed: Any) -> Any:
         values: dict[str, Any] = {
+            **ON_A_PROCESSOR,
             "output_dir": str(tmp_path),
             "instances_per_update": 4,
             "per_device_train_batch_size": 4,
@@ -514,13 +516,6 @@ def trained(micro_policy: Path, tmp_path: Path, request: pytest.FixtureRequest) 
             "critic_learning_rate": 1e-3,
             "lr_scheduler_type": "constant",
             "max_grad_norm": 1e9,
-            "bf16": False,
-            "gradient_checkpointing": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
             **SETTINGS.get(name, {}),
         }
         grows = values.get("importance_sampling_level") == "sequence"

@@ -8,24 +8,28 @@ import random
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from small_teams import sudoku_policy
 from transformers import GenerationConfig
 
-from hf_credit import make
 from hf_credit.policies.generation import PrefixSampler, sampler
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
+from hf_credit.policies.micro import MicroConfig, build_model
 from hf_credit.policies.prefix_cache import PrefixCache, reads_in_parts
 from hf_credit.policies.role_policies import using
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer(make("sudoku", size=4, blanks=4), episodes=2)
+@pytest.fixture
+def policy():
+    return sudoku_policy()
 
 
 @pytest.fixture
-def model(tokenizer):
-    """Random weights, in double precision so that no two tokens are equally probable for lack of digits."""
-    return build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2)).double().eval()
+def tokenizer(policy):
+    return policy[1]
+
+
+@pytest.fixture
+def model(policy):
+    return policy[0].eval()
 
 
 @pytest.fixture

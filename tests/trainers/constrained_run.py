@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from small_runs import ON_A_PROCESSOR
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
 from hf_credit.rollouts import EnvironmentInteraction
@@ -18,6 +19,7 @@ from hf_credit.trainers.credit import to_plain
 def settings(output: Path, **changed: Any) -> ConstrainedCounterfactualConfig:
     """Two updates of two steps, small in everything."""
     values: dict[str, Any] = {
+        **ON_A_PROCESSOR,
         "output_dir": str(output),
         "group_size": 3,
         "steps": 2.0,
@@ -37,13 +39,6 @@ def settings(output: Path, **changed: Any) -> ConstrainedCounterfactualConfig:
         "critic_learning_rate": 1e-3,
         "lr_scheduler_type": "constant",
         "warmup_steps": 0,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
     }
     return ConstrainedCounterfactualConfig(**{**values, **changed})
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from datasets import Dataset
+from small_runs import SUDOKU, let_shard
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
@@ -22,12 +20,6 @@ from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 def whole(value: torch.Tensor) -> torch.Tensor:
     """The tensor that a sharded one is part of."""
     return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def let_shard() -> None:
-    """Lets FSDP2 shard on processors, where it can; accelerate turns it on only where the processes have GPUs."""
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        PartialState().distributed_type = DistributedType.MULTI_GPU
 
 
 def held(parameter: torch.Tensor) -> int:
@@ -70,25 +62,13 @@ def counting_moves(trainer: Any) -> list[int]:
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Eight greedy episodes an update, so that every layout of them sees the same replies."""
     values: dict[str, Any] = {
+        **SUDOKU,
         "output_dir": str(output),
-        "history": "current",
-        "instructions": False,
-        "instances_per_update": 8,
-        "per_device_train_batch_size": 8,
         "max_steps": 1,
-        "max_completion_length": 12,
         "temperature": 1.0,
         "top_p": 1.0,
         "top_k": 1,
-        "learning_rate": 1e-3,
         "max_grad_norm": 1e9,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
     }
     return VerifiableProcessConfig(**{**values, **changed})
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from datasets import Dataset
 from huggingface_hub import constants
+from small_runs import SAMPLED, SUDOKU, let_shard
 
 from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 
@@ -21,35 +20,16 @@ from hf_credit import VerifiableProcessConfig, VerifiableProcessTrainer, make
 def settings(output: Path, **changed: Any) -> VerifiableProcessConfig:
     """Six updates of eight sampled episodes, each followed by a checkpoint."""
     values: dict[str, Any] = {
+        **SUDOKU,
+        **SAMPLED,
         "output_dir": str(output),
-        "history": "current",
-        "instructions": False,
-        "instances_per_update": 8,
-        "per_device_train_batch_size": 8,
         "max_steps": 6,
-        "max_completion_length": 12,
-        "temperature": 1.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "learning_rate": 1e-3,
         "warmup_steps": 0,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "use_cpu": True,
-        "report_to": "none",
         "save_strategy": "steps",
         "save_steps": 1,
         "save_total_limit": 2,
-        "logging_steps": 1,
-        "disable_tqdm": True,
     }
     return VerifiableProcessConfig(**{**values, **changed})
-
-
-def let_shard() -> None:
-    """Lets FSDP2 shard on processors, where it can; accelerate turns it on only where the processes have GPUs."""
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        PartialState().distributed_type = DistributedType.MULTI_GPU
 
 
 def build(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from datasets import Dataset
 from peft import LoraConfig
+from small_runs import ON_A_PROCESSOR, let_shard
 from torch.distributed.tensor import DTensor
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
@@ -81,6 +79,7 @@ def build(
         interaction = relay(size=4)
         interaction.scorer = uneven
     values: dict[str, Any] = {
+        **ON_A_PROCESSOR,
         "output_dir": str(output),
         "role_adapters": ROLES,
         "instances_per_update": 2,
@@ -96,13 +95,6 @@ def build(
         "lr_scheduler_type": "constant",
         "warmup_steps": 0,
         "max_grad_norm": 1e9,
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
     }
     keep = KeepGradients()
     # B at 0 would leave A without a gradient in the first update.
@@ -110,8 +102,7 @@ def build(
     config, kind = (ReplayLOOConfig, ReplayLOOTrainer) if method is None else (CreditConfig, CreditTrainer)
     alike = {"equal_steps": False} if method is None else {}  # each message weighs 1 in what these tests work out
     settings = config(**{**values, **alike, **changed})
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        PartialState().distributed_type = DistributedType.MULTI_GPU  # or accelerate would not shard on processors
+    let_shard()
     trainer: Any = kind(
         policy if not isinstance(policy, Path) else str(policy),
         interaction,

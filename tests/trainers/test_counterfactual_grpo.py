@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
+from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
 
 from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, CreditConfig
@@ -43,6 +44,7 @@ class KeepWeights(TrainerCallback):
 
 def config(output: Path, **changed: Any) -> CounterfactualGRPOConfig:
     values: dict[str, Any] = {
+        **ON_A_PROCESSOR,
         "output_dir": str(output),
         "instances_per_update": 2,
         "per_device_train_batch_size": 2,
@@ -56,13 +58,6 @@ def config(output: Path, **changed: Any) -> CounterfactualGRPOConfig:
         "learning_rate": 1e-2,
         "weight_decay": 0.1,
         "lr_scheduler_type": "constant",
-        "gradient_checkpointing": False,
-        "bf16": False,
-        "use_cpu": True,
-        "report_to": "none",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
     }
     return CounterfactualGRPOConfig(**{**values, **changed})
 

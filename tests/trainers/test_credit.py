@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import ON_A_PROCESSOR, SAMPLED
 from transformers import AutoModelForCausalLM
 
 from hf_credit import CreditConfig, CreditTrainer, make, methods
@@ -99,25 +100,17 @@ def build(tmp_path: Path, micro_policy: Path) -> Callable[..., Any]:
         **changed: Any,
     ) -> Any:
         values: dict[str, Any] = {
+            **ON_A_PROCESSOR,
+            **SAMPLED,
             "output_dir": str(tmp_path),
             "instances_per_update": 4,
             "per_device_train_batch_size": 4,
             "max_steps": 2,
             "max_completion_length": 3,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": 0,
             "learning_rate": 1e-2,
             "lr_scheduler_type": "constant",
             "warmup_steps": 0,
             "max_grad_norm": 1e9,
-            "gradient_checkpointing": False,
-            "bf16": False,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
         }
         keep = Keep()
         args = CreditConfig(**{**values, **changed})

@@ -6,21 +6,17 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from small_teams import sudoku_policy
 from transformers import GenerationConfig
 
-from hf_credit import make
-from hf_credit.policies.micro import MicroConfig, build_model, build_tokenizer
 from hf_credit.trainers.generation import ContinuingReplies
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer(make("sudoku", size=4, blanks=4), episodes=2)
-
-
 @pytest.fixture
-def model(tokenizer):
-    return build_model(tokenizer, MicroConfig(hidden_size=32, layers=2, heads=2)).double().train()
+def policy():
+    """A model that trains, and its tokenizer."""
+    model, tokenizer = sudoku_policy()
+    return model.train(), tokenizer
 
 
 @pytest.fixture
@@ -29,7 +25,9 @@ def opened():
 
 
 @pytest.fixture
-def replies(model, tokenizer, opened):
+def replies(policy, opened):
+    model, tokenizer = policy
+
     @contextmanager
     def open_policy():
         opened.append("open")
@@ -43,9 +41,9 @@ def replies(model, tokenizer, opened):
 
 
 @pytest.fixture
-def read(model):
+def read(policy):
     widths = []
-    model.model.register_forward_pre_hook(
+    policy[0].model.register_forward_pre_hook(
         lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
     )
     return widths
@@ -76,10 +74,10 @@ def test_an_error_forgets_too(replies):
     assert replies.sampler is None
 
 
-def test_the_policy_is_open_for_one_call_and_goes_on_training_without_a_graph(replies, model, opened, read):
+def test_the_policy_is_open_for_one_call_and_goes_on_training_without_a_graph(replies, policy, opened, read):
     replies([[6, 7]])
     replies([[6, 7, 8]])
     assert opened == ["open", "closed"] * 2
-    assert model.training
+    assert policy[0].training
     assert not any(layer.keys.requires_grad for layer in replies.sampler._memory._last.cache.layers)
     assert not torch.is_inference(replies.sampler._memory._last.cache.layers[0].keys)

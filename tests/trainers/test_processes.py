@@ -13,16 +13,9 @@ import torch
 from accelerate.commands.config.config_args import load_config_from_file
 from launched import launch
 from safetensors.torch import load_file
+from small_runs import SHARDED
 
 ON_CPU = {"ACCELERATE_USE_CPU": "true"}
-SHARDED = {
-    **ON_CPU,
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
 # What `accelerate launch` makes of deepspeed_zero3.yaml. Told to stay on CPUs, accelerate would leave DeepSpeed out.
 ZERO3 = {
     "ACCELERATE_USE_DEEPSPEED": "true",
@@ -57,7 +50,7 @@ def assert_same_metrics(two: dict[str, float], one: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "share"), [(ON_CPU, 1.0), (SHARDED, 0.5)], ids=["replicated", "sharded by FSDP2"]
+    ("environment", "share"), [(ON_CPU, 1.0), ({**ON_CPU, **SHARDED}, 0.5)], ids=["replicated", "sharded by FSDP2"]
 )
 def test_two_processes_give_the_gradient_and_the_metrics_of_one(
     one_update: Callable[..., Any],

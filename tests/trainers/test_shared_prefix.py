@@ -11,6 +11,7 @@ import pytest
 import torch
 from launched import launch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from small_runs import SHARDED
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -39,14 +40,6 @@ from hf_credit.trainers.shared_prefix import (
 PROMPT = {"A": (5, 6, 7, 8, 9, 10), "B": (11,), "C": (5, 6, 12, 13)}
 # Single precision; sums of the same numbers in another order.
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
-
-SHARDED = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-    "FSDP_RESHARD_AFTER_FORWARD": "true",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
 
 SIZES = {
     "vocab_size": 40,

@@ -23,6 +23,7 @@ from trl.generation import vllm_generation
 from hf_credit.trainers.role_requests import adapter_weights
 
 TEMPERATURE = 2.0  # the most that vLLM takes
+sys.path.append(str(Path(__file__).parents[1] / "processes"))  # where `role_update` finds its settings
 _SPEC = importlib.util.spec_from_file_location(
     "role_update", Path(__file__).parents[1] / "trainers" / "role_update.py"
 )

@@ -628,6 +628,29 @@ assert h.__name__=='h' and h()==1
 """,
     ),
 }
+LIST_NODE = """\
+class ListNode:
+    def __init__(self, v=0, next=None):
+        self.v, self.next = v, next
+"""
+REVERSED = """\
+def rev(h):
+    p=None
+    while h:
+        h.next,p,h=p,h,h.next
+    return p
+"""
+LIST_TEST = """\
+h=None
+for i in range(500):
+    h=ListNode(i,h)
+r=rev(h)
+out=[]
+while r:
+    out.append(r.v)
+    r=r.next
+assert out==list(range(500))
+"""
 WITH_SETUP = {
     "exception of setup": (
         """\
@@ -704,59 +727,8 @@ else:
     assert False
 """,
     ),
-    "list nodes": (
-        """\
-class ListNode:
-    def __init__(self, v=0, next=None):
-        self.v, self.next = v, next
-""",
-        """\
-def rev(h):
-    p=None
-    while h:
-        h.next,p,h=p,h,h.next
-    return p
-""",
-        """\
-h=None
-for i in range(500):
-    h=ListNode(i,h)
-r=rev(h)
-out=[]
-while r:
-    out.append(r.v)
-    r=r.next
-assert out==list(range(500))
-""",
-    ),
-    "list nodes again": (
-        """\
-class ListNode:
-    def __init__(self, v=0, next=None):
-        self.v, self.next = v, next
-""",
-        """\
-class ListNode:
-    def __init__(self, v=0, next=None):
-        self.v, self.next = v, next
-def rev(h):
-    p=None
-    while h:
-        h.next,p,h=p,h,h.next
-    return p
-""",
-        """\
-h=None
-for i in range(5):
-    h=ListNode(i,h)
-r=rev(h)
-out=[]
-while r:
-    out.append(r.v)
-    r=r.next
-assert out==list(range(5))
-""",
-    ),
+    "list nodes": (LIST_NODE, REVERSED, LIST_TEST),
+    "list nodes again": (LIST_NODE, LIST_NODE + REVERSED, LIST_TEST),
     "dataclass of setup": (
         """\
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from openenv.core import GenericEnvClient
+from small_runs import OF_OTHERS, REPLAYED, TWO_UPDATES, trained_without_errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer
@@ -15,21 +16,6 @@ from hf_credit.environments.actions import tag
 from hf_credit.hub.openenv_interaction import OpenEnvInteraction
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import RolloutRequest
-
-SETTINGS: dict[str, Any] = {
-    "bf16": False,
-    "use_cpu": True,
-    "report_to": "none",
-    "max_completion_length": 12,
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "learning_rate": 1e-3,
-    "gradient_checkpointing": False,
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "disable_tqdm": True,
-}
 
 
 def rows(**columns: Any) -> Dataset:
@@ -59,31 +45,10 @@ def policy(served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(trainer: Any) -> dict[str, float]:
-    """The log of the last of two updates, both without errors."""
-    trainer.train()
-    logged = [entry for entry in trainer.state.log_history if "endings/error" in entry]
-    assert [entry["endings/error"] for entry in logged] == [0.0, 0.0]
-    assert [entry["world/diverged"] for entry in logged] == [0.0, 0.0]
-    return dict(logged[-1])
-
-
 def test_alternatives_are_replayed_on_an_environment_of_others(served: str, policy: Path, tmp_path: Path) -> None:
     interaction = OpenEnvInteraction(f"{served}/walk", probe=["on", "wait"], sessions=8, instructions=False)
-    args = ReplayLOOConfig(
-        output_dir=str(tmp_path),
-        instances_per_update=2,
-        per_device_train_batch_size=2,
-        reference_rollouts=1,
-        contexts=2,
-        alternatives=[2],
-        num_replays=2,
-        max_steps=2,
-        beta=0.0,
-        warmup_steps=0,
-        **SETTINGS,
-    )
-    log = trained(ReplayLOOTrainer(str(policy), interaction, args, train_dataset=rows()))
+    args = ReplayLOOConfig(output_dir=str(tmp_path), **REPLAYED, **TWO_UPDATES, **OF_OTHERS)
+    *_, log = trained_without_errors(ReplayLOOTrainer(str(policy), interaction, args, train_dataset=rows()))
     assert log["world/world_steps"] > log["world/replayed_steps"] > 0
     assert log["world_actions"] > 0  # the policy has learnt to say what the world can be told
     interaction.close()
@@ -95,18 +60,18 @@ def test_what_does_not_repeat_itself_is_refused_to_replay_and_trained_without(
     interaction = OpenEnvInteraction(f"{served}/moody", probe=["on", "wait"], sessions=8, instructions=False)
     with pytest.raises(ValueError, match="what is replayed must repeat itself, got the method 'replay_loo'"):
         ReplayLOOTrainer(
-            str(policy), interaction, ReplayLOOConfig(output_dir=str(tmp_path), **SETTINGS), train_dataset=rows()
+            str(policy), interaction, ReplayLOOConfig(output_dir=str(tmp_path), **OF_OTHERS), train_dataset=rows()
         )
     args = CreditConfig(
         output_dir=str(tmp_path),
         instances_per_update=2,
         per_device_train_batch_size=2,
-        max_steps=2,
-        beta=0.0,
-        warmup_steps=0,
-        **SETTINGS,
+        **TWO_UPDATES,
+        **OF_OTHERS,
     )
-    log = trained(CreditTrainer(str(policy), interaction, args, method="grpo", train_dataset=rows()))
+    *_, log = trained_without_errors(
+        CreditTrainer(str(policy), interaction, args, method="grpo", train_dataset=rows())
+    )
     assert log["world/replayed_steps"] == 0
     interaction.close()
 
@@ -184,7 +149,7 @@ def test_trl_trains_on_a_space_through_its_environment_factory(
         max_steps=1,
         max_tool_calling_iterations=4,
         generation_kwargs={"max_new_tokens": 12},
-        **{**SETTINGS, "max_completion_length": 400},
+        **{**OF_OTHERS, "max_completion_length": 400},
     )
     trainer = GRPOTrainer(
         AutoModelForCausalLM.from_pretrained(micro_policy_append),
