@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -19,6 +17,8 @@ from typing import Any, TypeVar
 
 import torch
 from transformers import PrinterCallback, TrainerCallback
+
+from hf_credit.evaluation.runs import versions
 
 T = TypeVar("T")
 
@@ -230,8 +230,8 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
     settings = {key: value for key, value in vars(options).items() if key != "output"}
     given = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in settings.items())
     command = f"python benchmarks/{name}.py {given} --output {options.output}"
-    versions = {"python": platform.python_version(), **_versions()}
-    about = ", ".join(f"{package} {version}" for package, version in versions.items())
+    installed = versions(PACKAGES)
+    about = ", ".join(f"{package} {version}" for package, version in installed.items())
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"{name}.md").write_text(
         f"# {name}\n\n{text}\n\n{table}\n\n```bash\n{command}\n```\n\n{machine()}; {about}.\n", encoding="utf-8"
@@ -239,7 +239,7 @@ def report(options: argparse.Namespace, name: str, text: str, rows: Sequence[Map
     record = {
         "command": command,
         "machine": machine(),
-        "versions": versions,
+        "versions": installed,
         "settings": settings,
         "rows": list(rows),
     }
@@ -272,16 +272,6 @@ def report_of_one_thread(
 def machine() -> str:
     """What a benchmark runs on."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -28,8 +28,21 @@ ON_A_PROCESSOR: Mapping[str, Any] = {
 """Settings of every training of the evidence: without a GPU, each update logged, nothing saved or shown."""
 
 
-def parse_options(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, work: str) -> argparse.Namespace:
-    """The options of an experiment, with those that all of them have: `work`, `results`, `workers` and `cell`."""
+def parse_options(
+    parser: argparse.ArgumentParser | str | None, arguments: Sequence[str] | None, work: str, seeds: int | None = None
+) -> argparse.Namespace:
+    """The options of an experiment, with those that all of them have: `work`, `results`, `workers` and `cell`.
+
+    Args:
+        parser: of other options too; or the script's text about itself.
+        arguments: the command line.
+        work: the default of `--work`.
+        seeds: how many there are, where fewer may be run.
+    """
+    if not isinstance(parser, argparse.ArgumentParser):
+        parser = argparse.ArgumentParser(description=(parser or "").partition("\n")[0])
+    if seeds is not None:
+        parser.add_argument("--seeds", type=int, default=seeds, help="how many of the seeds to run")
     parser.add_argument("--work", type=Path, default=Path(work), help="starts and finished cells")
     parser.add_argument(
         "--results", type=Path, help="tables; if left out the committed ones, or WORK/results where cells are missing"

@@ -5,7 +5,6 @@ python evaluation/c3/run.py --work runs/c3
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import math
@@ -29,16 +28,15 @@ from hf_credit.evaluation.runs import versions
 SAMPLING = {"max_new_tokens": REPLY_TOKENS, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 LEDGER = ("budget/scoring_events", "budget/tokens", "budget/completion_tokens")
 
+RESULTS = Path(__file__).resolve().parent / "results"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
-    options = parse_options(parser, arguments, "runs/c3")
+    options = parse_options(__doc__, arguments, "runs/c3", len(EXPERIMENT.seeds))
     experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
     run(experiment, options.work, options.workers, options.cell)
     if options.cell is None:
-        folder = results_folder(options, here / "results", phases(EXPERIMENT), cell_file)
+        folder = results_folder(options, RESULTS, phases(EXPERIMENT), cell_file)
         table.write(table.read_cells((options.work / "cells").glob("*.json")), folder)
 
 

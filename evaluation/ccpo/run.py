@@ -5,7 +5,6 @@ python evaluation/ccpo/run.py --work runs/ccpo
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import math
@@ -29,14 +28,14 @@ from hf_credit.evaluation.runs import versions
 REPLY_TOKENS = 2  # a number and the end
 STOCK = "0"  # what the lazy ones of both teams say
 
+RESULTS = Path(__file__).resolve().parent / "results"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options = parse_options(parser, arguments, "runs/ccpo")
+    options = parse_options(__doc__, arguments, "runs/ccpo")
     run(EXPERIMENT, options.work, options.workers, options.cell)
     if options.cell is None:
-        folder = results_folder(options, here / "results", [EXPERIMENT.cells()], cell_file)
+        folder = results_folder(options, RESULTS, [EXPERIMENT.cells()], cell_file)
         table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 

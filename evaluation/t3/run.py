@@ -5,7 +5,6 @@ python evaluation/t3/run.py --work runs/t3
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import os
@@ -27,14 +26,14 @@ from hf_credit.evaluation.runs import versions
 # What is kept of the training log, one value for each time that episodes are played.
 CURVES = ("reward", "cut/ratio", "turns/mean", "answered", "beliefs/hypotheses", "budget/completion_tokens")
 
+RESULTS = Path(__file__).resolve().parent / "results"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    options = parse_options(parser, arguments, "runs/t3")
+    options = parse_options(__doc__, arguments, "runs/t3")
     run(EXPERIMENT, options.work, options.workers, options.cell)
     if options.cell is None:
-        folder = results_folder(options, here / "results", EXPERIMENT.stages(), cell_file)
+        folder = results_folder(options, RESULTS, EXPERIMENT.stages(), cell_file)
         table.write_tables((options.work / "cells").glob("*.json"), folder)
 
 

@@ -5,7 +5,6 @@ python evaluation/vpr/run.py --work runs/vpr
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import os
@@ -30,16 +29,15 @@ from hf_credit.evaluation.runs import versions
 # What is kept of the training log, one value an update.
 CURVES = ("reward", "success", "return", "completion", "oracle/valid", "endings/invalid_action", "turns/mean")
 
+RESULTS = Path(__file__).resolve().parent / "results"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    here = Path(__file__).resolve().parent
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=len(EXPERIMENT.seeds), help="how many of the seeds to run")
-    options = parse_options(parser, arguments, "runs/vpr")
+    options = parse_options(__doc__, arguments, "runs/vpr", len(EXPERIMENT.seeds))
     experiment = dataclasses.replace(EXPERIMENT, seeds=EXPERIMENT.seeds[: options.seeds])
     run(experiment, options.work, options.workers, options.cell)
     if options.cell is None:
-        folder = results_folder(options, here / "results", phases(EXPERIMENT), cell_file)
+        folder = results_folder(options, RESULTS, phases(EXPERIMENT), cell_file)
         table.write(experiment, read_cells((options.work / "cells").glob("*.json")), folder)
         horizon.write(folder)
         oracle_error.write(folder, [number for game in experiment.games for number in game.simulations])

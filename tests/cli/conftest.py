@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,16 +61,17 @@ def micro_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
     }
 
 
+def written(path: Path, recipe: Callable[..., dict[str, Any]], policy: Path, **changed: Any) -> Path:
+    """The file of a recipe, whose run goes beside it."""
+    path.write_text(yaml.safe_dump(recipe(policy, path.with_name("run"), **changed)))
+    return path
+
+
 @pytest.fixture
 def recipe(tmp_path: Path, micro_policy: Path) -> Callable[..., Path]:
     """`recipe(max_steps=1)` writes a small recipe and returns its path."""
 
-    def write(**changed: Any) -> Path:
-        path = tmp_path / "recipe.yaml"
-        path.write_text(yaml.safe_dump(micro_recipe(micro_policy, tmp_path / "run", **changed)))
-        return path
-
-    return write
+    return functools.partial(written, tmp_path / "recipe.yaml", micro_recipe, micro_policy)
 
 
 @pytest.fixture(scope="session")
@@ -96,12 +98,7 @@ def relay_recipe(policy: Path, output: Path, **changed: Any) -> dict[str, Any]:
 def together(tmp_path: Path, relay_policy: Path) -> Callable[..., Path]:
     """`together(max_steps=1)` writes a small recipe for the relay and returns its path."""
 
-    def write(**changed: Any) -> Path:
-        path = tmp_path / "relay.yaml"
-        path.write_text(yaml.safe_dump(relay_recipe(relay_policy, tmp_path / "run", **changed)))
-        return path
-
-    return write
+    return functools.partial(written, tmp_path / "relay.yaml", relay_recipe, relay_policy)
 
 
 @pytest.fixture(scope="session")

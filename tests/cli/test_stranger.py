@@ -28,7 +28,7 @@ from hf_credit.collectors import Group
 from hf_credit.environments import Environment, State, Transition
 from hf_credit.environments.actions import last_action, plain_action
 from hf_credit.methods import Credit, Method
-from hf_credit.methods.base import spread
+from hf_credit.methods.base import broadcast_to_decisions
 from hf_credit.oracles import ValidSetOracle
 
 
@@ -123,8 +123,8 @@ class Best:
         outcomes = [episode.outcome for episode in collected.episodes]
         everyone = runner.gather(outcomes)
         mean = sum(everyone) / max(len(everyone), 1)
-        return Credit(decisions=spread(collected, [self.scale * (one - memory["mean"]) for one in outcomes]),
-                      memory={"mean": mean})
+        ahead = [self.scale * (one - memory["mean"]) for one in outcomes]
+        return Credit(decisions=broadcast_to_decisions(collected, ahead), memory={"mean": mean})
 
 
 def best(scale: float = 1.0, size: int = 2):

@@ -192,6 +192,7 @@ def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_und
         env={
             **os.environ,
             **launched.NO_GPU,
+            "PYTHONPATH": str(Path(launched.__file__).parent),  # where the script finds its settings
             "ACCELERATE_USE_CPU": "true",
             "OMP_NUM_THREADS": "1",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones

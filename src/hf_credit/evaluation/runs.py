@@ -129,10 +129,10 @@ def without_secrets(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else redacted(str(value))
 
 
-def versions() -> dict[str, str]:
-    """The versions of Python and of every package of `PACKAGES` that is installed."""
+def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """The versions of Python and of every one of some packages that is installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

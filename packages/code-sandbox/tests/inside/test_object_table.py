@@ -122,6 +122,7 @@ def test_a_message_that_was_not_sent_changes_nothing() -> None:
         [[1, None, ["list", ["at", 3]]]],
         [[1, None, ["list", ["at", "1"]]]],
         [[1, None, ["list"]], [1, None, ["dict"]]],
+        [[1, None, ["list"]], [1, None, []]],
     ],
 )
 def test_changes_that_are_none_are_refused(changes: Any) -> None:

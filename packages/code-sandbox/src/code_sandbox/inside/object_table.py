@@ -137,14 +137,10 @@ class ObjectTable:
         Raises:
             protocol.ProtocolError: they were not written so.
         """
-        if type(changes) is not list or not all(type(one) is list and len(one) == 3 for one in changes):
-            raise protocol.ProtocolError("the answer is no list of changes")
-        for number, kind, data in changes:
-            if type(number) is not int or type(data) is not list or not data:
-                raise protocol.ProtocolError("the answer is no list of changes")
+        for number, kind, data in protocol.shaped(changes, [[int, object, list], ...], "list of changes"):
+            if not data or (number not in self._entries and (number < 0 or number % 2 == self._first)):
+                raise protocol.ProtocolError("the answer is no plain data")
             if number not in self._entries:
-                if number < 0 or number % 2 == self._first:
-                    raise protocol.ProtocolError("the answer is no plain data")
                 self._put(number, Entry(self._made(data, kind, kin), (), []))
         contents = []
         for number, _, data in changes:
@@ -165,10 +161,10 @@ class ObjectTable:
 
     def _made(self, data: list[Any], kind: Any, kin: Callable[[type, Any], type]) -> Any:
         if data[0] == "made":
-            known = self.classes.get(data[1]) if len(data) > 1 and type(data[1]) is str else None
-            if known is None:
+            (name,) = protocol.shaped(data[1:2], [str])
+            if name not in self.classes:
                 raise protocol.ProtocolError("the answer is no plain data")
-            return object.__new__(known)
+            return object.__new__(self.classes[name])
         plain = containers.empty(data)
         return plain if kind is None else containers.empty(data, kin(type(plain), kind))
 
@@ -181,7 +177,8 @@ class ObjectTable:
         return self._at(tagged, [])
 
     def _at(self, tagged: list[Any], inner: list[Any]) -> Any:
-        entry = self._entries.get(tagged[1]) if len(tagged) == 2 and type(tagged[1]) is int else None
+        _, number = protocol.shaped(tagged, [str, int])
+        entry = self._entries.get(number)
         if entry is None:
             raise protocol.ProtocolError("the answer is no plain data")
         inner.append(entry.value)

@@ -119,13 +119,13 @@ class Kind(NamedTuple):
         tag: what stands before the parts.
         parts: takes a value apart into plain data, by the plain class's own methods.
         build: the value of these parts: of a list of them, or with `types` of as many arguments.
-        types: the class of each part, `object` for any; `None` where the number of parts is free.
+        types: the class of each part, as for `shaped`; `None` where the number of parts is free.
     """
 
     tag: str
     parts: Callable[[Any], Iterable[Any]]
     build: Callable[..., Any]
-    types: tuple[type, ...] | None = None
+    types: list[type] | None = None
 
     def write(self, value: Any, inner: Callable[[Any], Any]) -> list[Any]:
         """The tag and the parts of a value, each as `inner` writes it."""
@@ -134,12 +134,7 @@ class Kind(NamedTuple):
     def read(self, data: list[Any], inner: Callable[[Any], Any]) -> Any:
         """The value of what stands behind the tag."""
         parts = [inner(part) for part in data]
-        if self.types is None:
-            return self.build(parts)
-        for part, kind in zip(parts, self.types, strict=True):
-            if kind is not object and type(part) is not kind:
-                _unknown(data)
-        return self.build(*parts)
+        return self.build(parts) if self.types is None else self.build(*shaped(parts, self.types))
 
 
 def _flat(base: Any) -> Callable[[Any], list[Any]]:
@@ -207,35 +202,35 @@ _KINDS: dict[Any, Kind] = {
     collections.defaultdict: Kind("default", lambda value: [value.default_factory, *_flat(dict)(value)], _default),
     dict: Kind("dict", _flat(dict), _from_pairs(dict)),
     collections.deque: Kind("deque", lambda value: [value.maxlen, *value], _deque),
-    bytes: Kind("bytes", lambda value: [bytes.hex(value)], bytes.fromhex, (str,)),
-    bytearray: Kind("bytearray", lambda value: [bytearray.hex(value)], bytearray.fromhex, (str,)),
-    complex: Kind("complex", lambda value: [float(value.real), float(value.imag)], complex, (float, float)),
-    range: Kind("range", _START_STOP_STEP, range, (int,) * 3),
-    slice: Kind("slice", _START_STOP_STEP, slice, (object,) * 3),
+    bytes: Kind("bytes", lambda value: [bytes.hex(value)], bytes.fromhex, [str]),
+    bytearray: Kind("bytearray", lambda value: [bytearray.hex(value)], bytearray.fromhex, [str]),
+    complex: Kind("complex", lambda value: [float(value.real), float(value.imag)], complex, [float, float]),
+    range: Kind("range", _START_STOP_STEP, range, [int] * 3),
+    slice: Kind("slice", _START_STOP_STEP, slice, [object] * 3),
     fractions.Fraction: Kind(
-        "fraction", operator.attrgetter("numerator", "denominator"), fractions.Fraction, (int, int)
+        "fraction", operator.attrgetter("numerator", "denominator"), fractions.Fraction, [int, int]
     ),
-    decimal.Decimal: Kind("decimal", lambda value: [decimal.Decimal.__str__(value)], decimal.Decimal, (str,)),
+    decimal.Decimal: Kind("decimal", lambda value: [decimal.Decimal.__str__(value)], decimal.Decimal, [str]),
     array: Kind("array", lambda value: [value.typecode, *value], lambda parts: array(parts[0], parts[1:])),
     datetime.datetime: Kind(
         "datetime",
         _moment(*_DAY, *_CLOCK),
         _at_moment(datetime.datetime),
-        (*(int,) * 8, object),
+        [*[int] * 8, object],
     ),
-    datetime.date: Kind("date", operator.attrgetter(*_DAY), datetime.date, (int,) * 3),
+    datetime.date: Kind("date", operator.attrgetter(*_DAY), datetime.date, [int] * 3),
     datetime.time: Kind(
         "time",
         _moment(*_CLOCK),
         _at_moment(datetime.time),
-        (*(int,) * 5, object),
+        [*[int] * 5, object],
     ),
     datetime.timezone: Kind(
-        "zone", lambda value: [*_seconds(value.utcoffset(None)), value.tzname(None)], _zone, (int, int, int, str)
+        "zone", lambda value: [*_seconds(value.utcoffset(None)), value.tzname(None)], _zone, [int, int, int, str]
     ),
-    datetime.timedelta: Kind("timedelta", _seconds, datetime.timedelta, (int,) * 3),
-    type(...): Kind("constant", lambda value: ["Ellipsis"], _CONSTANTS.__getitem__, (str,)),
-    type(NotImplemented): Kind("constant", lambda value: ["NotImplemented"], _CONSTANTS.__getitem__, (str,)),
+    datetime.timedelta: Kind("timedelta", _seconds, datetime.timedelta, [int] * 3),
+    type(...): Kind("constant", lambda value: ["Ellipsis"], _CONSTANTS.__getitem__, [str]),
+    type(NotImplemented): Kind("constant", lambda value: ["NotImplemented"], _CONSTANTS.__getitem__, [str]),
 }
 _PLAIN: dict[Any, Callable[[Any], Any]] = {
     int: int.__int__,
@@ -275,6 +270,32 @@ def _unknown(data: list[Any]) -> Any:
     raise ProtocolError("the answer is no plain data")
 
 
+def shaped(data: Any, shape: Any, what: str = "plain data") -> Any:
+    """`data`, if it has a shape.
+
+    Args:
+        data: what JSON was read to.
+        shape: a class, `object` for any; several, of which one; a list of shapes, or `[shape, ...]` for any number.
+        what: it should be.
+
+    Raises:
+        ProtocolError: it has another one.
+    """
+    if not _has_shape(data, shape):
+        raise ProtocolError(f"the answer is no {what}")
+    return data
+
+
+def _has_shape(data: Any, shape: Any) -> bool:
+    if type(shape) is not list:
+        return shape is object or type(data) in (shape if type(shape) is tuple else (shape,))
+    if type(data) is not list:
+        return False
+    if shape[-1] is ...:
+        return all(_has_shape(one, shape[0]) for one in data)
+    return len(data) == len(shape) and all(map(_has_shape, data, shape))
+
+
 def _decode(data: Any, other: Callable[[Any], Any], depth: int) -> Any:
     if data is None or type(data) in (bool, str, float, int):
         return data
@@ -287,8 +308,8 @@ def _decode(data: Any, other: Callable[[Any], Any], depth: int) -> Any:
 
 
 _READERS = {kind.tag: kind for kind in _KINDS.values()} | {
-    "int": Kind("int", lambda value: [hex(value)], lambda text: int(text, 16), (str,)),
-    "type": Kind("type", lambda value: [_NAMES[value]], _TYPES.__getitem__, (str,)),
+    "int": Kind("int", lambda value: [hex(value)], lambda text: int(text, 16), [str]),
+    "type": Kind("type", lambda value: [_NAMES[value]], _TYPES.__getitem__, [str]),
 }
 """By tag. These two are written for no class: only large numbers are tagged, and only built-in types are data."""
 

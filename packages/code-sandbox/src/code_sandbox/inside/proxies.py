@@ -243,11 +243,7 @@ def kin(link: Asks, base: type, described: Any) -> type:
     Raises:
         protocol.ProtocolError: it is no description, or nothing can extend the class.
     """
-    if type(described) is not list or len(described) != 2 or type(described[0]) is not str:
-        raise protocol.ProtocolError("the answer is no plain data")
-    name, names = described
-    if type(names) is not list or not all(type(one) is str for one in names):
-        raise protocol.ProtocolError("the answer is no plain data")
+    name, names = protocol.shaped(described, [str, [str, ...]])
     allowed = [one for one in names if one in ADDED | _ADDED_OPERATORS or not one.startswith("_")]
     try:
         asks: Any = link

@@ -54,18 +54,12 @@ class Link:
         kind, *rest = self._receive()
         if kind == "raise":
             self._raise(rest)
-        names, classes = rest if kind == "ready" and len(rest) == 2 else (None, None)
-        if not isinstance(names, list) or not all(isinstance(one, list) and len(one) == 3 for one in names):
-            raise protocol.ProtocolError("the answer is no list of names")
-        if not isinstance(classes, list):
-            raise protocol.ProtocolError("the answer is no list of names")
-        return {
-            str(name): (
-                None if module is None else str(module),
-                None if lineage is None else self._exception(lineage),
-            )
-            for name, module, lineage in names
-        }, [name for name in classes if type(name) is str]
+        shape = [str, [[str, (str, type(None)), object], ...], [str, ...]]
+        _, names, classes = protocol.shaped([kind, *rest], shape, "list of names")
+        described = {
+            name: (module, None if lineage is None else self._exception(lineage)) for name, module, lineage in names
+        }
+        return described, classes
 
     def share(self, name: str, kind: type) -> None:
         """Lets both sides hold the objects of a class of the setup."""
@@ -96,9 +90,8 @@ class Link:
         if kind in ("raise", "unread"):
             self._stale |= kind == "unread"
             self._raise(rest, ends=operation == "next")
-        if kind != "value" or len(rest) != 2:
-            raise protocol.ProtocolError("the answer is no message")
-        (value,) = self._take(rest[1], rest[0], operands if operation == "call" else ())
+        written, changes = protocol.shaped(rest if kind == "value" else None, [object, object], "message")
+        (value,) = self._take(changes, written, operands if operation == "call" else ())
         return value
 
     def _send(self, word: str, operands: Sequence[Any]) -> None:
@@ -127,9 +120,9 @@ class Link:
             self._desk.solver_gone("the solution's process has ended")
         except protocol.ProtocolError as error:  # what follows cannot be read either
             self._desk.solver_gone(str(error))
-        if not isinstance(message, list) or not message:
+        if not protocol.shaped(message, [object, ...], "message"):
             raise protocol.ProtocolError("the answer is no message")
-        return message
+        return list(message)
 
     def _take(self, changes: Any, *data: Any) -> list[Any]:
         """Values of the solver, after what has changed there is taken over; the last are the operands of a call."""
@@ -164,7 +157,7 @@ class Link:
 
     def _exception(self, lineage: Any) -> type[Exception] | None:
         """What stands here for an exception of the solution, `None` for one that is none of Python's ordinary ones."""
-        if not isinstance(lineage, list) or not lineage or not all(type(name) is str for name in lineage):
+        if not protocol.shaped(lineage, [str, ...], "message"):
             raise protocol.ProtocolError("the answer is no message")
         *own, standard = lineage
         kind = getattr(builtins, standard, None)
@@ -177,9 +170,7 @@ class Link:
         return kind
 
     def _raise(self, described: list[Any], ends: bool = False) -> NoReturn:
-        if len(described) != 3 or not isinstance(described[0], list) or not isinstance(described[1], str):
-            raise protocol.ProtocolError("the answer is no message")
-        lineage, text, changes = described
+        lineage, text, changes = protocol.shaped(described, [[object, ...], str, object], "message")
         self._take(changes, ())
         if ends and lineage[-1:] == ["StopIteration"]:
             raise StopIteration
