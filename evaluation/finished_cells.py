@@ -74,6 +74,7 @@ def write_again(
     results: Path,
     write_tables: Callable[[Iterable[Path], Path], None],
     arguments: Sequence[str] | None = None,
+    script: str = "run.py",
 ) -> None:
     """The command line of a script that writes the tables again from committed cells.
 
@@ -82,10 +83,11 @@ def write_again(
         results: the folder of the committed ones.
         write_tables: of some files with cells, into a folder.
         arguments: the command line.
+        script: what makes cells.
     """
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--results", type=Path, default=results, help="holds cells.json; tables and plots go there")
     folder = parser.parse_args(arguments).results
     if not (folder / CELLS_FILE).is_file():
-        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run the cells first.")
+        parser.error(f"the results must hold {CELLS_FILE}, got {str(folder)!r} without; run {script} first.")
     write_tables([folder / CELLS_FILE], folder)

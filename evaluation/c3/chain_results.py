@@ -288,7 +288,7 @@ def draw(means: Sequence[Mapping[str, Any]], kind: str, names: Sequence[str], pa
 
 def main(arguments: Sequence[str] | None = None) -> None:
     results = Path(__file__).resolve().parent / "results" / "chain"
-    write_again(__doc__, results, lambda paths, folder: write(read_cells(paths), folder), arguments)
+    write_again(__doc__, results, lambda paths, folder: write(read_cells(paths), folder), arguments, "chain.py")
 
 
 if __name__ == "__main__":

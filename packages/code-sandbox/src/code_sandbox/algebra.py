@@ -6,16 +6,14 @@ way. The library's own time limit is an alarm, which works in the main thread on
 
 - only plain notation is asked about (`code_sandbox.notation`);
 - each question is computed by a confined child of its own, forked from a process that has the libraries and never
-  sees a question (`code_sandbox.algebra_process`), and that gets nothing of its parent's environment;
+  sees a question (`code_sandbox.algebra_process`);
 - a child has limits of processor time and of memory, which the operating system keeps (on macOS, which knows no limit
   of address space, that of time alone), and is killed when time is up;
-- questions of several threads are computed side by side, and what a question came to is remembered, so that one which
-  was given up is not tried again;
-- the process that forks ends with its parent: when the socket closes, or when it finds itself an orphan.
+- questions of several threads are computed side by side by one process, and what a question came to is remembered, so
+  that one which was given up is not tried again.
 
-One process serves all threads of a parent; a fork of the parent starts its own. Where the machine confines nothing
-(macOS, Windows, some containers), the algebra is refused unless the environment has
-`CODE_SANDBOX_ACCEPT_NO_ISOLATION=1`.
+Where the machine confines nothing (macOS, Windows, some containers), the algebra is refused unless the environment
+has `CODE_SANDBOX_ACCEPT_NO_ISOLATION=1`.
 """
 
 from __future__ import annotations

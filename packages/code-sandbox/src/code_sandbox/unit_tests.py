@@ -119,16 +119,9 @@ def run_tests(
 ) -> TestRun:
     """Runs each test against the code: score = passed / total (paper C3, Appendix E).
 
-    The one door to the sandbox: nothing else in this library runs code that it was given. What is guaranteed:
-
-    - The code reaches no network, no file but the standard library, no other process and no secret of this program,
-      and never runs as root. `code_sandbox.isolation` says what each level adds; without one it is refused.
-    - The code never sees the tests, an expected value or the way to the result. It sees what a test passes to it.
-    - An outcome is the tester's. An object of the solution equals no plain data, whatever it says of itself.
-    - What can change is one thing on both sides: identity, and changes in place, are as in one interpreter.
-    - Nothing of a run is left after it: no process, file, flag or lock.
-
-    Safe to call from many threads; as many runs go on at once as there are processors.
+    The one door to the sandbox: nothing else in this library runs code that it was given. What is guaranteed to the
+    program that asks, and to whoever wrote the tests, is in the README; `code_sandbox.isolation` says what each level
+    adds. Safe to call from many threads; as many runs go on at once as there are processors.
 
     Args:
         code: the solution, as text or as the bytes of a source file.
