@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_told(reasoning: Callable[..., Path], tmp_path: Pat
     path = str(reasoning(problem_sets=[train]))
     with pytest.raises(ValueError, match="draws its tasks from evaluation_problem_sets, got none; name a set"):
         load_rows(read_job(["--config", path, "--eval_strategy", "steps"]))
-    with pytest.raises(ValueError, match="on_overlap must be 'refuse' or 'drop', got 'ignore'"):
+    with pytest.raises(ValueError, match="on_overlap must be one of refuse, drop, got 'ignore'"):
         load_rows(read_job(["--config", path, "--on_overlap", "ignore"]))
     with pytest.raises(ValueError, match="problem_sets take the place of a dataset and are for collaborations, got"):
         read_job(["--config", path, "--dataset_name", "rows.jsonl"])

@@ -205,7 +205,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 
 def test_another_answer_to_missing_rows_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="on_missing must be 'refuse' or 'drop', got 'ignore'"):
+    with pytest.raises(ValueError, match="on_missing must be one of refuse, drop, got 'ignore'"):
         load_problems(write(tmp_path / "rows.jsonl", ROW), on_missing="ignore")
 
 

@@ -268,7 +268,7 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
         ({"temperature": float("nan")}, "temperature must be a finite number, got nan; correct it"),
         ({"temperature": -1}, "temperature must be at least 0, got -1; raise it"),
         ({"temperature": "hot"}, "temperature must be a finite number, got 'hot'; correct it"),
-        ({"top_p": 5}, "top_p must be at most 1, got 5; 1 draws"),
+        ({"top_p": 5}, "top_p must be at most 1, got 5; lower it"),
         ({"top_p": 0}, "top_p must be above 0, got 0; raise it"),
         ({"top_k": -3}, "top_k must be at least 0, got -3; raise it"),
     ],

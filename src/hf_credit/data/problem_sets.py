@@ -19,6 +19,7 @@ from hf_credit.data.identity import fingerprint
 from hf_credit.data.rows import FEATURES, RowError, kind_of, to_problem
 from hf_credit.registry import did_you_mean
 from hf_credit.safe_io import parse_json, read_text
+from hf_credit.validators import one_of
 
 _SUBJECTS = (
     "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
@@ -104,13 +105,7 @@ class Problems:
 
     def description(self) -> dict[str, Any]:
         """What a run should remember of the set, as plain values."""
-        return {
-            "name": self.name,
-            "origin": self.origin,
-            "rows": len(self.rows),
-            "dropped": self.dropped,
-            "fingerprint": self.fingerprint,
-        }
+        return {**vars(self), "rows": len(self.rows)}
 
 
 def is_problem_set(name: str) -> bool:
@@ -134,8 +129,7 @@ def load_problems(wanted: str, on_missing: str = "refuse", example: bool = False
         ValueError: there is no such set, a row lacks what it takes to score a reply, or a file is of another kind.
         OSError: the file or the repository cannot be read.
     """
-    if on_missing not in ("refuse", "drop"):
-        raise ValueError(f"on_missing must be 'refuse' or 'drop', got {on_missing!r}; pick one of these.")
+    one_of("on_missing", on_missing, ("refuse", "drop"))
     name, origin, rows = _open(wanted)
     source, _, split = name.partition("/")
     made: list[dict[str, Any]] = []

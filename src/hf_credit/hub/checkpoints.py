@@ -38,7 +38,6 @@ LOADED_FILE = "hf_credit_loaded.json"
 """Of a folder that `load_checkpoint` filled: the names of the files that it wrote."""
 
 _MODEL_ONLY = "save_only_model"  # in what `flaw` says of a checkpoint that is whole all the same
-_STATE = "trainer_state-{}"
 _STATE_FILES = re.compile(r"trainer_state-(\d+)\.(safetensors|json)")
 _PICKLED = frozenset({".pt", ".pth"})
 _RANK = re.compile(r"_(\d+)\.pth?$")
@@ -107,23 +106,26 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint}, {reason}; take another one.")
     if not whole and checkpoint.name.startswith("checkpoint-"):
         raise ValueError(f"a checkpoint must be whole to be published, got {checkpoint} without {MANIFEST}; train on.")
-    found = {name: path for name, path in _files(checkpoint).items() if name not in _OWN}
-    pickled = {name for name in found if Path(name).suffix in _PICKLED}
-    sharded = sorted(name for name in found if _SHARDED.search(name))
+    present = {
+        name: path
+        for name, path in safety.files_of(checkpoint).items()
+        if name not in _OWN and not name.startswith(("checkpoint-", "runs/"))
+    }
+    pickled = {name for name in present if Path(name).suffix in _PICKLED}
+    sharded = sorted(name for name in present if _SHARDED.search(name))
     if sharded and resumable:
         raise ValueError(
             f"the state of a trainer must be whole to be published, got shards such as {sharded[0]!r}; save whole "
             "tensors (FSDP_STATE_DICT_TYPE=FULL_STATE_DICT), or publish the model alone (resumable=False)."
         )
     resumable = resumable and whole and bool(pickled)
-    files: dict[str, Path | bytes] = {
-        name: path for name, path in found.items() if name not in pickled and name not in sharded
-    }
-    files.pop(_ARGUMENTS, None)
+    left_out = {*pickled, *sharded, _ARGUMENTS}
+    files = {name: path for name, path in present.items() if name not in left_out}
     if not any(Path(name).suffix == ".safetensors" for name in files):
         raise ValueError(f"a model must be saved as safetensors, got {str(checkpoint)!r} without; save it again.")
-    for name in _records(run_folder):
-        files.setdefault(name, run_folder / name)
+    for name in (*_OF_A_RUN, *(path.name for path in sorted(run_folder.glob("evaluation*.json")))):
+        if (run_folder / name).is_file():
+            files.setdefault(name, run_folder / name)
     if resumable:
         files |= _state(checkpoint, pickled, work)
     if whole:
@@ -131,8 +133,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
         manifest["files"] = {name: about for name, about in manifest["files"].items() if name in files}
         manifest["resumable"] = resumable
         files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
-    files |= _told(checkpoint, run_folder, repo, url, files, resumable)
-    return files
+    return files | _for_readers(checkpoint, run_folder, repo, url, files, resumable)
 
 
 def load_checkpoint(
@@ -189,8 +190,8 @@ def _written_before(folder: Path) -> list[str]:
     Raises:
         ValueError: there is another one.
     """
-    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    there = {path.relative_to(folder).as_posix() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    there = {path.relative_to(folder).as_posix() for path in paths}
     listed = read_json(folder / LOADED_FILE) if LOADED_FILE in there else []
     written = {LOADED_FILE, *(name for name in listed if isinstance(name, str))} if isinstance(listed, list) else set()
     if others := sorted(there - written) or (folder.is_file() and [folder.name]):
@@ -281,49 +282,25 @@ def _places(folder: Path) -> tuple[Path, Path]:
     if (folder / MANIFEST).is_file() or folder.name.startswith("checkpoint-"):
         return folder, folder.parent
     latest = latest_complete(folder)
-    return (folder if latest is None or _has_another_model(folder, latest) else latest), folder
-
-
-def _has_another_model(folder: Path, checkpoint: Path) -> bool:
-    """Whether a run's folder holds a model, and another one than its checkpoint, as the best of several."""
-    own = sorted(folder.glob("*.safetensors"))
-    return any(not _are_equal(path, checkpoint / path.name) for path in own)
-
-
-def _are_equal(one: Path, other: Path) -> bool:
-    return other.is_file() and filecmp.cmp(one, other, shallow=False)
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """The files of a model's folder, without those of the checkpoints within."""
-    found = safety.files_of(folder)
-    return {
-        name: path
-        for name, path in found.items()
-        if isinstance(path, Path) and not name.startswith("checkpoint-") and not name.startswith("runs/")
-    }
-
-
-def _records(run_folder: Path) -> list[str]:
-    names = [*_OF_A_RUN, *(path.name for path in sorted(run_folder.glob("evaluation*.json")))]
-    return [name for name in names if (run_folder / name).is_file()]
+    if latest is None:
+        return folder, folder
+    # A run's folder may hold another model than its latest checkpoint, as the best of several.
+    names = [path.name for path in folder.glob("*.safetensors")]
+    _, unlike, missing = filecmp.cmpfiles(folder, latest, names, shallow=False)
+    return (folder if unlike or missing else latest), folder
 
 
 def _state(checkpoint: Path, pickled: set[str], work: Path) -> dict[str, Path | bytes]:
     """The pickled files of each process as tensors and JSON."""
     by_rank: dict[int, dict[str, Any]] = {}
     for name in sorted(pickled):
-        found = _RANK.search(name)
+        rank = _RANK.search(name)
         with safe_globals():
             value = torch.load(checkpoint / name, map_location="cpu", weights_only=True)
-        by_rank.setdefault(int(found.group(1)) if found else 0, {})[name] = value
-    files: dict[str, Path | bytes] = {}
-    for rank, values in by_rank.items():
-        stem = work / _STATE.format(rank)
-        save_values(values, stem)
-        for suffix in (".safetensors", ".json"):
-            files[stem.name + suffix] = work / (stem.name + suffix)
-    return files
+        by_rank.setdefault(int(rank.group(1)) if rank else 0, {})[name] = value
+    for number, values in by_rank.items():
+        save_values(values, work / f"trainer_state-{number}")
+    return {path.name: path for path in sorted(work.glob("trainer_state-*"))}
 
 
 def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: str) -> None:
@@ -340,7 +317,7 @@ def _rebuild_state(source: Path, names: Mapping[str, Path], folder: Path, repo: 
             torch.save(value, folder / name)
 
 
-def _told(
+def _for_readers(
     checkpoint: Path,
     run_folder: Path,
     repo: str,
@@ -348,8 +325,11 @@ def _told(
     files: Mapping[str, Path | bytes],
     resumable: bool,
 ) -> dict[str, Path | bytes]:
-    """What is written for readers: the card, the ledger and the results of evaluations."""
-    run = _run(run_folder)
+    """The card, the ledger and the results of evaluations."""
+    try:
+        run = read_run(run_folder)
+    except ValueError:
+        run = None  # a model without a log
     spec = TaskSpec.load(checkpoint)
     ledger = None if run is None else read_ledger(run)
     evaluations = {
@@ -358,29 +338,21 @@ def _told(
         if name.startswith("evaluation") and name.endswith(".json")
     }
     card = next((one / "README.md" for one in (run_folder, checkpoint) if (one / "README.md").is_file()), None)
-    adapter = (checkpoint / "adapter_config.json").is_file()
-    told = cards.checkpoint_card(
+    text = cards.checkpoint_card(
         repo,
         card=None if card is None else card.read_text(encoding="utf-8"),
         run=run,
         spec=spec,
         ledger=ledger,
         evaluations=evaluations,
-        adapter=adapter,
+        adapter=(checkpoint / "adapter_config.json").is_file(),
         base_model=_base_model(checkpoint, run),
         resumable=resumable,
     )
-    found: dict[str, Path | bytes] = {"README.md": told.encode(), **cards.eval_results(evaluations, url)}
+    written: dict[str, Path | bytes] = {"README.md": text.encode(), **cards.eval_results(evaluations, url)}
     if ledger is not None:
-        found[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
-    return found
-
-
-def _run(folder: Path) -> Run | None:
-    try:
-        return read_run(folder)
-    except ValueError:
-        return None  # a model without a log
+        written[LEDGER_FILE] = (json.dumps(ledger.to_dict(), indent=1) + "\n").encode()
+    return written
 
 
 def _base_model(checkpoint: Path, run: Run | None) -> str | None:

@@ -112,18 +112,18 @@ def decision_rows(
         }
 
 
-def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], own: list[dict[str, Any]]) -> Episode:
+def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list[dict[str, Any]]) -> Episode:
     """The episode of a row and of the rows of its decisions.
 
     Raises:
         ValueError: a decision is missing, or a state cannot be read.
     """
-    own.sort(key=lambda one: one["index"])
-    if [one["index"] for one in own] != list(range(row["turns"])):
-        raise ValueError(f"an episode must have all its decisions, got {len(own)} of {row['turns']} for {row['id']}.")
+    rows.sort(key=lambda one: one["index"])
+    if [one["index"] for one in rows] != list(range(row["turns"])):
+        raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
     states: dict[int, Any] = {}  # decisions that were made at once share one
     decisions = []
-    for one in own:
+    for one in rows:
         if one["step"] not in states:
             states[one["step"]] = interaction.state_from_json(one["state"])
         broken = one["broken_text"]
@@ -176,33 +176,33 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
 
     Where several speak, a context is told from where it differs from the one before it for the same event.
     """
-    told: list[dict[str, str]] = []
+    spoken: list[dict[str, str]] = []
     before: dict[str, list[dict[str, str]]] = {}
     for decision in episode.decisions:
         asked = [request for request in interaction.pending(decision.state) if request.event == decision.event]
         messages = [dict(message) for message in asked[0].messages] if asked else []
         known = before.get(decision.event, [])
-        shared = sum(
-            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
-        )
+        pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
+        shared = len(list(pairs))
         reply = {"role": "assistant", "content": decision.action_text}
-        told += [*messages[shared:], reply]
+        spoken += [*messages[shared:], reply]
         before[decision.event] = [*messages, reply]
-    return [{"role": one["role"], "content": _unicode(one["content"])} for one in told]
+    return [{"role": one["role"], "content": _unicode(one["content"])} for one in spoken]
 
 
 def trace(row: Mapping[str, Any]) -> bytes:
     """An episode's row as a session in the Session Trace Simple Format, which the Hub's viewer of traces shows."""
     name = f"{row['environment']} {row['seed']}"
-    told = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
-    head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **told}
+    result = {"outcome": repr(row["outcome"]), "ending": row["ending"]}
+    head = {"type": "session", "harness": "hf-credit", "id": row["id"], "name": name, **result}
     lines = [head, *({"type": "message", "message": message} for message in row["messages"])]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
 
 
 def _episode_id(place: int, episode: Episode, start: RolloutRequest[Any]) -> str:
-    told = [place, start.seed, [list(decision.action_ids) for decision in episode.decisions], list(episode.path)]
-    return hashlib.sha256(compact_json(told).encode()).hexdigest()[:24]
+    replies = [list(decision.action_ids) for decision in episode.decisions]
+    identity = compact_json([place, start.seed, replies, list(episode.path)])
+    return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
 def _audit_text(audit: Audit) -> str:

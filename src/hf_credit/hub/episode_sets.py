@@ -18,13 +18,13 @@ from typing import Any, overload
 
 from hf_credit.hub import cards, safety
 from hf_credit.hub.episode_rows import Credits, credits_of, decision_rows, episode_of, episode_row, trace
-from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tables import (
     DECISIONS,
     DESCRIPTION_FILE,
     EPISODES,
     compact_json,
+    fetch_tables,
     read_description,
     read_table,
     untrusted_spec,
@@ -167,14 +167,7 @@ def load_episodes(
     Raises:
         ValueError: it holds something else, or is not whole; and as for `fetch`.
     """
-    fetched = fetch(
-        repo,
-        repo_type="dataset",
-        revision=revision,
-        token=token,
-        endpoint=endpoint,
-        allow=[DESCRIPTION_FILE, "episodes/*.parquet", "decisions/*.parquet"],
-    )
+    fetched = fetch_tables(repo, "episodes", "decisions", revision=revision, token=token, endpoint=endpoint)
     return load_episode_folder(fetched.folder, interaction=interaction, chat=chat, repo=repo, commit=fetched.commit)
 
 

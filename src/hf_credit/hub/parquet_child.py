@@ -66,11 +66,11 @@ def _checked(file: Any, request: Mapping[str, Any]) -> int:
         raise _RefusedError(f"a table must have at most {most_bytes} bytes unpacked, got {unpacked}; split it.")
     wanted = request["columns"]
     # What Arrow calls an item, parquet calls an element.
-    found = {field.name: str(field.type).replace("<element:", "<item:") for field in file.schema_arrow}
-    if wanted is not None and found != wanted:
-        wrong = sorted(name for name in found | wanted if found.get(name) != wanted.get(name))
-        told = ", ".join(f"{name} ({found.get(name, 'missing')})" for name in wrong)[:300]
-        raise _RefusedError(f"a table must have its columns with their types and no others, got {told}; convert it.")
+    present = {field.name: str(field.type).replace("<element:", "<item:") for field in file.schema_arrow}
+    if wanted is not None and present != wanted:
+        wrong = sorted(name for name in present | wanted if present.get(name) != wanted.get(name))
+        shown = ", ".join(f"{name} ({present.get(name, 'missing')})" for name in wrong)[:300]
+        raise _RefusedError(f"a table must have its columns with their types and no others, got {shown}; convert it.")
     return rows
 
 
@@ -116,6 +116,6 @@ def _limit(memory: int, seconds: int, most_bytes: int) -> None:
 if __name__ == "__main__":
     try:
         answer(json.load(sys.stdin))
-    except ValueError as told:
-        print(told, file=sys.stderr)
+    except ValueError as error:
+        print(error, file=sys.stderr)
         sys.exit(REFUSED)

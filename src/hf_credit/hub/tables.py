@@ -19,6 +19,7 @@ from datasets.features.features import FeatureType
 from hf_credit._version import __version__
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub import parquet
+from hf_credit.hub.loading import Fetched, fetch
 from hf_credit.safe_io import read_json
 from hf_credit.tasks import TaskSpec
 
@@ -128,6 +129,12 @@ def read_table(folder: Path, config: str, split: str, features: Features | None)
     yield from parquet.read_rows({file.name: file for file in files}, columns)
 
 
+def fetch_tables(repo: str, *tables: str, **where: Any) -> Fetched:
+    """Downloads tables of a data set and its description; `where` is as for `fetch`: revision, token, endpoint."""
+    allow = [DESCRIPTION_FILE, *(f"{table}/*.parquet" for table in tables)]
+    return fetch(repo, repo_type="dataset", allow=allow, **where)
+
+
 def infer_features(rows: Sequence[Mapping[str, Any]]) -> Features:
     """The types of columns over all rows.
 
@@ -154,8 +161,8 @@ def _feature(name: str, values: Sequence[Any]) -> FeatureType:
     for plain, type_name in ({str}, "string"), ({bool}, "bool"), ({int}, "int64"), ({int, float}, "float64"):
         if kinds <= plain:
             return Value(type_name)
-    told = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise ValueError(f"a column must have values of one plain type, got {told} in {name!r}; convert them.")
+    types = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ValueError(f"a column must have values of one plain type, got {types} in {name!r}; convert them.")
 
 
 def write_description(folder: Path, kind: str, facts: Mapping[str, Any]) -> None:

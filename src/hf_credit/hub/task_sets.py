@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ from datasets import Dataset, Features, Value
 
 from hf_credit.data import fingerprint
 from hf_credit.hub import cards, safety
-from hf_credit.hub.loading import fetch
 from hf_credit.hub.publishing import Published, publish
 from hf_credit.hub.tables import (
     DESCRIPTION_FILE,
     compact_json,
+    fetch_tables,
     infer_features,
     read_description,
     read_table,
@@ -89,17 +90,17 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
     if not everything:
         raise ValueError("a data set must have tasks, got none; ask for one or more.")
     _refuse_bad_seeds(everything)
-    own = infer_features(everything)
-    reserved = {"split", "environment", "options", "fingerprint"} & set(own)
+    inferred = infer_features(everything)
+    reserved = {"split", "environment", "options", "fingerprint"} & set(inferred)
     if reserved:
         raise ValueError(f"columns of a task must have names of their own, got {', '.join(reserved)}; rename them.")
     features = Features(
         {
-            **({"seed": Value("int64")} if "seed" in own else {}),
+            **({"seed": Value("int64")} if "seed" in inferred else {}),
             "split": Value("string"),
             "environment": Value("string"),
             "options": Value("string"),
-            **{name: feature for name, feature in own.items() if name != "seed"},
+            **{name: feature for name, feature in inferred.items() if name != "seed"},
             "fingerprint": Value("string"),
         }
     )
@@ -110,7 +111,7 @@ def write_tasks(folder: Path, spec: TaskSpec, rows: Mapping[str, Sequence[Mappin
         prints[split] = fingerprint(row["fingerprint"] for row in full)
         write_table(folder, "tasks", _SPLITS[split], full, features)
     facts = {
-        "columns": list(own),
+        "columns": list(inferred),
         "fingerprints": prints,
         "rows": {split: len(tasks) for split, tasks in rows.items()},
     }
@@ -127,14 +128,7 @@ def load_tasks(
     Raises:
         ValueError: it holds something else, or a seed is missing or comes twice; and as for `fetch`.
     """
-    fetched = fetch(
-        repo,
-        repo_type="dataset",
-        revision=revision,
-        token=token,
-        endpoint=endpoint,
-        allow=[DESCRIPTION_FILE, "tasks/*.parquet"],
-    )
+    fetched = fetch_tables(repo, "tasks", revision=revision, token=token, endpoint=endpoint)
     about = read_description(fetched.folder, "tasks", repo)
     _refuse_bad_description(about, repo)
     spec = untrusted_spec(about.get("task"))
@@ -175,10 +169,9 @@ def _refuse_bad_seeds(rows: Sequence[Mapping[str, Any]]) -> None:
     seeds = [row["seed"] for row in rows if "seed" in row]
     if seeds and (len(seeds) < len(rows) or any(type(seed) is not int for seed in seeds)):
         raise ValueError("every task must have a seed, a whole number, got one without; add it.")
-    if len(set(seeds)) < len(seeds):
-        seen: set[int] = set()
-        twice = next(seed for seed in seeds if seed in seen or seen.add(seed))  # type: ignore[func-returns-value]
-        raise ValueError(f"every task must have a seed of its own, got {twice} more than once; drop it.")
+    for seed, count in Counter(seeds).items():
+        if count > 1:
+            raise ValueError(f"every task must have a seed of its own, got {seed} more than once; drop it.")
 
 
 def _fingerprint(row: Mapping[str, Any]) -> str:

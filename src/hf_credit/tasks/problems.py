@@ -9,6 +9,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset, concatenate_datasets
 
 from hf_credit.data import Problems, drop_overlap, fingerprint, load_problems, refuse_overlap
+from hf_credit.validators import one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,7 @@ def without_evaluation(
     """
     if not evaluation and not sets:
         return TaskRows(train=train, held_out=None)
-    if on_overlap not in ("refuse", "drop"):
-        raise ValueError(f"on_overlap must be 'refuse' or 'drop', got {on_overlap!r}; pick one of these.")
+    one_of("on_overlap", on_overlap, ("refuse", "drop"))
     if not isinstance(train, Dataset) or column not in train.column_names:
         found = f"the columns {', '.join(train.column_names)}" if isinstance(train, Dataset) else "a stream"
         raise ValueError(

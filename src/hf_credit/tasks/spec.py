@@ -42,6 +42,7 @@ OWN_CODE = (
 _MOST_TOKENS = 2**24  # of a reply: more than any model reads
 
 _NOT_IN_FILES = ("trusted", "typed")
+_OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collaboration_options")
 
 # Options that say whom this machine talks to and what it sends, what is imported, or which path is opened, by task.
 _TYPED_ONLY = {
@@ -76,8 +77,7 @@ class Sampling:
         whole_number("max_new_tokens", self.max_new_tokens, 1, _MOST_TOKENS)
         finite_number("temperature", self.temperature, least=0)
         whole_number("top_k", self.top_k, 0)
-        if finite_number("top_p", self.top_p, above=0) > 1:
-            raise ValueError(f"top_p must be at most 1, got {self.top_p}; 1 draws from all tokens.")
+        finite_number("top_p", self.top_p, above=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +140,9 @@ class TaskSpec:
         Raises:
             ValueError: it cannot say of itself what it is (see `Interaction.spec`), or says something else.
         """
-        own = interaction.spec()
-        _refuse_unknown(own, cls)
-        return cls(**own, **others)
+        known = interaction.spec()
+        _refuse_unknown(known, cls)
+        return cls(**known, **others)
 
     @classmethod
     def of_name(cls, name: str, options: Mapping[str, Any] | None = None, **others: Any) -> TaskSpec:
@@ -173,18 +173,8 @@ class TaskSpec:
 
     def on(self, name: str, options: Mapping[str, Any]) -> TaskSpec:
         """The spec of another task, which the user named, shown and sampled alike as far as it can be."""
-        kept = (
-            "history",
-            "instructions",
-            "max_turns",
-            "chat_template_kwargs",
-            "sampling",
-            "method",
-            "critic_model",
-            "trusted",
-        )
-        typed = self.typed | {name, *options} | code_in(options)
-        return TaskSpec.of_name(name, options, typed=typed, **{key: getattr(self, key) for key in kept})
+        kept = {key: value for key, value in vars(self).items() if key not in (*_OF_ONE_TASK, "typed")}
+        return TaskSpec.of_name(name, options, typed=self.typed | {name, *options} | code_in(options), **kept)
 
     def with_options(self, options: Mapping[str, Any]) -> TaskSpec:
         """The same with other options where the user gives them; these, and the code that they name, are trusted."""
@@ -203,11 +193,11 @@ class TaskSpec:
             return None
         names = ("history", "instructions") if self.environment and known.environment else ()
         pairs = [(name, getattr(self, name), getattr(known, name)) for name in (*names, "chat_template_kwargs")]
-        told = [f"{name}={own!r} where it knows {theirs!r}" for name, own, theirs in pairs if own != theirs]
-        if not told:
+        unlike = [f"{name}={here!r} where it knows {there!r}" for name, here, there in pairs if here != there]
+        if not unlike:
             return None
         return (
-            f"the policy {model!r} was shown its task otherwise: {', '.join(told)}; leave these as they were, or "
+            f"the policy {model!r} was shown its task otherwise: {', '.join(unlike)}; leave these as they were, or "
             "expect replies that it was never taught."
         )
 
@@ -265,14 +255,13 @@ class TaskSpec:
         _refuse_unknown(values, cls)
         sampling = values.get("sampling", {})
         _refuse_unknown(sampling, Sampling)
-        mappings = ("environment_options", "collaboration_options", "chat_template_kwargs")
+        mappings = dict.fromkeys(("environment_options", "collaboration_options", "chat_template_kwargs"), Mapping)
+        names = dict.fromkeys(("environment", "collaboration", "critic_model"), str | None)
+        for name, kind in {**mappings, **names}.items():
+            if name in values and not isinstance(values[name], kind):
+                rule = "a mapping" if name in mappings else "a name"
+                raise ValueError(f"{name} of a task's spec must be {rule}, got {values[name]!r}; correct it.")
         method = values.get("method")
-        for name, value in ((one, values.get(one, {})) for one in mappings):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{name} of a task's spec must be a mapping, got {value!r}; correct it.")
-        for name in ("environment", "collaboration", "critic_model"):
-            if not isinstance(values.get(name, ""), str | None):
-                raise ValueError(f"{name} of a task's spec must be a name, got {values[name]!r}; correct it.")
         if method is not None and not (
             isinstance(method, Mapping)
             and method.keys() == {"name", "options"}
