@@ -587,8 +587,8 @@ MUTANTS = [
     ),
     Mutant(
         "steps of a tree weigh by their alternatives",
-        "src/hf_credit/methods/base.py",
-        "weights[above] / len(taken[above])",
+        "src/hf_credit/methods/trees.py",
+        "weights[parent] / alternatives[parent]",
         "1.0",
         [
             "tests/methods/test_step_weights.py::"

@@ -23,6 +23,7 @@ SHARED = {
     "http_guard",
     "loading",
     "noise",
+    "options",
     "redaction",
     "registry",
     "safe_io",

@@ -8,29 +8,36 @@ from numbers import Integral, Real
 from typing import Any
 
 
-def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """`value`, if it is a whole number in a range.
 
     Args:
         name: of the setting.
         value: what was given.
-        least, most: the range, both included; without an upper end if `most` is `None`.
+        least, most: the range, both included; without an end where one is `None`.
 
     Raises:
         ValueError: it is not; a truth value, a text and NaN are no whole numbers.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if most is not None and not (whole and least <= value <= most):
+    if least is not None and most is not None and not (whole and least <= value <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}; correct it.")
     if not whole:
         raise ValueError(f"{name} must be a whole number, got {value!r}; correct it.")
-    if value < least:
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}; lower it.")
+    if least is not None and value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
     return int(value)
 
 
 def finite_number(
-    name: str, value: Any, least: float | None = None, above: float | None = None, most: float | None = None
+    name: str,
+    value: Any,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
 ) -> float:
     """`value`, if it is a finite number in a range.
 
@@ -38,7 +45,7 @@ def finite_number(
         name: of the setting.
         value: what was given.
         least, above: the lower end of the range, which `least` is in and `above` is not; neither where there is none.
-        most: the upper end, included; `None` where there is none.
+        most, below: the upper end, which `most` is in and `below` is not; neither where there is none.
 
     Raises:
         ValueError: it is not; a truth value, a text, NaN and infinity are no finite numbers.
@@ -48,6 +55,9 @@ def finite_number(
     number = float(value)
     if least is not None and most is not None and not least <= number <= most:
         raise ValueError(f"{name} must be in [{least}, {most}], got {value}; correct it.")
+    if below is not None and not number < below:
+        start = f"in ({above}, " if above is not None else f"in [{least}, " if least is not None else ""
+        raise ValueError(f"{name} must be {f'{start}{below})' if start else f'below {below}'}, got {value}; lower it.")
     if most is not None and number > most:
         raise ValueError(f"{name} must be at most {most}, got {value}; lower it.")
     if least is not None and number < least:

@@ -108,5 +108,5 @@ def test_only_trained_samples_are_credited() -> None:
 
 
 def test_a_group_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="the size of a group must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="size must be at least 2, got 1"):
         Group(size=1)

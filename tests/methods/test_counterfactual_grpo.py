@@ -355,7 +355,7 @@ def test_outcomes_beyond_0_and_1_are_refused(chat: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"group_size": 1}, "the size of a group must be at least 2, got 1; raise it"),
+        ({"group_size": 1}, "group_size must be at least 2, got 1; raise it"),
         ({"alpha": 0}, "alpha must be above 0, got 0; "),
         ({"decay": 1.0}, r"decay must be in \[0, 1\), got 1.0; "),
         ({"eta": -1}, "eta must be at least 0, got -1; "),

@@ -38,5 +38,5 @@ def test_tasks_are_groups_of_their_own() -> None:
 
 
 def test_normalised_credit_is_in_deviations_of_the_group() -> None:
-    first, second = credits(GroupMean(normalise=True), episode(3.0), episode(1.0))  # type: ignore[misc]
+    first, second = credits(GroupMean(normalise_credit=True), episode(3.0), episode(1.0))  # type: ignore[misc]
     assert [round(value, 6) for value in (*first, *second)] == [1, 1, -1, -1]

@@ -53,7 +53,7 @@ def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_re
     [
         ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
         ({"lam": -1}, r"lam must be in \[0, 1\], got -1"),
-        ({"group_size": 1}, "the size of a group must be at least 2, got 1"),
+        ({"group_size": 1}, "group_size must be at least 2, got 1"),
         ({"return_clip": 0}, "return_clip must be above 0, got 0"),
     ],
 )

@@ -67,7 +67,7 @@ def test_nothing_decays_over_what_stands_between_replies() -> None:
 
 
 def test_a_decision_can_be_the_action() -> None:
-    assert credited(GROWING, gamma=0.5, lam=0.8, level="decision").decisions[0] == approx(0.24, 0.6)
+    assert credited(GROWING, gamma=0.5, lam=0.8, gae_level="decision").decisions[0] == approx(0.24, 0.6)
 
 
 def test_a_step_is_paid_with_its_last_token_and_the_rest_of_the_outcome_at_the_end() -> None:
@@ -79,7 +79,7 @@ def test_a_step_is_paid_with_its_last_token_and_the_rest_of_the_outcome_at_the_e
 @pytest.mark.parametrize("level", ["token", "decision"])
 def test_what_is_not_trained_on_changes_no_other_credit_and_teaches_the_critic(level: str) -> None:
     masked = replace(GROWING, decisions=(FIRST, replace(SECOND, trained=False)))
-    whole, rest = (credited(one, gamma=0.5, lam=0.8, level=level) for one in (GROWING, masked))
+    whole, rest = (credited(one, gamma=0.5, lam=0.8, gae_level=level) for one in (GROWING, masked))
     assert rest.decisions == [[whole.decisions[0][0], None]]
     assert rest.critic_targets == whole.critic_targets
 
@@ -133,7 +133,7 @@ def test_contexts_that_do_not_go_on_from_each_other_are_read_apart() -> None:
 @pytest.mark.parametrize("level", ["token", "decision"])
 def test_whitening_counts_every_token_once_and_leaves_the_targets(level: str) -> None:
     lost = replace(GROWING, outcome=0.0, decisions=tuple(replace(one, id=one.id + "'") for one in GROWING.decisions))
-    plain, white = (credited(GROWING, lost, whiten=whiten, level=level) for whiten in (False, True))
+    plain, white = (credited(GROWING, lost, whiten=whiten, gae_level=level) for whiten in (False, True))
     tokens = [
         value
         for own in white.decisions
@@ -164,7 +164,7 @@ def test_a_group_of_one_is_a_group() -> None:
         ({"gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
         ({"gae_level": "turn"}, "gae_level must be one of token, decision, got 'turn'"),
         ({"cut_value": "guess"}, "cut_value must be one of zero, bootstrap, got 'guess'"),
-        ({"group_size": 0}, "the size of a group must be at least 2, got 0"),
+        ({"group_size": 0}, "group_size must be at least 1, got 0"),
     ],
 )
 def test_what_is_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
@@ -178,5 +178,5 @@ def test_gspo_credits_as_grpo_does_and_refuses_groups_of_one(hand: SimpleNamespa
     assert gspo.sequence_ratio
     assert hand.credits(gspo.estimator, *episodes) == [[-0.866], [0.866], [0.866], [-0.866]]
     assert hand.credits(gspo.estimator, *episodes, instances=(0, 0, 1, 2)) == [[-0.707], [0.707], [0.0], [0.0]]
-    with pytest.raises(ValueError, match="the size of a group must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="group_size must be at least 2, got 1"):
         methods.make("gspo", group_size=1)

@@ -77,7 +77,9 @@ def test_without_matched_contexts_answers_to_different_plans_are_compared() -> N
 
 
 def test_normalised_credit_is_the_same_for_both_baselines() -> None:
-    first, second = (credits(LeaveOneOut(normalise=True, baseline=name)) for name in ("leave_one_out", "full_mean"))
+    first, second = (
+        credits(LeaveOneOut(normalise_credit=True, baseline=name)) for name in ("leave_one_out", "full_mean")
+    )
     # 3/4 and 1/4: one standard deviation each way. 1, 1, 1, 0: mean 3/4, deviation sqrt(3)/4.
     assert first[0] == pytest.approx([1.0, 3**-0.5])
     assert first[3][1] == pytest.approx(-(3**0.5))

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from hf_credit import methods
-from hf_credit.methods.base import Credit, step_weights, weighted
+from hf_credit.methods.base import Credit, weighted
+from hf_credit.methods.trees import step_weights
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.rollouts import Chat, Ending, Engine, Generation, Interaction, LocalContext, Request
 

@@ -309,8 +309,8 @@ def test_the_papers_settings_are_the_defaults(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"algorithm": "reinforce"}, "algorithm must be one of ppo, grpo, gspo, got 'reinforce'"),
-        ({"algorithm": "grpo", "group_size": 1}, "the size of a group must be at least 2, got 1"),
-        ({"algorithm": "gspo", "group_size": 1}, "the size of a group must be at least 2, got 1"),
+        ({"algorithm": "grpo", "group_size": 1}, "group_size must be at least 2, got 1"),
+        ({"algorithm": "gspo", "group_size": 1}, "group_size must be at least 2, got 1"),
         ({"algorithm": "gspo", "importance_sampling_level": "token"}, "of gspo is 'sequence', got 'token'"),
         ({"truncation": "random", "algorithm": "grpo", "cut_value": "bootstrap"}, "asks a critic, got algorithm"),
         ({"truncation": "random", "cut": "gentle"}, "cut must be one of hard, soft, mask, got 'gentle'"),

@@ -1,6 +1,6 @@
 """Collectors: which walks to make for a batch of task rows."""
 
-from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree
+from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, single_or_group
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
 from hf_credit.collectors.counterfactuals import AuditedSteps, context_values, counterfactual, step_features
@@ -27,6 +27,7 @@ __all__ = [
     "continuation_values",
     "counterfactual",
     "fork",
+    "single_or_group",
     "step_features",
     "tree_numbers",
 ]

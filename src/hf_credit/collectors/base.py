@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
+from hf_credit.options import Count, GroupSize, Options
 from hf_credit.rollouts import Episode, RolloutRequest
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import whole_number
 
 TaskRow = Mapping[str, Any]
 
@@ -125,11 +125,11 @@ class Single:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(Options):
     """Several episodes for each task row, from one first state; apart from the first, each with its own world ahead.
 
     Args:
-        size: how many, at least 2.
+        size: how many.
         common_random_numbers: whether they meet the same world and draw their later replies with the same random
             numbers, where the sampler honours seeds.
 
@@ -139,11 +139,8 @@ class Group:
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
-    size: int = 8
+    size: GroupSize = 8
     common_random_numbers: bool = False
-
-    def __post_init__(self) -> None:
-        whole_number("the size of a group", self.size, 2)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         if not context.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be
@@ -153,18 +150,18 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tree:
+class Tree(Options):
     """Episodes that split: so many alternatives at the first step, under each so many at the second, and so on.
 
     Args:
-        fanout: alternatives at each step, at least 1 each.
+        fanout: alternatives at each step.
         common_random_numbers: as in `Group`.
         budget: the most terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
-    fanout: tuple[int, ...]
+    fanout: tuple[Count, ...]
     common_random_numbers: bool = False
     budget: int | None = None
     replaying: ClassVar[bool] = True
@@ -182,6 +179,11 @@ class Tree:
         collected = played(context.play(starts), range(len(rows)), len(rows))
         refuse_over_budget(collected, self.budget)
         return collected
+
+
+def single_or_group(size: int) -> Collector:
+    """One episode for each task row, or a group of them."""
+    return Single() if size == 1 else Group(size=size)
 
 
 def say_whether_shared(context: MethodContext, wanted: bool) -> None:

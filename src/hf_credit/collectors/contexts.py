@@ -14,12 +14,13 @@ from hf_credit.collectors.base import (
     refuse_over_budget,
     say_whether_shared,
 )
+from hf_credit.options import Count, Options
 from hf_credit.rollouts import Episode, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisitedContexts:
+class VisitedContexts(Options):
     """Plays unscored reference rollouts, draws contexts that they visited, and replays alternatives there.
 
     Args:
@@ -33,10 +34,10 @@ class VisitedContexts:
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives"})
 
-    references: int
-    contexts: int
-    alternatives: int
-    replays: int = 1
+    references: Count
+    contexts: Count
+    alternatives: Count
+    replays: Count = 1
     common_random_numbers: bool = False
     budget: int | None = None
     replaying: ClassVar[bool] = True

@@ -8,15 +8,15 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
+from hf_credit.options import Count, Options
 from hf_credit.rollouts import Decision, Ending, Interaction, RolloutRequest
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import whole_number
 
 CONTINUATION = "continuation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continuations:
+class Continuations(Options):
     """What another collector plays, and rollouts by the same policy from the state before each of its decisions.
 
     The rollouts are there for comparison only. Nothing is rolled out from an episode that failed.
@@ -28,13 +28,10 @@ class Continuations:
             mode of the policy. `None` continues the recorded tokens instead.
     """
 
-    rollouts: int
+    rollouts: Count
     inner: Collector = field(default_factory=Single)
     template_kwargs: Mapping[str, Any] | None = None
     replaying: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        whole_number("rollouts", self.rollouts, 1)
 
     @property
     def gives(self) -> frozenset[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from hf_credit.collectors.base import Group, Rollout, RolloutBatch, Single, TaskRow
+from hf_credit.options import Count, GroupSize, Options, Range
 from hf_credit.rollouts import Decision, Ending, RolloutRequest, replay_from
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import whole_number
 
 FORK = "fork"
 
@@ -56,7 +56,7 @@ def tree_numbers(collected: RolloutBatch) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomForks:
+class RandomForks(Options):
     """Several trees for each task row: an episode each, expanded at random (Tree-GRPO, arXiv:2509.21240).
 
     In each round, `expansions` of the decisions that a tree holds are drawn, and an episode goes another way from
@@ -64,9 +64,9 @@ class RandomForks:
     decisions, of which those that fork cost only what comes after the fork.
 
     Args:
-        trees: for each task row, at least 1.
-        expansions: of each tree in each round, at least 1.
-        rounds: at least 1.
+        trees: for each task row.
+        expansions: forks of each tree in each round.
+        rounds: of forking, one after the other.
 
     Raises:
         ValueError: a number is below 1.
@@ -74,14 +74,10 @@ class RandomForks:
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
-    trees: int = 2
-    expansions: int = 2
-    rounds: int = 1
+    trees: Count = 2
+    expansions: Count = 2
+    rounds: Count = 1
     replaying: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name in ("trees", "expansions", "rounds"):
-            whole_number(name, getattr(self, name), 1)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = (Single() if self.trees == 1 else Group(size=self.trees))(rows, context, memory)
@@ -117,7 +113,7 @@ class _State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UncertainForks:
+class UncertainForks(Options):
     """Episodes of each task row, then forks where the policy is least sure (CARL, arXiv:2512.04949).
 
     The next fork is at the state of the instance with the largest H / n, where H is the mean over the steps that were
@@ -125,8 +121,8 @@ class UncertainForks:
     one state.
 
     Args:
-        initial: episodes from the start, at least 2.
-        forks: of each instance, at least 0.
+        initial: episodes from the start.
+        forks: of each instance.
         forks_per_round: how many are chosen before the next are played; 1 is the paper's, more is faster.
 
     Raises:
@@ -135,14 +131,10 @@ class UncertainForks:
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
 
-    initial: int = 4
-    forks: int = 16
-    forks_per_round: int = 1
+    initial: GroupSize = 4
+    forks: Annotated[int, Range(0)] = 16
+    forks_per_round: Count = 1
     replaying: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name, least in (("initial", 2), ("forks", 0), ("forks_per_round", 1)):
-            whole_number(name, getattr(self, name), least)
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = Group(size=self.initial)(rows, context, memory)

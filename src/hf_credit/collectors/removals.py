@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from hf_credit.collectors.base import Rollout, RolloutBatch, TaskRow, say_whether_shared
+from hf_credit.options import GroupSize, Options, filled_by_bind
 from hf_credit.rollouts import Ending, Episode, Interaction, RolloutRequest
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import whole_number
 
-PAIRINGS = ("index", "mean", "common")
 Roles = tuple[str, ...]
 
 
@@ -21,7 +20,7 @@ def without(roles: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removals:
+class Removals(Options):
     """Several episodes of each task row, and each of them again without a role, for every role that can be left out.
 
     An episode without a role goes on from where the Interaction says it stands without it (`Interaction.without`).
@@ -33,7 +32,7 @@ class Removals:
     compared with.
 
     Args:
-        size: whole episodes of each task row, at least 2.
+        size: whole episodes of each task row.
         pairing: of episodes that are played from the start without a role, as many as there are whole ones: `"index"`
             compares each with one of them; `"mean"` all with all of the task row, so that they have no `source`;
             `"common"` is `"index"` with the same random draws in both, where the sampler honours seeds.
@@ -47,17 +46,12 @@ class Removals:
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "removals"})
 
-    size: int = 4
-    pairing: str = "index"
+    size: GroupSize = 4
+    pairing: Literal["index", "mean", "common"] = "index"
     alone: bool = True
     train_alone: bool = False
-    removals: tuple[Roles, ...] = ()
+    removals: tuple[Roles, ...] = filled_by_bind(())
     replaying: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        whole_number("the size of a group", self.size, 2)
-        if self.pairing not in PAIRINGS:
-            raise ValueError(f"solo_pairing must be one of {', '.join(PAIRINGS)}, got {self.pairing!r}; pick one.")
 
     def bind(self, interaction: Interaction[Any]) -> Removals:
         """The same for the roles of one Interaction."""

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Estimator, Method
-from hf_credit.registry import build, names
+from hf_credit.options import check_options
 from hf_credit.registry import find as find_named
+from hf_credit.registry import names, refuse_options
 
 __all__ = [
     "METHODS",
@@ -64,7 +65,10 @@ def make(name: str, **options: Any) -> Method:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
-    method = build("method", METHODS, name, options)
+    factory = find(name)
+    refuse_options("method", factory, name, options)
+    check_options(factory, options)
+    method = factory(**options)
     if not isinstance(method, Method):
         raise ValueError(
             f"a method must be a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "

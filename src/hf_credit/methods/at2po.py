@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from hf_credit.collectors import RolloutBatch, UncertainForks
 from hf_credit.credit import group_advantages
-from hf_credit.methods.base import Credit, Method, outcomes_of, paper, step_weights, without_errors
+from hf_credit.methods.base import Credit, Method, outcomes_of, paper
+from hf_credit.methods.trees import StepTrees, step_weights
+from hf_credit.options import Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number
 
 PAPER = paper(
     "AT$^2$PO: Agentic Turn-based Policy Optimization via Tree Search",
@@ -42,58 +42,35 @@ def turn_values(parents: Int[Tensor, " vertices"], leaves: Float[Tensor, " verti
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnValues:
+class TurnValues(Options):
     """`turn_values` of the tree of each instance, over the `group_advantages` of its leaves.
 
     Episodes that failed get no credit and are no leaf.
 
     Args:
-        eps: as in `group_advantages`.
+        eps: added to the deviation of the leaves.
         equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "trees"})
 
-    eps: float = 1e-6
+    eps: Positive = 1e-6
     equal_steps: bool = False
 
-    def __post_init__(self) -> None:
-        finite_number("eps", self.eps, above=0)
-
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        advantages = group_advantages(*outcomes_of(collected, rows), eps=self.eps).tolist()
-        vertices: dict[Hashable, int] = {}
-        parents: list[int] = []
-        leaves: list[float] = []
-        for row, advantage in zip(rows, advantages, strict=True):
-            above = -1
-            for step in collected.episodes[row].steps:
-                if (name := step[0].id) not in vertices:
-                    vertices[name] = len(parents)
-                    parents.append(above)
-                    leaves.append(advantage)
-                above = vertices[name]
-        values = turn_values(torch.tensor(parents, dtype=torch.long), torch.tensor(leaves, dtype=torch.float64))
-        decisions = {
-            decision.id: values[vertices[step[0].id]].item()
-            for row in rows
-            for step in collected.episodes[row].steps
-            for decision in step
-        }
-        return Credit(decisions=decisions, weights=step_weights(collected) if self.equal_steps else {})
+        trees = StepTrees(collected)
+        leaves = torch.zeros(len(trees.parents), dtype=torch.float64)
+        leaves[trees.ends] = group_advantages(*outcomes_of(collected, trees.rows), eps=self.eps)
+        values = turn_values(torch.tensor(trees.parents, dtype=torch.long), leaves).tolist()
+        return Credit(
+            decisions={one.id: values[vertex] for one, vertex in trees.decisions()},
+            weights=step_weights(collected) if self.equal_steps else {},
+        )
 
 
+@with_parts
 def at2po(
-    initial: int = 4, forks: int = 12, forks_per_round: int = 6, eps: float = 1e-6, equal_steps: bool = False
+    collector: UncertainForks = UncertainForks(forks=12, forks_per_round=6), estimator: TurnValues = TurnValues()
 ) -> Method:
-    """The method.
-
-    Args:
-        initial, forks, forks_per_round: as in `UncertainForks`.
-        eps, equal_steps: as in `TurnValues`.
-    """
-    collector = UncertainForks(initial=initial, forks=forks, forks_per_round=forks_per_round)
-    return Method(
-        name="at2po", collector=collector, estimator=TurnValues(eps=eps, equal_steps=equal_steps), paper=PAPER
-    )
+    """The method."""
+    return Method(name="at2po", collector=collector, estimator=estimator, paper=PAPER)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec
 from hf_credit.registry import described, plain
-from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts import Decision, Ending, Interaction
 from hf_credit.rollouts.interaction import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
@@ -251,30 +250,48 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
         collected: of this process.
         per_episode: one entry for each trained sample.
     """
-    return mean_over_shared(
-        collected,
-        [[value] * len(episode.decisions) for episode, value in zip(collected.episodes, per_episode, strict=True)],
+    return mean_by_decision(
+        (decision, value)
+        for episode, value in zip(collected.episodes, per_episode, strict=True)
+        for decision in episode.decisions
     )
+
+
+def compare_outcomes(
+    collected: RolloutBatch, advantages: Callable[[Tensor, Tensor], Tensor]
+) -> dict[str, DecisionCredit]:
+    """Credit by decision from a function of outcomes and instances: every decision has its episode's.
+
+    Args:
+        collected: of this process; episodes that failed are not compared and get none.
+        advantages: of the functions of `hf_credit.credit`, such as `leave_one_out`.
+    """
+    rows = without_errors(collected)
+    return broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages(*outcomes_of(collected, rows))))
+
+
+def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[str, DecisionCredit]:
+    """Credit by decision, from what each episode that holds it gives it; `None` counts in no mean.
+
+    A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
+    its tokens have credit of their own.
+    """
+    found: dict[str, list[Any]] = {}
+    for decision, value in pairs:
+        if value is not None:
+            found.setdefault(decision.id, []).append(value)
+    return {name: _mean(values) for name, values in found.items()}
 
 
 def mean_over_shared(
     collected: RolloutBatch, per_decision: Sequence[Sequence[DecisionCredit]]
 ) -> dict[str, DecisionCredit]:
-    """Credit by decision, from that of each place in each episode.
-
-    A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
-    its tokens have credit of their own.
-
-    Args:
-        collected: of this process.
-        per_decision: for each trained sample, one entry for each decision; `None` counts in no mean.
-    """
-    found: dict[str, list[Any]] = {}
-    for episode, values in zip(collected.episodes, per_decision, strict=True):
-        for decision, value in zip(episode.decisions, values, strict=True):
-            if value is not None:
-                found.setdefault(decision.id, []).append(value)
-    return {name: _mean(values) for name, values in found.items()}
+    """As `mean_by_decision`, from one entry for each decision of each trained sample."""
+    return mean_by_decision(
+        pair
+        for episode, values in zip(collected.episodes, per_decision, strict=True)
+        for pair in zip(episode.decisions, values, strict=True)
+    )
 
 
 def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
@@ -292,34 +309,6 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
         return None if own is None else weight * own
 
     return {name: scaled(own, credit.weights.get(name, 1.0)) for name, own in credit.decisions.items()}
-
-
-def step_weights(collected: RolloutBatch) -> dict[str, float]:
-    """How much the decisions of episodes that split count, by their id, so that all steps of an instance weigh alike.
-
-        w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of ways
-
-    The ways of an instance are its episodes, or as many as they would have been had none ended before it split. Apart
-    from each other all decisions have weight 1. Summed with these weights, what an unbiased advantage makes of the
-    decisions of a tree has the expectation of one that is made of the decisions of as many episodes.
-
-    Args:
-        collected: of this process; episodes that failed are none of the alternatives.
-    """
-    rows = without_errors(collected)
-    paths = [[collected.instances[row], *(step[0].id for step in collected.episodes[row].steps)] for row in rows]
-    taken: dict[Hashable, set[Hashable]] = {}
-    weights: dict[Hashable, float] = {}
-    for row, path in zip(rows, paths, strict=True):
-        weights[path[0]] = weights.get(path[0], 0) + collected.episodes[row].num_leaves
-        for above, own in itertools.pairwise(path):
-            taken.setdefault(above, set()).add(own)
-    found: dict[str, float] = {}
-    for row, path in zip(rows, paths, strict=True):
-        for (above, own), step in zip(itertools.pairwise(path), collected.episodes[row].steps, strict=True):
-            weights[own] = weights[above] / len(taken[above])
-            found.update((decision.id, weights[own]) for decision in step)
-    return found
 
 
 def without_errors(collected: RolloutBatch) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,9 @@ import torch
 
 from hf_credit.collectors import RolloutBatch, UncertainForks
 from hf_credit.credit import branch_advantages
-from hf_credit.methods.base import Credit, DecisionCredit, Method, paper, step_weights, without_errors
+from hf_credit.methods.base import Credit, Method, paper
+from hf_credit.methods.trees import StepTrees, step_weights
+from hf_credit.options import Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -20,7 +21,7 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branches:
+class Branches(Options):
     """`branch_advantages` of the tree of each instance; a step that is the only one from its state gets no credit.
 
     Episodes that failed get no credit and are no branch.
@@ -30,39 +31,23 @@ class Branches:
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"alternatives", "trees"})
+
     equal_steps: bool = False
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        vertices: dict[Hashable, int] = {}
-        parents: list[int] = []
-        outcomes: list[float] = []
-        for row in without_errors(collected):
-            episode = collected.episodes[row]
-            above = -1
-            for name in [collected.instances[row], *(step[0].id for step in episode.steps)]:
-                if name not in vertices:
-                    vertices[name] = len(parents)
-                    parents.append(above)
-                    outcomes.append(0.0)
-                above = vertices[name]
-            outcomes[above] = episode.outcome
-        known = branch_advantages(torch.tensor(parents, dtype=torch.long), torch.tensor(outcomes, dtype=torch.float64))
-        advantages, siblings = (found.tolist() for found in known)
-        given: dict[str, DecisionCredit] = {}
-        for row in without_errors(collected):
-            for step in collected.episodes[row].steps:
-                vertex = vertices[step[0].id]
-                if siblings[vertex] > 1:
-                    given.update((decision.id, advantages[vertex]) for decision in step)
-        return Credit(decisions=given, weights=step_weights(collected) if self.equal_steps else {})
+        trees = StepTrees(collected)
+        outcomes = torch.zeros(len(trees.parents), dtype=torch.float64)
+        for row, end in zip(trees.rows, trees.ends, strict=True):
+            outcomes[end] = collected.episodes[row].outcome
+        known = branch_advantages(torch.tensor(trees.parents, dtype=torch.long), outcomes)
+        advantages, siblings = (values.tolist() for values in known)
+        return Credit(
+            decisions={one.id: advantages[vertex] for one, vertex in trees.decisions() if siblings[vertex] > 1},
+            weights=step_weights(collected) if self.equal_steps else {},
+        )
 
 
-def carl(initial: int = 4, forks: int = 16, forks_per_round: int = 1, equal_steps: bool = False) -> Method:
-    """The method.
-
-    Args:
-        initial, forks, forks_per_round: as in `UncertainForks`.
-        equal_steps: as in `Branches`.
-    """
-    collector = UncertainForks(initial=initial, forks=forks, forks_per_round=forks_per_round)
-    return Method(name="carl", collector=collector, estimator=Branches(equal_steps=equal_steps), paper=PAPER)
+@with_parts
+def carl(collector: UncertainForks = UncertainForks(), estimator: Branches = Branches()) -> Method:
+    """The method."""
+    return Method(name="carl", collector=collector, estimator=estimator, paper=PAPER)

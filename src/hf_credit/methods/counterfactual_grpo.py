@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,25 +24,25 @@ from hf_credit.credit import (
     trust,
 )
 from hf_credit.methods.base import Credit, Method, paper
+from hf_credit.options import (
+    Count,
+    GroupSize,
+    NotNegative,
+    Options,
+    Positive,
+    Range,
+    filled_by_bind,
+    with_parts,
+)
 from hf_credit.rollouts import Ending, Interaction
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.reply_ends import was_cut
-from hf_credit.validators import finite_number, whole_number
 
 PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collaboration", arxiv="2603.21563")
 V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "cut_replies": "zero"}
 """Options by which the public code of the paper differs from its text."""
 V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
 """Options by which the public code since June 2026 does: another method under the same name."""
-
-_CHOICES = {
-    "reward": ("counterfactual", "shared", "bonus"),
-    "order": ("current", "previous"),
-    "solver_signal": ("fused", "joint"),
-    "allocation": ("direct", "weighted"),
-    "cut_replies": ("score", "zero"),
-    "bonus": ("events", "difference"),
-}
 
 
 class Pair(NamedTuple):
@@ -67,7 +67,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CounterfactualAdvantages:
+class CounterfactualAdvantages(Options):
     """Contribution, shaped by history, compared within the prompt (eqs. 1 to 5, Appendices B.2 and B.3).
 
     Episodes that failed are in no pair, nor are those whose walk without the role failed. A role with fewer than two
@@ -77,13 +77,13 @@ class CounterfactualAdvantages:
         reward: `"counterfactual"`, the paper's; `"shared"`, the team's outcome for all; `"bonus"`, the outcome and a
             small bonus for help, without deviations, as in the public code since June 2026.
         use_history: whether contributions are shaped by remembered moments (eq. 4) or taken as they are.
-        decay: lambda of the moving averages, in [0, 1).
+        decay: lambda of the moving averages.
         order: `"current"` takes the batch into the moments before they shape it; `"previous"` shapes first.
         min_samples: with fewer rollouts seen, contributions are taken as they are.
-        alpha: sensitivity of the shaping, above 0.
-        eta: sharpness of the last speaker's trust, at least 0.
-        eps: added to deviations, above 0.
-        variance_floor: where a remembered variance is at most this, the deviation is 1; at least 0.
+        alpha: sensitivity of the shaping.
+        eta: sharpness of the last speaker's trust.
+        eps: added to deviations.
+        variance_floor: where a remembered variance is at most this, the deviation is 1.
         solver_signal: of the role that cannot be left out: `"fused"`, in company and alone (Appendix B.2), or
             `"joint"`, the team's outcome.
         allocation: `"direct"`, or `"weighted"`, the team's advantage allotted by contribution (Appendix B.3).
@@ -91,7 +91,7 @@ class CounterfactualAdvantages:
             contribution is still in the moments. A reply is cut that does not end with an end token of the policy.
         train_solo: whether the last speaker's replies alone are trained on, too, weighed by 1 - trust.
         bonus: with that reward, `"events"` for help and hurt alone, `"difference"` for how much.
-        bonus_weight: of the bonus, at least 0.
+        bonus_weight: of the bonus.
         roles: of the team, in their order; filled in by `bind`, like the next.
         last: the role that cannot be left out, if there is one.
 
@@ -99,41 +99,26 @@ class CounterfactualAdvantages:
         ValueError: a setting is out of range, in one sentence.
     """
 
-    reward: str = "counterfactual"
+    reward: Literal["counterfactual", "shared", "bonus"] = "counterfactual"
     use_history: bool = True
-    decay: float = 0.99
-    order: str = "current"
-    min_samples: int = 50
-    alpha: float = 1.0
-    eta: float = 1.0
-    eps: float = 1e-6
-    variance_floor: float = 1e-6
-    solver_signal: str = "fused"
-    allocation: str = "direct"
-    cut_replies: str = "score"
+    decay: Annotated[float, Range(0, below=1)] = 0.99
+    order: Literal["current", "previous"] = "current"
+    min_samples: Count = 50
+    alpha: Positive = 1.0
+    eta: NotNegative = 1.0
+    eps: Positive = 1e-6
+    variance_floor: NotNegative = 1e-6
+    solver_signal: Literal["fused", "joint"] = "fused"
+    allocation: Literal["direct", "weighted"] = "direct"
+    cut_replies: Literal["score", "zero"] = "score"
     train_solo: bool = False
-    bonus: str = "events"
-    bonus_weight: float = 0.2
-    roles: tuple[str, ...] = ()
-    last: str | None = None
+    bonus: Literal["events", "difference"] = "events"
+    bonus_weight: NotNegative = 0.2
+    roles: tuple[str, ...] = filled_by_bind(())
+    last: str | None = filled_by_bind(None)
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
-        whole_number("min_samples", self.min_samples, 1)
-        for name in ("decay", "alpha", "eta", "eps", "variance_floor", "bonus_weight"):
-            finite_number(name, getattr(self, name))
-        for name, right, rule, usual in (
-            ("decay", 0 <= self.decay < 1, "in [0, 1)", 0.99),
-            ("alpha", self.alpha > 0, "above 0", 1),
-            ("eta", self.eta >= 0, "at least 0", 1),
-            ("eps", self.eps > 0, "above 0", 1e-6),
-            ("variance_floor", self.variance_floor >= 0, "at least 0", 1e-6),
-            ("bonus_weight", self.bonus_weight >= 0, "at least 0", 0.2),
-        ):
-            if not right:
-                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the usual value is {usual}.")
+        super().__post_init__()
         if self.train_solo and (self.reward, self.solver_signal) != ("counterfactual", "fused"):
             raise ValueError(
                 "train_solo must go with reward='counterfactual' and solver_signal='fused', got "
@@ -308,56 +293,27 @@ class CounterfactualAdvantages:
                 context.log(f"contribution/{role}/{what}", value)
 
 
+@with_parts
 def counterfactual_grpo(
-    group_size: int = 4,
-    reward: str = "counterfactual",
-    use_history: bool = True,
-    decay: float = 0.99,
-    order: str = "current",
-    min_samples: int = 50,
-    alpha: float = 1.0,
-    eta: float = 1.0,
-    eps: float = 1e-6,
-    variance_floor: float = 1e-6,
-    solver_signal: str = "fused",
-    solo_pairing: str = "index",
-    allocation: str = "direct",
-    cut_replies: str = "score",
-    train_solo: bool = False,
-    bonus: str = "events",
-    bonus_weight: float = 0.2,
+    group_size: GroupSize = 4,
+    solo_pairing: Literal["index", "mean", "common"] = "index",
+    estimator: CounterfactualAdvantages = CounterfactualAdvantages(),
 ) -> Method:
     """The method. `V1` and `V2` are options for what public code under its name does.
 
     Args:
-        group_size: whole episodes of each task row (N), at least 2.
-        solo_pairing: as `pairing` in `hf_credit.collectors.Removals`.
-        reward, use_history, decay, order, min_samples, alpha, eta, eps, variance_floor, solver_signal, allocation,
-            cut_replies, train_solo, bonus, bonus_weight: as in `CounterfactualAdvantages`.
+        group_size: whole episodes of each task row (N).
+        solo_pairing: of episodes that are played from the start without a role, as many as there are whole ones:
+            `"index"` compares each with one of them; `"mean"` all with all of the task row; `"common"` is `"index"`
+            with the same random draws in both, where the sampler honours seeds.
 
     Raises:
         ValueError: a setting is out of range, in one sentence.
     """
-    estimator = CounterfactualAdvantages(
-        reward=reward,
-        use_history=use_history,
-        decay=decay,
-        order=order,
-        min_samples=min_samples,
-        alpha=alpha,
-        eta=eta,
-        eps=eps,
-        variance_floor=variance_floor,
-        solver_signal=solver_signal,
-        allocation=allocation,
-        cut_replies=cut_replies,
-        train_solo=train_solo,
-        bonus=bonus,
-        bonus_weight=bonus_weight,
-    )
-    alone = reward == "counterfactual"
-    removals = Removals(size=group_size, pairing=solo_pairing, alone=alone, train_alone=train_solo)
-    collector: Collector = Group(size=group_size) if reward == "shared" else removals
+    collector: Collector = Group(size=group_size)
+    if estimator.reward != "shared":
+        alone = estimator.reward == "counterfactual"
+        collector = Removals(size=group_size, pairing=solo_pairing, alone=alone, train_alone=estimator.train_solo)
     return Method(name="counterfactual_grpo", collector=collector, estimator=estimator, memory=Moments(), paper=PAPER)
 
 

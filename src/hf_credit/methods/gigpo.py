@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import discounted_returns, group_in_group_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
-from hf_credit.methods.turns import ANCHORS, pad_to_matrix, state_numbers, step_rewards, turn_to_decision_credit
+from hf_credit.methods.turns import pad_to_matrix, state_numbers, step_rewards, turn_to_decision_credit
+from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number
 
 PAPER = paper(
     "Group-in-Group Policy Optimization for LLM Agent Training",
@@ -21,33 +21,29 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupInGroup:
+class GroupInGroup(Options):
     """`group_in_group_advantages`, the steps of an instance compared where their anchors are equal.
 
     Episodes that failed get no credit.
 
     Args:
-        anchor: as in `state_numbers`.
-        gamma: discount of the next step's return, in [0, 1].
-        weight, normalise, by_steps, eps: as in `group_in_group_advantages`.
+        anchor: what makes two states equal, as in `state_numbers`: the `"observation"`, the last message shown; the
+            whole `"context"`; or the Interaction's `"state"`.
+        gamma: discount of the next step's return.
+        weight: of what compares steps, beside what compares episodes.
+        normalise: whether both are divided by their group's deviation; `mean_std_norm` of the public code.
+        by_steps: whether longer episodes weigh more in the statistics of episodes, as in the public code by default.
+        eps: added to deviations.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    anchor: str = "observation"
-    gamma: float = 0.95
-    weight: float = 1.0
+    anchor: Literal["observation", "context", "state"] = "observation"
+    gamma: Share = 0.95
+    weight: NotNegative = 1.0
     normalise: bool = False
     by_steps: bool = False
-    eps: float = 1e-6
-
-    def __post_init__(self) -> None:
-        if self.anchor not in ANCHORS:
-            raise ValueError(f"anchor must be one of {', '.join(ANCHORS)}, got {self.anchor!r}; pick one.")
-        if not 0 <= finite_number("gamma", self.gamma) <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper has .95.")
-        finite_number("weight", self.weight, least=0)
-        finite_number("eps", self.eps, above=0)
+    eps: Positive = 1e-6
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         rows = without_errors(collected)
@@ -70,23 +66,11 @@ class GroupInGroup:
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
-def gigpo(
-    group_size: int = 8,
-    anchor: str = "observation",
-    gamma: float = 0.95,
-    weight: float = 1.0,
-    normalise: bool = False,
-    by_steps: bool = False,
-    eps: float = 1e-6,
-) -> Method:
+@with_parts
+def gigpo(group_size: GroupSize = 8, estimator: GroupInGroup = GroupInGroup()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
-        anchor, gamma, weight, normalise, by_steps, eps: as in `GroupInGroup`; the public code has `normalise` as
-            `mean_std_norm`, and `by_steps` by default.
     """
-    estimator = GroupInGroup(
-        anchor=anchor, gamma=gamma, weight=weight, normalise=normalise, by_steps=by_steps, eps=eps
-    )
     return Method(name="gigpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

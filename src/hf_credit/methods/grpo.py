@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import group_advantages
-from hf_credit.credit.group_advantages import SCALES
 from hf_credit.methods.base import (
     Credit,
     Method,
@@ -20,8 +19,8 @@ from hf_credit.methods.base import (
     scatter_rows,
     without_errors,
 )
+from hf_credit.options import GroupSize, Options, Positive, with_parts
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number
 
 PAPER = paper(
     "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
@@ -30,22 +29,19 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupScore:
+class GroupScore(Options):
     """`group_advantages` of the outcomes of each instance. Episodes that failed get no credit.
 
     Args:
-        scale, eps: as in `group_advantages`; the batch is that of all processes.
+        scale: what outcomes less their group's mean are divided by: the deviation of the `"group"`, that of the
+            `"batch"`, of all processes, or nothing (`"none"`). TRL's `scale_rewards`.
+        eps: added to the deviation; TRL has 1e-4.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    scale: str = "group"
-    eps: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}; pick one.")
-        finite_number("eps", self.eps, above=0)
+    scale: Literal["group", "batch", "none"] = "group"
+    eps: Positive = 1e-4
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         rows, instances = without_errors(collected), global_group_ids(context, collected)
@@ -56,12 +52,11 @@ class GroupScore:
         return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
 
 
-def grpo(group_size: int = 8, scale: str = "group", eps: float = 1e-4) -> Method:
+@with_parts
+def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
-        scale, eps: as in `GroupScore`; TRL's `scale_rewards` and its 1e-4.
     """
-    estimator = GroupScore(scale=scale, eps=eps)
     return Method(name="grpo", collector=Group(size=group_size), estimator=estimator, paper=PAPER)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hf_credit.collectors import Group
 from hf_credit.methods.base import Method, paper
 from hf_credit.methods.grpo import GroupScore
+from hf_credit.options import GroupSize, with_parts
 
 PAPER = paper("Group Sequence Policy Optimization", arxiv="2507.18071")
 
 
-def gspo(group_size: int = 8, scale: str = "group", eps: float = 1e-6) -> Method:
+@with_parts
+def gspo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore(eps=1e-6)) -> Method:
     """The method. The ratio of an episode is the trainer's: `importance_sampling_level="sequence"`.
 
     Args:
         group_size: episodes of each task row.
-        scale, eps: as in `hf_credit.methods.grpo.GroupScore`.
     """
-    estimator = GroupScore(scale=scale, eps=eps)
     return Method(name="gspo", collector=Group(size=group_size), estimator=estimator, sequence_ratio=True, paper=PAPER)

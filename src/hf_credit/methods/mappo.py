@@ -8,37 +8,30 @@ from dataclasses import dataclass
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import generalized_advantages
 from hf_credit.critics.readings import context_readings, joint_histories
-from hf_credit.methods.base import Credit, CriticTargets, Method, mean_over_shared, without_errors
+from hf_credit.methods.base import Credit, CriticTargets, Method, mean_by_decision, without_errors
 from hf_credit.methods.turns import pad_to_matrix
+from hf_credit.options import GroupSize, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecisionAdvantages:
+class DecisionAdvantages(Options):
     """Generalized advantages over decisions, with the outcome paid at the last one (paper C3, eq. 4).
 
     The critic learns the advantage plus what it said. Episodes that failed get no credit.
 
     Args:
-        gamma: discount from one decision to the next, in [0, 1].
-        lam: decay of the trace, in [0, 1].
+        gamma: discount from one decision to the next.
+        lam: decay of the trace.
         return_clip: outcomes are clipped to [-return_clip, return_clip].
     """
 
-    gamma: float = 1.0
-    lam: float = 1.0
-    return_clip: float = 10.0
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is 1.")
-        if not self.return_clip > 0:
-            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
+    gamma: Share = 1.0
+    lam: Share = 1.0
+    return_clip: Positive = 10.0
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        episodes = [collected.episodes[row] for row in rows]
+        episodes = [collected.episodes[row] for row in without_errors(collected)]
         histories = [joint_histories(episode) for episode in episodes]
         readings = context_readings([history for own in histories for history in own])
         told = context.values(readings)
@@ -51,11 +44,12 @@ class DecisionAdvantages:
             for own, known in zip(advantages, values, strict=True)
             for advantage, value in zip(own, known, strict=True)
         ]
-        given: list[list[float | None]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-        for row, own in zip(rows, advantages, strict=True):
-            given[row] = [*own]
         return Credit(
-            decisions=mean_over_shared(collected, given),
+            decisions=mean_by_decision(
+                pair
+                for episode, credits in zip(episodes, advantages, strict=True)
+                for pair in zip(episode.decisions, credits, strict=True)
+            ),
             critic_targets=[CriticTargets(readings=readings, targets=targets, values=told)],
         )
 
@@ -78,12 +72,11 @@ def decision_advantages(
     return [advantages[row][: len(own)] for row, own in enumerate(values)]
 
 
-def mappo(group_size: int = 8, gamma: float = 1.0, lam: float = 1.0, return_clip: float = 10.0) -> Method:
+@with_parts
+def mappo(group_size: GroupSize = 8, estimator: DecisionAdvantages = DecisionAdvantages()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
-        gamma, lam, return_clip: as in `DecisionAdvantages`.
     """
-    estimator = DecisionAdvantages(gamma=gamma, lam=lam, return_clip=return_clip)
     return Method(name="mappo", collector=Group(size=group_size), estimator=estimator, critics=("critic",))

@@ -11,15 +11,8 @@ from torch import Tensor
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import full_mean
-from hf_credit.methods.base import (
-    Credit,
-    Method,
-    broadcast_to_decisions,
-    outcomes_of,
-    paper,
-    scatter_rows,
-    without_errors,
-)
+from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
+from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
@@ -56,12 +49,11 @@ class MeanScaled:
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        advantages = mean_scaled(*outcomes_of(collected, rows))
-        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
+        return Credit(decisions=compare_outcomes(collected, mean_scaled))
 
 
-def maxrl(group_size: int = 8) -> Method:
+@with_parts
+def maxrl(group_size: GroupSize = 8) -> Method:
     """The method.
 
     Args:

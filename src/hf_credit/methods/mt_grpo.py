@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import multi_turn_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, paper, without_errors
 from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.options import GroupSize, NotNegative, Options, Positive, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number
 
 PAPER = paper(
     "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design",
@@ -18,27 +19,24 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiTurn:
+class MultiTurn(Options):
     """`multi_turn_advantages` of each instance. Episodes that failed get no credit.
 
     Args:
         turn_scores: where the reward of a turn is from: the `"reward"` that the Interaction pays for the step, or an
             oracle's `"verdict"`; a turn that nobody judged has 0. The outcome is the episode's, whatever its turns
             were paid.
-        turn_weight, gamma, all_turns, eps: as in `multi_turn_advantages`.
+        turn_weight: of the score of a turn's reward, beside that of the outcome.
+        gamma: discount of the turns to come, with `all_turns`.
+        all_turns: whether every turn has its reward's score, or the first alone.
+        eps: added to deviations.
     """
 
-    turn_scores: str = "reward"
-    turn_weight: float = 1.0
-    gamma: float = 1.0
+    turn_scores: Literal["reward", "verdict"] = "reward"
+    turn_weight: NotNegative = 1.0
+    gamma: Share = 1.0
     all_turns: bool = False
-    eps: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if not 0 <= finite_number("gamma", self.gamma) <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; 1 is usual.")
-        finite_number("turn_weight", self.turn_weight, least=0)
-        finite_number("eps", self.eps, above=0)
+    eps: Positive = 1e-4
 
     @property
     def needs(self) -> frozenset[str]:
@@ -56,20 +54,12 @@ class MultiTurn:
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
-def mt_grpo(
-    group_size: int = 8,
-    turn_scores: str = "reward",
-    turn_weight: float = 1.0,
-    gamma: float = 1.0,
-    all_turns: bool = False,
-    eps: float = 1e-4,
-) -> Method:
+@with_parts
+def mt_grpo(group_size: GroupSize = 8, estimator: MultiTurn = MultiTurn()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
-        turn_scores, turn_weight, gamma, all_turns, eps: as in `MultiTurn`.
     """
-    collector, evaluation = scored_group(group_size, turn_scores)
-    estimator = MultiTurn(turn_scores=turn_scores, turn_weight=turn_weight, gamma=gamma, all_turns=all_turns, eps=eps)
+    collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="mt_grpo", collector=collector, estimator=estimator, evaluation=evaluation, paper=PAPER)

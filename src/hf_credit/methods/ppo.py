@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
-from hf_credit.collectors import Collector, Group, RolloutBatch, Single
+from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import generalized_advantages, whitened
 from hf_credit.critics.readings import Places, own_readings
 from hf_credit.methods.base import (
@@ -17,25 +18,20 @@ from hf_credit.methods.base import (
     DecisionCredit,
     Method,
     all_gather_with_slice,
-    mean_over_shared,
+    mean_by_decision,
     paper,
     without_errors,
 )
 from hf_credit.methods.turns import pad_to_matrix, step_rewards
-from hf_credit.rollouts import Episode
+from hf_credit.options import Count, Options, Share, with_parts
+from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 
-LEVELS = ("token", "decision")
-"""What an action of the advantage estimator is."""
-
-CUT_VALUES = ("zero", "bootstrap")
-"""What an episode is worth beyond the point where it was cut: nothing, or what the critic says."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class TokenAdvantages:
+class TokenAdvantages(Options):
     """`generalized_advantages` over the tokens of an episode's replies, one after another through all its turns.
 
     What stands between the replies is skipped, a judge's words among it, and nothing decays over it. Each step's
@@ -44,9 +40,9 @@ class TokenAdvantages:
     their own advantages are dropped: the others have those of the whole episode. Episodes that failed get no credit.
 
     Args:
-        gamma: discount from one action to the next, in [0, 1].
-        lam: decay of the trace, in [0, 1].
-        level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
+        gamma: discount from one action to the next.
+        lam: decay of the trace.
+        gae_level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
         whiten: whether advantages are brought to mean 0 and variance 1 over the trained tokens of all processes.
         cut_value: of an episode that was cut (`Ending.CUT`), the value behind its last action: `"zero"`, or
             `"bootstrap"`, which asks the critic about the context that would have come next. The latter alone is the
@@ -56,25 +52,15 @@ class TokenAdvantages:
         ValueError: an option is out of range.
     """
 
-    gamma: float = 1.0
-    lam: float = 1.0
-    level: str = "token"
+    gamma: Share = 1.0
+    lam: Share = 1.0
+    gae_level: Literal["token", "decision"] = "token"
     whiten: bool = False
-    cut_value: str = "zero"
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}; the paper's is 1.")
-        if self.level not in LEVELS:
-            raise ValueError(f"gae_level must be one of {', '.join(LEVELS)}, got {self.level!r}; pick one.")
-        if self.cut_value not in CUT_VALUES:
-            raise ValueError(f"cut_value must be one of {', '.join(CUT_VALUES)}, got {self.cut_value!r}; pick one.")
+    cut_value: Literal["zero", "bootstrap"] = "zero"
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        episodes = [collected.episodes[row] for row in rows]
-        read = [own_readings(one, self.level == "token", self.cut_value == "bootstrap") for one in episodes]
+        episodes = [collected.episodes[row] for row in without_errors(collected)]
+        read = [own_readings(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
         told = iter(context.values([reading for readings, _ in read for reading in readings]))
         said = [[next(told) for _ in readings] for readings, _ in read]
         walks = [
@@ -85,13 +71,13 @@ class TokenAdvantages:
         lesson = _lesson(read, said, advantages)
         if self.whiten:
             advantages = _whitened(walks, advantages, context)
-        given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-        for row, episode, walk, own in zip(rows, episodes, walks, advantages, strict=True):
-            for number, found in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
-                credits = tuple(credit for _, credit in found)
+        given: list[tuple[Decision, DecisionCredit]] = []
+        for episode, walk, own in zip(episodes, walks, advantages, strict=True):
+            for number, pairs in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
+                credits = tuple(credit for _, credit in pairs)
                 if episode.decisions[number].trained:
-                    given[row][number] = credits if self.level == "token" else credits[0]
-        return Credit(decisions=mean_over_shared(collected, given), critic_targets=[lesson])
+                    given.append((episode.decisions[number], credits if self.gae_level == "token" else credits[0]))
+        return Credit(decisions=mean_by_decision(given), critic_targets=[lesson])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,21 +154,17 @@ def _lesson(
     return CriticTargets(readings=readings, targets=targets, values=values)
 
 
-def ppo(
-    group_size: int = 1,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    gae_level: str = "token",
-    whiten: bool = False,
-    cut_value: str = "zero",
-) -> Method:
+@with_parts
+def ppo(group_size: Count = 1, estimator: TokenAdvantages = TokenAdvantages()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row; they are not compared with each other.
-        gamma, lam, whiten, cut_value: as in `TokenAdvantages`.
-        gae_level: its `level`.
     """
-    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
-    estimator = TokenAdvantages(gamma=gamma, lam=lam, level=gae_level, whiten=whiten, cut_value=cut_value)
-    return Method(name="ppo", collector=collector, estimator=estimator, critics=("critic",), paper=PAPER)
+    return Method(
+        name="ppo",
+        collector=single_or_group(group_size),
+        estimator=estimator,
+        critics=("critic",),
+        paper=PAPER,
+    )

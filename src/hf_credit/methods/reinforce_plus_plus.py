@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from itertools import accumulate
+from typing import Annotated
 
 import torch
 
-from hf_credit.collectors import Collector, Group, RolloutBatch, Single
+from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import full_mean, token_returns, whitened
 from hf_credit.methods.base import (
     Credit,
-    DecisionCredit,
     Method,
     all_gather_with_slice,
-    mean_over_shared,
+    mean_by_decision,
     outcomes_of,
     paper,
     without_errors,
 )
+from hf_credit.options import Count, Options, Range, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -28,26 +29,20 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhitenedReturns:
+class WhitenedReturns(Options):
     """`token_returns` of the outcomes, `whitened` over the tokens of all processes.
 
     Episodes that failed get no credit, and their tokens count in no mean.
 
     Args:
-        gamma: discount from one token to the next, in [0, 1]. Below 1 each token has credit of its own.
+        gamma: discount from one token to the next. Below 1 each token has credit of its own.
         group_mean: whether the mean of the instance's outcomes is taken off first (REINFORCE++-baseline).
         correction: 1 for the sample's variance, 0 for the population's, as OpenRLHF has it.
     """
 
-    gamma: float = 1.0
+    gamma: Share = 1.0
     group_mean: bool = False
-    correction: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; 1 is usual.")
-        if self.correction not in (0, 1):
-            raise ValueError(f"correction must be 0 or 1, got {self.correction}; 1 is the sample's variance.")
+    correction: Annotated[int, Range(0, 1)] = 1
 
     @property
     def needs(self) -> frozenset[str]:
@@ -64,30 +59,23 @@ class WhitenedReturns:
         everyone = torch.tensor([length for _, length in told], dtype=torch.long)
         returns = token_returns(torch.tensor([value for value, _ in told], dtype=torch.float64), everyone, self.gamma)
         first = int(everyone[: own.start].sum())
-        values = whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist()
-        given: list[list[DecisionCredit]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-        for row, start in zip(rows, accumulate(lengths, initial=0), strict=False):
-            for number, decision in enumerate(collected.episodes[row].decisions):
-                tokens = tuple(values[start : start + len(decision.action_ids)])
-                given[row][number] = tokens if self.gamma < 1 else next(iter(tokens), None)
-                start += len(tokens)
-        return Credit(decisions=mean_over_shared(collected, given))
+        rest = iter(whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist())
+        decisions = [decision for row in rows for decision in collected.episodes[row].decisions]
+        tokens = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
+        credits = tokens if self.gamma < 1 else [next(iter(own), None) for own in tokens]
+        return Credit(decisions=mean_by_decision(zip(decisions, credits, strict=True)))
 
 
-def reinforce_plus_plus(
-    group_size: int = 1, gamma: float = 1.0, group_mean: bool = False, correction: int = 1
-) -> Method:
+@with_parts
+def reinforce_plus_plus(group_size: Count = 1, estimator: WhitenedReturns = WhitenedReturns()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row; with `group_mean` at least 2.
-        gamma, group_mean, correction: as in `WhitenedReturns`.
 
     Raises:
         ValueError: a group of one with `group_mean`, or a setting is out of range.
     """
-    if group_mean and group_size < 2:
+    if estimator.group_mean and group_size < 2:
         raise ValueError(f"group_size must be at least 2 with group_mean=True, got {group_size}; raise it.")
-    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
-    estimator = WhitenedReturns(gamma=gamma, group_mean=group_mean, correction=correction)
-    return Method(name="reinforce_plus_plus", collector=collector, estimator=estimator, paper=PAPER)
+    return Method(name="reinforce_plus_plus", collector=single_or_group(group_size), estimator=estimator, paper=PAPER)

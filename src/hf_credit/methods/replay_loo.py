@@ -2,55 +2,54 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 
 from hf_credit.collectors import Collector, RolloutBatch, Tree, VisitedContexts
 from hf_credit.credit import full_mean, group_scaled, leave_one_out, value_assisted
 from hf_credit.critics.readings import joint_histories
-from hf_credit.methods.base import Credit, CriticTargets, Method, paper, step_weights
+from hf_credit.methods.base import Credit, CriticTargets, Method, paper
+from hf_credit.methods.trees import step_weights
+from hf_credit.options import Count, Options, Positive, Range, Share, with_parts
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
-from hf_credit.validators import whole_number
 
 PAPER = paper(
     "Contextual Counterfactual Credit Assignment for Multi-Agent Reinforcement Learning in LLM Collaboration",
     arxiv="2603.06859",
 )
-BASELINES = ("leave_one_out", "full_mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaveOneOut:
+class LeaveOneOut(Options):
     """A message's mean return less that of the others at its context (eqs. 11 to 15); alone, it gets no credit.
 
     Args:
+        match_contexts: `False` is the ablation "w/o replay": whole episodes, messages compared whatever their
+            contexts.
         baseline: `"leave_one_out"`, or `"full_mean"` for the ablation "w/o LOO" (eq. 26).
-        match_contexts: without, messages are compared whatever their contexts: the ablation "w/o replay".
-        normalise: whether the credits of a context are divided by their standard deviation, as public code does.
-        value_assistance: how much of a message's baseline comes from a critic that reads messages, in [0, 1].
+        normalise_credit: whether the credits of a context are divided by their standard deviation, as public code
+            does.
+        value_assistance: how much of a message's baseline comes from a critic that reads messages.
         return_clip: returns are clipped to [-return_clip, return_clip] (Appendix D).
         equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike; if not,
             all decisions do, and steps by how many alternatives they have.
     """
 
-    baseline: str = "leave_one_out"
     match_contexts: bool = True
-    normalise: bool = False
-    value_assistance: float = 0.0
-    return_clip: float = 10.0
+    baseline: Literal["leave_one_out", "full_mean"] = "leave_one_out"
+    normalise_credit: bool = False
+    value_assistance: Share = 0.0
+    return_clip: Positive = 10.0
     equal_steps: bool = True
 
     def __post_init__(self) -> None:
-        if self.baseline not in BASELINES:
-            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {self.baseline!r}; pick one.")
-        if not self.return_clip > 0:
-            raise ValueError(f"return_clip must be above 0, got {self.return_clip}; the paper clips to 10.")
-        if not 0 <= self.value_assistance <= 1:
-            raise ValueError(f"value_assistance must be in [0, 1], got {self.value_assistance}; the paper's is 0.")
+        super().__post_init__()
         if self.value_assistance and self.baseline != "leave_one_out":
             raise ValueError(
                 f"value_assistance must go with baseline='leave_one_out', got {self.baseline!r}; leave it at 0."
@@ -66,10 +65,10 @@ class LeaveOneOut:
         critic_targets = []
         expected: list[float] | None = None
         if self.value_assistance:
-            readings = [_message(collected, alternative) for alternative in compared]
-            values = context.values(readings)
+            inputs = [_message(collected, alternative) for alternative in compared]
+            values = context.values(inputs)
             critic_targets.append(
-                CriticTargets(readings=readings, targets=[(one.mean_outcome,) for one in compared], values=values)
+                CriticTargets(readings=inputs, targets=[(one.mean_outcome,) for one in compared], values=values)
             )
             expected = [value for (value,) in values]
         credits = self._credits(compared, expected)
@@ -88,25 +87,21 @@ class LeaveOneOut:
         if expected is not None:
             values = torch.tensor(expected, dtype=torch.float64)
             credits = value_assisted(returns, values, buckets, counts, self.value_assistance)
-        if self.normalise:
+        if self.normalise_credit:
             credits = group_scaled(credits, buckets)
         sizes = torch.bincount(buckets)[buckets]
         return [value if size > 1 else None for value, size in zip(credits.tolist(), sizes.tolist(), strict=True)]
 
 
+@with_parts
 def replay_loo(
-    budget: int = 8,
+    budget: Annotated[int, Range(2)] = 8,
     alternatives: Sequence[int] = (2, 4),
-    reference_rollouts: int = 0,
-    contexts: int = 2,
-    num_replays: int = 1,
-    match_contexts: bool = True,
-    baseline: str = "leave_one_out",
+    reference_rollouts: Annotated[int, Range(0)] = 0,
+    contexts: Count = 2,
+    num_replays: Count = 1,
     common_random_numbers: bool = False,
-    normalise_credit: bool = False,
-    value_assistance: float = 0.0,
-    return_clip: float = 10.0,
-    equal_steps: bool = True,
+    estimator: LeaveOneOut = LeaveOneOut(),
 ) -> Method:
     """The method of paper C3.
 
@@ -120,31 +115,19 @@ def replay_loo(
             are played, and `contexts` of the contexts they visit are drawn.
         contexts: drawn from the reference rollouts of an instance; `contexts * alternatives * num_replays = budget`.
         num_replays: continuations of each alternative at a drawn context.
-        match_contexts: `False` is the ablation "w/o replay": whole episodes, decisions compared whatever their
-            contexts.
         common_random_numbers: whether the alternatives of a context are continued with the same random numbers
             (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
-        baseline, normalise_credit, value_assistance, return_clip, equal_steps: as in `LeaveOneOut`.
 
     Raises:
         ValueError: a setting is out of range, or the layout does not use the budget.
     """
-    for name, value, least in (
-        ("budget", budget, 2),
-        ("contexts", contexts, 1),
-        ("num_replays", num_replays, 1),
-        ("reference_rollouts", reference_rollouts, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}; raise it.")
-    alternatives = tuple(alternatives)
-    collector: Collector
-    if not match_contexts:
-        if value_assistance:
-            raise ValueError("value_assistance must go with match_contexts=True, got False; leave it at 0.")
-        collector = Tree(fanout=(budget,), common_random_numbers=common_random_numbers, budget=budget)
-    elif reference_rollouts:
+    if not estimator.match_contexts and estimator.value_assistance:
+        raise ValueError("value_assistance must go with match_contexts=True, got False; leave it at 0.")
+    if estimator.match_contexts:
         _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
+    collector: Collector
+    if estimator.match_contexts and reference_rollouts:
+        estimator = dataclasses.replace(estimator, equal_steps=False)  # drawn contexts are no tree
         collector = VisitedContexts(
             references=reference_rollouts,
             contexts=contexts,
@@ -154,39 +137,25 @@ def replay_loo(
             budget=budget,
         )
     else:
-        _refuse_impossible_layout(budget, alternatives, contexts, num_replays, reference_rollouts)
-        collector = Tree(fanout=alternatives, common_random_numbers=common_random_numbers, budget=budget)
-    return Method(
-        name="replay_loo",
-        collector=collector,
-        estimator=LeaveOneOut(
-            baseline=baseline,
-            match_contexts=match_contexts,
-            normalise=normalise_credit,
-            value_assistance=value_assistance,
-            return_clip=return_clip,
-            equal_steps=equal_steps and not reference_rollouts,  # whose contexts are no tree
-        ),
-        critics=("critic",) if value_assistance else (),
-        paper=PAPER,
-    )
+        fanout = tuple(alternatives) if estimator.match_contexts else (budget,)
+        collector = Tree(fanout=fanout, common_random_numbers=common_random_numbers, budget=budget)
+    critics = ("critic",) if estimator.value_assistance else ()
+    return Method(name="replay_loo", collector=collector, estimator=estimator, critics=critics, paper=PAPER)
 
 
 def _refuse_impossible_layout(
-    budget: int, alternatives: tuple[int, ...], contexts: int, num_replays: int, reference_rollouts: int
+    budget: int, alternatives: Sequence[int], contexts: int, num_replays: int, reference_rollouts: int
 ) -> None:
-    for name, number in (("contexts", contexts), ("num_replays", num_replays)):
-        whole_number(name, number, 1)
     if not alternatives or min(alternatives) < 1 or max(alternatives) < 2:
         raise ValueError(
             f"alternatives must be 2 or more at some step and 1 or more at each, got {list(alternatives)}; one "
             "message alone has nothing to be compared with."
         )
     if not reference_rollouts:
-        calls, told = math.prod(alternatives), f"the product of alternatives={list(alternatives)}"
+        calls, layout = math.prod(alternatives), f"the product of alternatives={list(alternatives)}"
     elif len(alternatives) == 1:
         calls = contexts * alternatives[0] * num_replays
-        told = f"contexts * alternatives * num_replays = {contexts} * {alternatives[0]} * {num_replays}"
+        layout = f"contexts * alternatives * num_replays = {contexts} * {alternatives[0]} * {num_replays}"
     else:
         raise ValueError(
             f"alternatives must be one number with reference_rollouts, got {list(alternatives)}; name how many "
@@ -194,7 +163,7 @@ def _refuse_impossible_layout(
         )
     if calls != budget:
         raise ValueError(
-            f"the layout must use the budget of an instance, got {told} = {calls} for a budget of {budget}; change "
+            f"the layout must use the budget of an instance, got {layout} = {calls} for a budget of {budget}; change "
             "one."
         )
 

@@ -7,15 +7,8 @@ from typing import ClassVar
 
 from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import leave_one_out
-from hf_credit.methods.base import (
-    Credit,
-    Method,
-    broadcast_to_decisions,
-    outcomes_of,
-    paper,
-    scatter_rows,
-    without_errors,
-)
+from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
+from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -31,12 +24,11 @@ class OthersMean:
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        rows = without_errors(collected)
-        advantages = leave_one_out(*outcomes_of(collected, rows))
-        return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
+        return Credit(decisions=compare_outcomes(collected, leave_one_out))
 
 
-def rloo(group_size: int = 8) -> Method:
+@with_parts
+def rloo(group_size: GroupSize = 8) -> Method:
     """The method.
 
     Args:

@@ -9,6 +9,7 @@ from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import alive_advantages, all_turns_advantages
 from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
 from hf_credit.methods.turns import pad_to_matrix, step_rewards, turn_to_decision_credit
+from hf_credit.options import GroupSize, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 
@@ -46,7 +47,8 @@ class AllTurnsMean:
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
-def alive_baseline(group_size: int = 8) -> Method:
+@with_parts
+def alive_baseline(group_size: GroupSize = 8) -> Method:
     """The method whose baseline is the mean return of the other episodes that reached the same turn.
 
     Args:
@@ -55,7 +57,8 @@ def alive_baseline(group_size: int = 8) -> Method:
     return Method(name="alive_baseline", collector=Group(size=group_size), estimator=AliveMean())
 
 
-def all_turns_baseline(group_size: int = 8) -> Method:
+@with_parts
+def all_turns_baseline(group_size: GroupSize = 8) -> Method:
     """The method whose baseline is the others' mean reward of every turn to come and their mean outcome.
 
     Args:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hf_credit import credit
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods.base import Credit, Method, outcomes_of, without_errors
 from hf_credit.methods.turns import pad_to_matrix, scored_group, scores, turn_to_decision_credit
+from hf_credit.options import GroupSize, NotNegative, Options, Share, with_parts
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import finite_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpreadDeltas:
+class SpreadDeltas(Options):
     """`hf_credit.credit.turn_credit` of each instance. Episodes that failed get no credit.
 
     Args:
         turn_scores: where the running score is from: the `"reward"` that the Interaction pays for a step, read as the
             score after it, or an oracle's `"verdict"`. A turn that nobody judged leaves the score as it was.
-        gamma, beta: as in `hf_credit.credit.turn_credit`.
+        gamma: how much of a change reaches the turn before.
+        beta: weight of the turns' own credit; 0 leaves the level of the episode, in which the changes still count.
     """
 
-    turn_scores: str = "reward"
-    gamma: float = 0.9
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= finite_number("gamma", self.gamma) <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; .9 is usual.")
-        finite_number("beta", self.beta, least=0)
+    turn_scores: Literal["reward", "verdict"] = "reward"
+    gamma: Share = 0.9
+    beta: NotNegative = 1.0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -47,13 +44,12 @@ class SpreadDeltas:
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
-def turn_credit(group_size: int = 8, turn_scores: str = "reward", gamma: float = 0.9, beta: float = 1.0) -> Method:
+@with_parts
+def turn_credit(group_size: GroupSize = 8, estimator: SpreadDeltas = SpreadDeltas()) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
-        turn_scores, gamma, beta: as in `SpreadDeltas`.
     """
-    collector, evaluation = scored_group(group_size, turn_scores)
-    estimator = SpreadDeltas(turn_scores=turn_scores, gamma=gamma, beta=beta)
+    collector, evaluation = scored_group(group_size, estimator.turn_scores)
     return Method(name="turn_credit", collector=collector, estimator=estimator, evaluation=evaluation)

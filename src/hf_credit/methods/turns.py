@@ -9,15 +9,9 @@ import torch
 from torch import Tensor
 
 from hf_credit.collectors import Collector, Group, RolloutBatch, Single, Verified, continuation_values
-from hf_credit.methods.base import DecisionCredit, mean_over_shared
+from hf_credit.methods.base import DecisionCredit, mean_by_decision
 from hf_credit.rollouts import Decision, Episode
 from hf_credit.rollouts.method_context import MethodContext
-
-ANCHORS = ("observation", "context", "state")
-"""What tells that two states are equal."""
-
-SOURCES = ("reward", "verdict")
-"""Where turns have their scores from: what the Interaction pays for a step, or what an oracle says of it."""
 
 
 def step_rewards(episode: Episode) -> list[float]:
@@ -34,7 +28,7 @@ def scores(episode: Episode, source: str) -> list[float | None]:
 
     Args:
         episode: whose steps are scored.
-        source: one of `SOURCES`.
+        source: what the Interaction pays for a step (`"reward"`), or what an oracle says of it (`"verdict"`).
     """
     if source == "reward":
         return [step[0].reward for step in episode.steps]
@@ -80,12 +74,12 @@ def turn_to_decision_credit(
         rows: the places of the trained samples that are credited; the others get nothing.
         advantages: of shape (rows, turns).
     """
-    given = dict(zip(rows, advantages.tolist(), strict=True))
-    per_decision: list[list[float | None]] = [[None] * len(episode.decisions) for episode in collected.episodes]
-    for row, values in given.items():
-        steps = collected.episodes[row].steps
-        per_decision[row] = [value for step, value in zip(steps, values, strict=False) for _ in step]
-    return mean_over_shared(collected, per_decision)
+    return mean_by_decision(
+        (decision, value)
+        for row, values in zip(rows, advantages.tolist(), strict=True)
+        for step, value in zip(collected.episodes[row].steps, values, strict=False)
+        for decision in step
+    )
 
 
 def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:
@@ -119,12 +113,7 @@ def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
 
     Args:
         size: of the group, at least 2.
-        source: one of `SOURCES`.
-
-    Raises:
-        ValueError: `source` is unknown, or `size` is below 2.
+        source: as in `scores`.
     """
-    if source not in SOURCES:
-        raise ValueError(f"turn_scores must be one of {', '.join(SOURCES)}, got {source!r}; pick one.")
     group = Group(size=size)
     return (group, Single()) if source == "reward" else (Verified(inner=group), Verified(required=False))

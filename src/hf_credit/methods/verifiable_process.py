@@ -14,16 +14,16 @@ from hf_credit.methods.base import (
     Credit,
     Method,
     all_gather_with_slice,
-    mean_over_shared,
+    mean_by_decision,
     outcomes_of,
     paper,
     without_errors,
 )
 from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
+from hf_credit.options import Count, Options, Share, with_parts
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import Ending
 from hf_credit.rollouts.method_context import MethodContext
-from hf_credit.validators import whole_number
 
 PAPER = paper(
     "Verifiable Process Rewards for Agentic Reasoning",
@@ -35,23 +35,18 @@ TurnRewards = Sequence[Sequence[float | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnGroup:
+class TurnGroup(Options):
     """Discounted returns of turn rewards, normalised over all trajectories of the update at the same turn (eq. 4).
 
     Args:
-        gamma: weight of the next turn's reward in a decision's return, in [0, 1].
+        gamma: weight of the next turn's reward in a decision's return.
         min_active: the fewest trajectories whose own statistics a turn's advantages use.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"verdicts"})
 
-    gamma: float = 0.0
-    min_active: int = 4
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ValueError(f"gamma must be in [0, 1], got {self.gamma}; the paper uses 0.")
-        whole_number("min_active", self.min_active, 1)
+    gamma: Share = 0.0
+    min_active: Count = 4
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
         """The oracle's verdicts."""
@@ -78,6 +73,9 @@ class ValueDifferences(TurnGroup):
     """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1).
 
     A turn is a step: what is decided at once, in one state, has one value before it and shares what it changed.
+
+    Args:
+        gamma, min_active: as in `TurnGroup`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
@@ -109,44 +107,51 @@ class TrajectoryOutcome:
         return _credit(collected, outcomes, advantages[here])
 
 
-def verifiable_process(gamma: float = 0.0, min_active: int = 4, oracle: OracleLike | None = None) -> Method:
+@with_parts
+def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | None = None) -> Method:
     """VPR: the oracle's verdict on every turn, normalised over the trajectories still active there (the paper VPR).
 
     Args:
-        gamma, min_active: as in `TurnGroup`.
-        oracle: as in `Verified`.
+        oracle: who verifies; the environment's own if `None`.
     """
-    verified = Verified(oracle=oracle)
-    estimator = TurnGroup(gamma=gamma, min_active=min_active)
     return Method(
-        name="verifiable_process", collector=verified, estimator=estimator, evaluation=_watched(oracle), paper=PAPER
+        name="verifiable_process",
+        collector=Verified(oracle=oracle),
+        estimator=estimator,
+        evaluation=_watched(oracle),
+        paper=PAPER,
     )
 
 
+@with_parts
 def outcome_reward(oracle: OracleLike | None = None) -> Method:
-    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle only watches."""
+    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle only watches.
+
+    Args:
+        oracle: who watches; the environment's own if `None`.
+    """
     watched = _watched(oracle)
     return Method(name="outcome_reward", collector=watched, estimator=TrajectoryOutcome(), evaluation=watched)
 
 
+@with_parts
 def mc_process_reward(
-    rollouts: int = 100,
-    gamma: float = 0.0,
-    min_active: int = 4,
+    rollouts: Count = 100,
     template_kwargs: Mapping[str, Any] | None = None,
     oracle: OracleLike | None = None,
+    estimator: ValueDifferences = ValueDifferences(),
 ) -> Method:
     """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle only watches.
 
     Args:
-        rollouts, template_kwargs: as in `Continuations`; the paper rolls out 100 times.
-        gamma, min_active: as in `TurnGroup`.
-        oracle: as in `verifiable_process`.
+        rollouts: from the state before each decision; the paper has 100.
+        template_kwargs: chat template settings of the rollouts, as in `Continuations`.
+        oracle: who watches; the environment's own if `None`.
     """
     return Method(
         name="mc_process_reward",
         collector=Continuations(rollouts=rollouts, inner=_watched(oracle), template_kwargs=template_kwargs),
-        estimator=ValueDifferences(gamma=gamma, min_active=min_active),
+        estimator=estimator,
         evaluation=_watched(oracle),
     )
 
@@ -164,8 +169,10 @@ def _everywhere(own: TurnRewards, context: MethodContext) -> tuple[Tensor, Tenso
 
 def _credit(collected: RolloutBatch, own: TurnRewards, advantages: Tensor) -> Credit:
     """Each decision's entry of the matrix, where it had a reward."""
-    given = [
-        [None if reward is None else values[turn] for turn, reward in enumerate(turns)]
-        for turns, values in zip(own, advantages.tolist(), strict=True)
-    ]
-    return Credit(decisions=mean_over_shared(collected, given))
+    return Credit(
+        decisions=mean_by_decision(
+            (decision, None if reward is None else value)
+            for episode, rewards, values in zip(collected.episodes, own, advantages.tolist(), strict=True)
+            for decision, reward, value in zip(episode.decisions, rewards, values, strict=False)
+        )
+    )

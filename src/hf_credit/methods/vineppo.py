@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from hf_credit.collectors import Collector, Continuations, Group, RolloutBatch, Single
+from hf_credit.collectors import Continuations, RolloutBatch, single_or_group
 from hf_credit.credit import value_differences, whitened
 from hf_credit.methods.base import Credit, Method, all_gather_with_slice, outcomes_of, paper, without_errors
 from hf_credit.methods.turns import pad_to_matrix, step_values, turn_to_decision_credit
+from hf_credit.options import Count, Options, with_parts
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper(
@@ -21,13 +22,13 @@ PAPER = paper(
 
 
 @dataclass(frozen=True, kw_only=True)
-class VineValues:
+class VineValues(Options):
     """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
 
     Episodes that failed get no credit, and their tokens count in no mean.
 
     Args:
-        whiten: whether to whiten.
+        whiten: whether to whiten the advantages.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
@@ -48,20 +49,20 @@ class VineValues:
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
+@with_parts
 def vineppo(
-    group_size: int = 8,
-    rollouts: int = 9,
-    whiten: bool = True,
+    group_size: Count = 8,
+    rollouts: Count = 9,
     template_kwargs: Mapping[str, Any] | None = None,
+    estimator: VineValues = VineValues(),
 ) -> Method:
     """The method.
 
     Args:
         group_size: episodes of each task row.
         rollouts: continuations from the state before each decision; the paper has 9.
-        whiten: as in `VineValues`.
-        template_kwargs: as in `Continuations`.
+        template_kwargs: chat template settings of the rollouts, as in `Continuations`.
     """
-    inner: Collector = Single() if group_size == 1 else Group(size=group_size)
+    inner = single_or_group(group_size)
     collector = Continuations(rollouts=rollouts, inner=inner, template_kwargs=template_kwargs)
-    return Method(name="vineppo", collector=collector, estimator=VineValues(whiten=whiten), paper=PAPER)
+    return Method(name="vineppo", collector=collector, estimator=estimator, paper=PAPER)

@@ -77,7 +77,7 @@ def test_options_of_another_kind_and_names_that_are_patterns_close_their_own_req
     for verdict, told in zip(
         refused,
         (
-            "the size of a group must be a whole number, got 'a'",
+            "group_size must be a whole number, got 'a'",
             "options of the method 'rloo' must be of the kinds that it takes, got {'name': 'x'} (TypeError",
             f"must be called by 32 hexadecimal digits, got '{pattern}'",
         ),

@@ -1,0 +1,273 @@
+"""Options: a signature says once what each may be, for checks, fields, flags and the tables of the documents."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hf_credit.validators import finite_number, one_of, whole_number
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a number may lie, as a note of its type: `Annotated[float, Range(0, 1)]`.
+
+    Attributes:
+        least, most: the ends, which are in it.
+        above, below: the ends, which are not in it.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def __str__(self) -> str:
+        low = f"[{self.least}" if self.above is None else f"({self.above}"
+        high = f"{self.most}]" if self.below is None else f"{self.below})"
+        if self.most is None and self.below is None:
+            return f"at least {self.least}" if self.above is None else f"above {self.above}"
+        return f"in {low}, {high}"
+
+
+Count = Annotated[int, Range(1)]
+GroupSize = Annotated[int, Range(2)]
+Share = Annotated[float, Range(0, 1)]
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(0)]
+
+
+def check(name: str, value: Any, kind: Any, bounds: Range | None = None) -> Any:
+    """`value`, if it is what a type says; a list becomes a tuple where the type is one.
+
+    Of types that are no numbers, texts, truth values, choices, sequences or mappings nothing is asked.
+
+    Args:
+        name: of the option.
+        value: what was given.
+        kind: its type, as `typing.get_type_hints(..., include_extras=True)` has it.
+        bounds: of a number.
+
+    Raises:
+        ValueError: it is not, in one sentence.
+    """
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin is Annotated:
+        return check(name, value, inner[0], next((one for one in inner[1:] if isinstance(one, Range)), None))
+    if origin in (Union, types.UnionType):
+        return value if value is None and type(None) in inner else _check_any(name, value, inner)
+    if origin is Literal:
+        return one_of(name, value, inner)
+    if kind is bool:
+        _refuse_unless(isinstance(value, bool), name, "true or false", value)
+    elif kind is int:
+        bounds = bounds or Range()
+        whole_number(name, value, bounds.least, bounds.most)  # type: ignore[arg-type]
+    elif kind is float:
+        bounds = bounds or Range()
+        finite_number(name, value, bounds.least, bounds.above, bounds.most, bounds.below)
+    elif kind is str:
+        _refuse_unless(isinstance(value, str), name, "a text", value)
+    elif origin in (tuple, list, collections.abc.Sequence):
+        _refuse_unless(isinstance(value, Sequence) and not isinstance(value, str), name, "a list", value)
+        if (inner and origin is not tuple) or inner[1:] == (...,):
+            for one in value:
+                check(f"each of {name}", one, inner[0])
+        return tuple(value) if origin is tuple else value
+    elif origin in (dict, collections.abc.Mapping):
+        _refuse_unless(isinstance(value, Mapping), name, "a mapping", value)
+    return value
+
+
+def _check_any(name: str, value: Any, kinds: Sequence[Any]) -> Any:
+    """What the first type says that takes it; the refusal of the first where none does."""
+    refusal: ValueError | None = None
+    for kind in kinds:
+        if kind is not type(None):
+            try:
+                return check(name, value, kind)
+            except ValueError as error:
+                refusal = refusal or error
+    raise refusal or ValueError(f"{name} must be left out, got {value!r}; leave it out.")
+
+
+def _refuse_unless(right: bool, name: str, rule: str, value: Any) -> None:
+    if not right:
+        raise ValueError(f"{name} must be {rule}, got {value!r}; correct it.")
+
+
+class Options:
+    """A dataclass whose fields are checked against their types when it is made.
+
+    A factory that takes one (see `with_parts`) has its fields as options of its own.
+    """
+
+    def __post_init__(self) -> None:
+        for name, kind in types_of(type(self)).items():
+            given = getattr(self, name)
+            value = check(name, given, kind)
+            if value is not given:
+                object.__setattr__(self, name, value)
+
+
+def filled_by_bind(default: Any) -> Any:
+    """The default of a field that is no option: `bind` fills it in."""
+    return dataclasses.field(default=default, metadata={"bound": True})
+
+
+def types_of(owner: Any) -> dict[str, Any]:
+    """The type of each parameter of a function, or of each field of a class, `ClassVar`s left out."""
+    return _types_of(owner)
+
+
+@functools.cache
+def _types_of(owner: Any) -> dict[str, Any]:
+    hints = get_type_hints(owner, include_extras=True)
+    return {name: kind for name, kind in hints.items() if name != "return" and get_origin(kind) is not ClassVar}
+
+
+def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
+    """Decorates a factory: a parameter that is `Options` stands for their fields, and every option is checked.
+
+        @with_parts
+        def grpo(group_size: GroupSize = 8, estimator: GroupScore = GroupScore()) -> Method: ...
+
+        grpo(group_size=4, eps=1e-6)  # eps is a field of GroupScore
+
+    The default of such a parameter has the defaults of its options. What the signature and the docstring of the
+    decorated function say is what is said of them here and there.
+    """
+    kinds = types_of(factory)
+    parts: dict[str, Options] = {}
+    fields: dict[str, list[str]] = {}
+    parameters: list[inspect.Parameter] = []
+    documented = [inspect.getdoc(factory) or ""]
+    for one in inspect.signature(factory).parameters.values():
+        if not isinstance(one.default, Options):
+            parameters.append(one.replace(annotation=kinds.get(one.name, one.annotation)))
+            continue
+        parts[one.name] = one.default
+        of_part = types_of(type(one.default))
+        fields[one.name] = [
+            own.name
+            for own in dataclasses.fields(one.default)  # type: ignore[arg-type]
+            if not own.metadata.get("bound")
+        ]
+        documented.append(inspect.getdoc(type(one.default)) or "")
+        parameters += [
+            one.replace(name=name, annotation=of_part[name], default=getattr(one.default, name))
+            for name in fields[one.name]
+        ]
+    signature = inspect.Signature(parameters)
+
+    @functools.wraps(factory)
+    def call(*args: Any, **kwargs: Any) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        of_parts = {
+            part: dataclasses.replace(default, **{name: given.pop(name) for name in fields[part] if name in given})  # type: ignore[type-var]
+            for part, default in parts.items()
+        }
+        check_options(call, given)
+        return factory(**given, **of_parts)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.documented = tuple(documented)  # type: ignore[attr-defined]
+    return call
+
+
+def check_options(factory: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuses options that are not what the signature of a factory says.
+
+    Args:
+        factory: a function or a class.
+        given: its options by name. One that is the default itself is never refused.
+
+    Raises:
+        ValueError: the first of them, in one sentence.
+    """
+    try:
+        kinds = types_of(factory)
+    except NameError:  # a stranger's annotation that is there for type checkers only
+        return
+    parameters = inspect.signature(factory).parameters
+    for name, value in given.items():
+        if name in kinds and name in parameters and value is not parameters[name].default:
+            check(name, value, kinds[name])
+
+
+# What is said of options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a factory.
+
+    Attributes:
+        name: as in a recipe.
+        kind: its type, with ranges.
+        default: without one, `inspect.Parameter.empty`.
+        text: what the docstring says of it, on one line.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    text: str
+
+    @property
+    def values(self) -> str:
+        """Which values it takes, in words: a range, choices, or the name of the type."""
+        return _values(self.kind)
+
+
+def _values(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return f"{_values(inner[0])} {inner[1]}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_values(one) for one in inner if one is not type(None)))
+    if origin is Literal:
+        return ", ".join(map(str, inner))
+    if origin in (tuple, list, collections.abc.Sequence):
+        return f"list of {_values(inner[0])}"
+    if (origin or kind) in (dict, collections.abc.Mapping):
+        return "mapping"
+    return {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(kind, "name or mapping")
+
+
+def options_of(factory: Callable[..., Any]) -> dict[str, Option]:
+    """The options of a function or a class by name, in the order of its signature."""
+    try:
+        kinds = types_of(factory)
+    except NameError:
+        kinds = {}
+    texts: dict[str, str] = {}
+    for docstring in getattr(factory, "documented", (inspect.getdoc(factory) or "",)):
+        texts = {**arguments_in(docstring), **texts}
+    return {
+        one.name: Option(
+            name=one.name, kind=kinds.get(one.name, Any), default=one.default, text=texts.get(one.name, "")
+        )
+        for one in inspect.signature(factory).parameters.values()
+    }
+
+
+def arguments_in(docstring: str) -> dict[str, str]:
+    """What the section `Args` of a docstring says of each argument, on one line each."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", inspect.cleandoc(docstring), re.MULTILINE | re.DOTALL)
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?= {4}\S)", "\n" + section[1].rstrip() if section else ""):
+        names, colon, text = re.sub(r"\s+", " ", entry).strip().partition(":")
+        if colon:
+            found |= {name.strip(" *"): text.strip() for name in names.split(",")}
+    return found
