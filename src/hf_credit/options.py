@@ -179,6 +179,7 @@ def with_parts(factory: Callable[..., R]) -> Callable[..., R]:
         check_options(call, given)
         return factory(**given, **of_parts)
 
+    del call.__wrapped__  # type: ignore[attr-defined]  # whose signature lacks the options of its parts
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
     call.documented = tuple(documented)  # type: ignore[attr-defined]
