@@ -4,8 +4,8 @@
     python benchmarks/parity.py --before ../before --output benchmarks/results
 
 Each arm trains a micro policy for two updates with each checkout: every method, with the conversation in view and with
-the present alone; for one method the settings of the loss, and slices; teams, and adapters by role. What C3 was before
-is `equal_steps=False`.
+the present alone; for one method the settings of the loss, slices, and two processes; teams, and adapters by role; and
+the trainers of the papers with settings of their own. What C3 was before is `equal_steps=False`.
 """
 
 from __future__ import annotations
@@ -51,15 +51,19 @@ class Arm(NamedTuple):
     """One training.
 
     Attributes:
-        world: `"current"` and `"append"` are Sudoku by history; `"relay"` and `"hinted"` are teams of two.
-        method, options: as for `hf_credit.methods.make`; options that a checkout does not have yet are left out.
+        world: `"current"` and `"append"` are Sudoku by history; `"relay"` and `"hinted"` are teams of two;
+            `"evidence"` is the world of CVT-RL.
+        method, options: as for `hf_credit.methods.make`; options that a checkout does not have yet are left out. With
+            the name of a trainer in place of a method, the options are settings of its config.
         settings: in place of `SETTINGS`.
+        processes: that train together.
     """
 
     world: str
     method: str
     options: Mapping[str, Any] = {}
     settings: Mapping[str, Any] = {}
+    processes: int = 1
 
 
 GROUPS = ("alive_baseline", "all_turns_baseline", "gigpo", "grpo", "magrpo", "mappo", "ppo", "rloo")
@@ -89,6 +93,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
     "trust region": {"trust_region": 0.01, "trust_region_top": 8, "trust_region_wide": 16, "num_iterations": 2},
     "episodes alike": {"aggregation": "sequence"},
 }  # fmt: skip
+CUT: Mapping[str, Any] = {"truncation": "metric", "truncation_options": {"metric": "completion"}, "window": 1}
 ARMS: dict[str, Arm] = {
     **{
         f"{name}, {world}": Arm(world, name, options)
@@ -104,6 +109,18 @@ ARMS: dict[str, Arm] = {
                                                                 "num_replays": 2}),
     "team, adapters by role": Arm("relay", "magrpo", {"group_size": 4}, {"role_adapters": ["reasoner", "actor"]}),
     "team, CCPO": Arm("hinted", "counterfactual_grpo", {"group_size": 4, "min_samples": 1}),
+    "two processes": Arm("append", "rloo", {"group_size": 2},
+                         {"per_device_train_batch_size": 4, "ddp_backend": "gloo"}, processes=2),
+    "VerifiableProcessTrainer": Arm("current", "VerifiableProcessTrainer"),
+    "ReplayLOOTrainer": Arm("relay", "ReplayLOOTrainer", {"equal_steps": False}),
+    "TruncatedPPOTrainer, a hard cut": Arm("append", "TruncatedPPOTrainer", {**CUT, "lam": 0.9}),
+    "TruncatedPPOTrainer, a mask": Arm("append", "TruncatedPPOTrainer",
+                                       {**CUT, "algorithm": "grpo", "group_size": 2, "cut": "mask"}),
+    "CounterfactualGRPOTrainer": Arm("hinted", "CounterfactualGRPOTrainer", {"group_size": 4, "min_samples": 1}),
+    "ConstrainedCounterfactualTrainer": Arm(
+        "evidence", "ConstrainedCounterfactualTrainer", {"group_size": 3, "steps": 2.0, "branches": 1},
+        {"instances_per_update": 2, "per_device_train_batch_size": 2, "rows_per_forward": 32,
+         "max_context_tokens": 512, "max_completion_length": 10, "trust_region_top": 32, "trust_region_wide": 32}),
 }  # fmt: skip
 
 
@@ -115,17 +132,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.train:
-        print("RESULT" + json.dumps({arm: train(ARMS[arm], options.train) for arm in options.arms}))
+        results = {arm: train(ARMS[arm], options.train) for arm in options.arms}
+        if os.environ.get("RANK", "0") == "0":
+            print("RESULT" + json.dumps(results))
         return
     here = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory() as folder:
         make_policies(Path(folder))
         before = run(options.before.resolve(), Path(folder), options.arms)
         after = run(here, Path(folder), options.arms)
-    told = table(before, after, commit(options.before), options.arms)
+    result = table(before, after, commit(options.before), options.arms)
     if options.output:
-        (options.output / "parity.md").write_text(told, encoding="utf-8")
-    print(told)
+        (options.output / "parity.md").write_text(result, encoding="utf-8")
+    print(result)
 
 
 def commit(checkout: Path) -> str:
@@ -136,13 +155,18 @@ def commit(checkout: Path) -> str:
 def run(checkout: Path, policies: Path, arms: Sequence[str]) -> dict[str, Any]:
     """The arms, trained with a checkout in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, __file__, "--before", ".", "--train", str(policies), "--arms", *arms]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT"):
-            result: dict[str, Any] = json.loads(line.removeprefix("RESULT"))
-            return result
-    raise RuntimeError(f"the trainings of {checkout} failed:\n{done.stderr[-4000:]}")
+    found: dict[str, Any] = {}
+    for processes in sorted({ARMS[arm].processes for arm in arms}):
+        together = [arm for arm in arms if ARMS[arm].processes == processes]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        words = [sys.executable, *(launcher if processes > 1 else []), __file__, "--before", "."]
+        words += ["--train", str(policies), "--arms", *together]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the trainings of {checkout} failed:\n{done.stderr[-4000:]}")
+        results = [line.removeprefix("RESULT") for line in done.stdout.splitlines() if line.startswith("RESULT")]
+        found |= json.loads(results[0])
+    return found
 
 
 def worlds() -> dict[str, Callable[[], Any]]:
@@ -169,21 +193,27 @@ def worlds() -> dict[str, Callable[[], Any]]:
         "append": lambda: sudoku("append"),
         "relay": lambda: uneven(relay()),
         "hinted": lambda: uneven(hinted_relay()),
+        "evidence": lambda: EnvironmentInteraction(make("evidence"), "current", instructions=False),
     }
 
 
 def make_policies(folder: Path) -> None:
-    """The policy that both sides start from, which plays Sudoku rightly now and then."""
+    """The policies that both sides start from, which play rightly now and then."""
     from hf_credit.oracles import default_oracle
-    from hf_credit.policies.micro import MicroConfig, init_policy
+    from hf_credit.policies.micro import MicroConfig, init_policy, init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
 
-    interaction = worlds()["append"]()
-    oracle = default_oracle(interaction.environment)
-    assert oracle is not None
     starts = [RolloutRequest[Any](task={"seed": seed}, seed=seed) for seed in range(96)]
     config = MicroConfig(hidden_size=32, layers=2, heads=2, episodes=96, epochs=10, batch_rows=16, learning_rate=8e-3)
-    init_policy(interaction, oracle, starts, folder, config)
+    for name in ("append", "evidence"):
+        interaction = worlds()[name]()
+        player = interaction.scripted_player(0.8) if name == "evidence" else None
+        if player is not None:
+            init_scripted_policy(interaction, player, starts, folder / name, config)
+        else:
+            oracle = default_oracle(interaction.environment)
+            assert oracle is not None
+            init_policy(interaction, oracle, starts, folder / name, config)
 
 
 def train(arm: Arm, policies: Path) -> dict[str, Any]:
@@ -192,7 +222,8 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
     from peft import LoraConfig
     from transformers import PrinterCallback, TrainerCallback
 
-    from hf_credit import CreditConfig, CreditTrainer, methods
+    import hf_credit
+    from hf_credit import methods
 
     class Keep(TrainerCallback):
         def __init__(self) -> None:
@@ -206,17 +237,25 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(1)
         interaction = worlds()[arm.world]()
-        known = inspect.signature(methods.find(arm.method)).parameters
-        options = {name: value for name, value in arm.options.items() if name in known}
+        kind = arm.method.removesuffix("Trainer") if arm.method.endswith("Trainer") else "Credit"
+        settings = {**SETTINGS, **arm.settings, "output_dir": folder}
+        own: dict[str, Any] = {}
+        if kind == "Credit":
+            known = inspect.signature(methods.find(arm.method)).parameters
+            options = {name: value for name, value in arm.options.items() if name in known}
+            own = {"method": methods.make(arm.method, **options)}
+        else:
+            config = getattr(hf_credit, f"{kind}Config")
+            settings |= {name: value for name, value in arm.options.items() if hasattr(config, name)}
         lora = {"peft_config": LoraConfig(r=4, target_modules="all-linear")}
-        trainer = CreditTrainer(
-            str(policies),
+        trainer = getattr(hf_credit, f"{kind}Trainer")(
+            str(policies / ("evidence" if arm.world == "evidence" else "append")),
             interaction,
-            CreditConfig(**{**SETTINGS, **arm.settings, "output_dir": folder}),
+            getattr(hf_credit, f"{kind}Config")(**settings),
             interaction.tasks("train", 16),
-            method=methods.make(arm.method, **options),
             callbacks=[keep],
-            **(lora if "role_adapters" in arm.settings else {}),
+            **own,
+            **(lora if "role_adapters" in arm.settings or kind == "CounterfactualGRPO" else {}),
         )
         trainer.remove_callback(PrinterCallback)
         credit = trainer.credit
@@ -234,9 +273,7 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
 
 
 def laid_out(collected: Any, credit: Any) -> list[Any]:
-    from hf_credit.rollouts import by_episode
-
-    return by_episode(collected.episodes, credit)
+    return [[credit.get(one.id) for one in episode.decisions] for episode in collected.episodes]
 
 
 def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Sequence[str]) -> str:
