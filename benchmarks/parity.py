@@ -110,7 +110,7 @@ ARMS: dict[str, Arm] = {
     "team, adapters by role": Arm("relay", "magrpo", {"group_size": 4}, {"role_adapters": ["reasoner", "actor"]}),
     "team, CCPO": Arm("hinted", "counterfactual_grpo", {"group_size": 4, "min_samples": 1}),
     "two processes": Arm("append", "rloo", {"group_size": 2},
-                         {"per_device_train_batch_size": 4, "ddp_backend": "gloo"}, processes=2),
+                         {"per_device_train_batch_size": 4, "ddp_backend": "gloo", "max_steps": 1}, processes=2),
     "VerifiableProcessTrainer": Arm("current", "VerifiableProcessTrainer"),
     "ReplayLOOTrainer": Arm("relay", "ReplayLOOTrainer", {"equal_steps": False}),
     "TruncatedPPOTrainer, a hard cut": Arm("append", "TruncatedPPOTrainer", {**CUT, "lam": 0.9}),
@@ -273,7 +273,9 @@ def train(arm: Arm, policies: Path) -> dict[str, Any]:
 
 
 def laid_out(collected: Any, credit: Any) -> list[Any]:
-    return [[credit.get(one.id) for one in episode.decisions] for episode in collected.episodes]
+    from hf_credit.rollouts import by_episode
+
+    return by_episode(collected.episodes, credit)
 
 
 def table(before: dict[str, Any], after: dict[str, Any], against: str, arms: Sequence[str]) -> str:
