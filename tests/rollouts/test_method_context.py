@@ -78,3 +78,11 @@ def test_what_is_not_there_is_refused_in_one_sentence(context: LocalContext) -> 
         context.play([RolloutRequest(task={"name": "a"})], "frozen")
     with pytest.raises(ValueError, match="must be run with it, got none called 'critic'"):
         context.values([CriticInput(ids=(1,), at=(1,))])
+
+
+def test_a_mean_of_no_values_is_not_logged_and_a_total_is() -> None:
+    context = LocalContext()
+    context.mean("buckets/alternatives", [])
+    context.mean("buckets/alone", [0.0, 1.0, 1.0])
+    context.total("buckets/count", 3)
+    assert context.metrics == {"buckets/alone": [pytest.approx(2 / 3)], "buckets/count": [3]}

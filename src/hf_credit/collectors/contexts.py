@@ -58,7 +58,7 @@ class VisitedContexts(Options):
                 instances.append(instance)
         continued = context.play(replays)
         tokens = sum(episode.generated_tokens for episode in references)
-        context.log("tokens/reference_rollouts", sum(context.gather([tokens])))
+        context.total("tokens/reference_rollouts", tokens)
         samples = [
             *(
                 Rollout(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")

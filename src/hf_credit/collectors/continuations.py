@@ -53,7 +53,7 @@ class Continuations(Options):
         starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
         played = context.play(starts, template_kwargs=self.template_kwargs)
         tokens = sum(episode.generated_tokens for episode in played)
-        context.log("tokens/continuations", sum(context.gather([tokens])))
+        context.total("tokens/continuations", tokens)
         samples = (
             Rollout(
                 episode=episode,

@@ -62,7 +62,7 @@ class Verified:
             return collected
         begun = time.perf_counter()
         judged = verify(collected.episodes, oracle, context.interaction, context.failures)
-        context.log("oracle/seconds", time.perf_counter() - begun)
+        context.mean("oracle/seconds", [time.perf_counter() - begun])
         if not self.required:
             judged = [
                 replace(after, ending=before.ending, error=before.error, exception=before.exception)

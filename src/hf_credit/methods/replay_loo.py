@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -176,13 +177,8 @@ def _message(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
 
 
 def _log_buckets(compared: Sequence[Alternative], credits: Sequence[float | None], context: MethodContext) -> None:
-    sizes: dict[int, int] = {}
-    for alternative in compared:
-        sizes[alternative.bucket] = sizes.get(alternative.bucket, 0) + 1
-    told = context.gather([(list(sizes.values()), [credit is None for credit in credits])])
-    every = [size for own, _ in told for size in own]
-    alone = [one for _, own in told for one in own]
-    if every:
-        context.log("buckets/count", len(every))
-        context.log("buckets/alternatives", sum(every) / len(every))
-        context.log("buckets/alone", sum(alone) / len(alone))
+    if compared:
+        sizes = list(Counter(alternative.bucket for alternative in compared).values())
+        context.total("buckets/count", len(sizes))
+        context.mean("buckets/alternatives", sizes)
+        context.mean("buckets/alone", [float(credit is None) for credit in credits])

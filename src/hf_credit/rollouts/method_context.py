@@ -91,8 +91,17 @@ class MethodContext(Protocol):
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """The items of all processes, in the order of the processes."""
 
+    def mean(self, name: str, values: Sequence[float]) -> None:
+        """Records a metric of this update: the mean of the values of all processes, each of which gives its own.
+
+        Nothing is exchanged at once, so a process without values may leave the call out.
+        """
+
+    def total(self, name: str, value: float) -> None:
+        """Records a metric of this update: the sum over all processes, as for `mean`."""
+
     def log(self, name: str, value: float) -> None:
-        """Records a metric of this update, already the same on every process."""
+        """Records a metric of this update that is the same on every process, such as one made of what was gathered."""
 
     def draws(self, *purpose: int | str) -> random.Random:
         """Random numbers for a purpose, others on each process and in each update."""
@@ -192,6 +201,13 @@ class LocalContext:
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return list(items)
+
+    def mean(self, name: str, values: Sequence[float]) -> None:
+        if values:
+            self.log(name, sum(values) / len(values))
+
+    def total(self, name: str, value: float) -> None:
+        self.log(name, value)
 
     def log(self, name: str, value: float) -> None:
         self.metrics.setdefault(name, []).append(value)

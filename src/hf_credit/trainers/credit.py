@@ -131,8 +131,10 @@ class CreditTrainer(EpisodeTrainer):
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if not self.model.training:
+            self.evaluation_context.exchange()
             return {}
         credit = self.method.estimator(collected, self.context, self.memory)
+        self.context.exchange()
         credit = dataclasses.replace(credit, decisions=trained(collected, credit.decisions))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CreditCallback):

@@ -31,6 +31,8 @@ class TrainerContext:
         self.interaction: Interaction[Any] = engine.interaction
         self.failures = engine.failures
         self._played_in = 0
+        self._values: dict[str, list[float]] = {}
+        self._totals: dict[str, float] = {}
 
     @property
     def update(self) -> int:
@@ -81,8 +83,31 @@ class TrainerContext:
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return self.trainer.ranks.gather(list(items))
 
+    def mean(self, name: str, values: Sequence[float]) -> None:
+        self._values.setdefault(name, []).extend(values)
+
+    def total(self, name: str, value: float) -> None:
+        self._totals[name] = self._totals.get(name, 0) + value
+
     def log(self, name: str, value: float) -> None:
         self.trainer.log_metric(name, value)
+
+    def exchange(self) -> None:
+        """Logs what `mean` and `total` recorded since the last call. Every process calls it, once an update."""
+        everyone = self.gather([(self._values, self._totals)])
+        values: dict[str, list[float]] = {}
+        totals: dict[str, float] = {}
+        for lists, sums in everyone:
+            for name, some in lists.items():
+                values.setdefault(name, []).extend(some)
+            for name, part in sums.items():
+                totals[name] = totals.get(name, 0) + part
+        for name, some in values.items():
+            if some:
+                self.log(name, sum(some) / len(some))
+        for name, whole in totals.items():
+            self.log(name, whole)
+        self._values, self._totals = {}, {}
 
     def draws(self, *purpose: int | str) -> random.Random:
         head, *rest = purpose or ("",)
