@@ -52,3 +52,17 @@ def test_the_help_of_a_recipe_has_its_values_beside_the_defaults(command: Callab
     assert '--collaboration "relay", by default ""\n' in out
     assert "method_options of mappo:\n  group_size 8\n" in out
     assert command("train", "--method", "ppo", "--help")[1].count('  gae_level "token"') == 1
+
+
+def test_the_options_of_a_method_are_listed_and_the_page_of_all_is_as_they_are(command: Callable[..., Any]) -> None:
+    code, out, _ = command("methods", "ppo")
+    assert code == 0
+    assert "lam  (number in [0, 1]; default: 1.0)\n      decay of the trace.\n" in out
+    page = Path(__file__).parents[2] / "docs" / "options.md"
+    assert command("methods", "--markdown")[1] == page.read_text(encoding="utf-8")
+
+
+def test_the_options_of_no_method_are_refused(command: Callable[..., Any]) -> None:
+    code, _, err = command("methods", "ppp")
+    assert code == 1
+    assert "did you mean 'ppo'?" in err

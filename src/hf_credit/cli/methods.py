@@ -2,25 +2,73 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from typing import Annotated
+
 import typer
 
 # What only a trainer makes of several methods.
 _TRAINERS = {"truncated_ppo": "T3: PPO, GRPO or GSPO (--algorithm) over many turns, cut where an episode stalls."}
 
 
-def methods() -> None:
-    """Lists what `--method` of `hf-credit train` can be, with a sentence each.
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, whose options are listed.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write the options of all methods as Markdown.")
+    ] = False,
+) -> None:
+    """Lists what `--method` of `hf-credit train` can be, with a sentence each, or the options of one.
 
     Installed packages add their own by entry points; one of your own is named as module:factory.
 
     \b
     Examples:
       hf-credit methods
-      hf-credit train --method ppo --help    # its options and their defaults
+      hf-credit methods ppo                  # its options, what they may be, and their defaults
+      hf-credit methods --markdown > docs/options.md
       hf-credit train sudoku_micro --method outcome_reward
     """
     from hf_credit import methods
+    from hf_credit.registry import search_here
 
-    sentences = {name: methods.summary(name) for name in methods.known()}
-    for name, sentence in sorted({**sentences, **_TRAINERS}.items()):
-        typer.echo(f"{name}\n      {sentence}")
+    if markdown:
+        typer.echo("\n".join(_page()))
+        return
+    if name is not None:
+        search_here(name)
+        typer.echo(methods.summary(name))
+        for option, values, default, text in _options(name):
+            typer.echo(f"{option}  ({values}; default: {default})\n      {text}")
+        return
+    sentences = {known: methods.summary(known) for known in methods.known()}
+    for known, sentence in sorted({**sentences, **_TRAINERS}.items()):
+        typer.echo(f"{known}\n      {sentence}")
+
+
+def _options(name: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each option of a method: its name, which values it takes, its default, and what it is."""
+    from hf_credit.methods import find
+    from hf_credit.options import options_of
+    from hf_credit.registry import plain
+
+    for option in options_of(find(name)).values():
+        needed = option.default is inspect.Parameter.empty
+        yield option.name, option.values, "none" if needed else str(plain(option.default)), option.text
+
+
+def _page() -> Iterator[str]:
+    from hf_credit.methods import METHODS, summary
+
+    yield "# Options of methods\n"
+    yield "The signature and docstring of a method's factory are the schema of its options; this page is made from them by"
+    yield "`hf-credit methods --markdown`. In a recipe they stand under `method_options`; the presets have them as flags."
+    for name in METHODS:
+        yield f"\n## {name}\n\n{summary(name)}\n"
+        rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in _options(name)]
+        if not rows:
+            yield "It has no options."
+            continue
+        yield "| option | values | default | meaning |\n| --- | --- | --- | --- |"
+        for option, values, default, text in rows:
+            yield f"| `{option}` | {values} | `{default}` | {text} |"
