@@ -16,7 +16,7 @@ from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
 from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
-from hf_credit.trainers.training import build_trainer
+from hf_credit.trainers.training import build_trainer, load_rows
 
 
 def problem(path: Path, *arguments: str) -> str:
@@ -48,6 +48,16 @@ def test_a_job_becomes_a_trainer_and_the_setup_that_evaluation_needs(recipe: Cal
         max_turns=3,
         sampling=Sampling(max_new_tokens=12, temperature=1.0, top_p=1.0, top_k=0),
     )
+
+
+def test_a_run_builds_its_task_once(recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[TaskSpec] = []
+    build = TaskSpec.build
+    monkeypatch.setattr(TaskSpec, "build", lambda spec: (built.append(spec), build(spec))[1])
+    job = read_job(["--config", str(recipe())])
+    trainer = build_trainer(job, load_rows(job))
+    assert len(built) == 1
+    assert trainer.interaction is job.interaction
 
 
 def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(

@@ -231,13 +231,16 @@ class TaskSpec:
         """Every `"module:object"` that the task and its method name."""
         return code_in([self.name, self.options, self.method])
 
-    def complete(self) -> TaskSpec:
+    def complete(self, interaction: Interaction[Any] | None = None) -> TaskSpec:
         """The same with every option written out, so that a later change of defaults changes nothing.
+
+        Args:
+            interaction: what `build` returned; built here if `None`.
 
         Raises:
             ValueError: as in `build`.
         """
-        known = self.build().spec()
+        known = (interaction or self.build()).spec()
         return dataclasses.replace(self, **{name: value for name, value in known.items() if name != "max_turns"})
 
     def to_dict(self) -> dict[str, Any]:

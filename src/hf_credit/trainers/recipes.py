@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
@@ -18,6 +19,7 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from hf_credit import methods, recipes
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
+from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json, parse_yaml, read_text
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
 
@@ -154,12 +156,24 @@ class Job:
     args: Any
     model: ModelConfig
 
-    def spec(self) -> TaskSpec:
-        """The task, and how it is shown.
+    @cached_property
+    def interaction(self) -> Interaction[Any]:
+        """What is played, built once.
 
         Raises:
             ValueError: the name, an option or a setting is not possible.
         """
+        return self._spec().build()
+
+    def spec(self) -> TaskSpec:
+        """The task, and how it is shown.
+
+        Raises:
+            ValueError: as for `interaction`.
+        """
+        return self._spec().complete(self.interaction)
+
+    def _spec(self) -> TaskSpec:
         game, args = self.game, self.args
         return TaskSpec(
             environment=game.environment or None,
@@ -176,7 +190,7 @@ class Job:
                 top_p=args.top_p,
                 top_k=args.top_k,
             ),
-        ).complete()
+        )
 
     def method(self) -> methods.Method | None:
         """The method, `None` of a preset, whose trainer makes it.

@@ -74,8 +74,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     """
     game, args, model = job.game, job.args, job.model
     require_trackers(args)
-    spec = job.spec()
-    interaction = spec.build()
+    spec, interaction = job.spec(), job.interaction
     require_model(str(model.model_name_or_path), model.model_revision)
     rows = rows or load_rows(job)
     if args.process_index == 0:
@@ -137,8 +136,7 @@ def load_rows(job: Job) -> TaskRows:
         ValueError: they do not fit the task, lack what it takes to score a reply, or overlap with an evaluation set.
         OSError: they cannot be read.
     """
-    game, args, spec = job.game, job.args, job.spec()
-    interaction = spec.build()
+    game, args, spec, interaction = job.game, job.args, job.spec(), job.interaction
     evaluated = args.eval_strategy != "no"
     if evaluated and game.problem_sets and not game.evaluation_problem_sets:
         raise ValueError(
