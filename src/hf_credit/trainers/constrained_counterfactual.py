@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
-from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel
-
-from hf_credit.methods import Method, make
-from hf_credit.methods.constrained_counterfactual import PAPER, constrained_counterfactual
-from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_json
-from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.credit import CreditTrainer
+from hf_credit.methods.constrained_counterfactual import PAPER
+from hf_credit.trainers.preset import PresetConfig, PresetTrainer, mapping
 
 _MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
 _NAMED = ("auditor", "interventions")
 
 
 @dataclass
-class ConstrainedCounterfactualConfig(CreditConfig):
+class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterfactual"):
     """The paper's settings (CVT-RL, sections 3.1 to 3.4); see `docs/paper_index.md` for each.
 
     Args:
@@ -96,24 +87,22 @@ class ConstrainedCounterfactualConfig(CreditConfig):
     warmup_steps: float = 0.03
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in _MAPPINGS:
-            setattr(self, name, _mapping(name, getattr(self, name)))
-        self.method()  # refuses its own settings
+            setattr(self, name, mapping(name, getattr(self, name), '{"tampering": 0.02}'))
+        super().__post_init__()
 
-    def method(self) -> Method:
-        """The method that these settings make."""
-        options = {name: getattr(self, name) for name in inspect.signature(constrained_counterfactual).parameters}
+    def method_options(self) -> dict[str, Any]:
+        options = super().method_options()
         for name in _NAMED:
             own = getattr(self, f"{name}_options")
             if own and options[name] is None:
                 raise ValueError(f"{name}_options go with {name}, got {own} without; name it.")
             if options[name] is not None:
                 options[name] = {"name": options[name], "options": own or {}}
-        return make("constrained_counterfactual", **options)
+        return options
 
 
-class ConstrainedCounterfactualTrainer(CreditTrainer):
+class ConstrainedCounterfactualTrainer(PresetTrainer):
     """Trains long-horizon tool users on verified success, under constraints.
 
     Of each task row the policy plays several episodes, whose steps are audited. Some steps are drawn, replaced in
@@ -136,26 +125,4 @@ class ConstrainedCounterfactualTrainer(CreditTrainer):
     _name = "CVT-RL"
     _tag_names = ["trl", "hf-credit", "cvt-rl"]  # noqa: RUF012 (TRL's own convention)
     _paper = PAPER
-
-    def __init__(
-        self,
-        model: str | PreTrainedModel,
-        interaction: Interaction[Any],
-        args: ConstrainedCounterfactualConfig | None = None,
-        train_dataset: Dataset | IterableDataset | None = None,
-        **kwargs: Any,
-    ) -> None:
-        args = args or ConstrainedCounterfactualConfig()
-        arguments.require(interaction, args, ConstrainedCounterfactualConfig)
-        super().__init__(model, interaction, args, train_dataset, method=args.method(), **kwargs)
-
-
-def _mapping(name: str, value: dict[str, Any] | str | None) -> dict[str, Any] | None:
-    """A mapping that a command line gives as text."""
-    try:
-        read = parse_json(value) if isinstance(value, str) else value
-    except ValueError:
-        read = value
-    if read is not None and not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping, got {read!r}; write for example '{{\"tampering\": 0.02}}'.")
-    return read
+    config_class = ConstrainedCounterfactualConfig

@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel
-
 from hf_credit.collectors import RolloutBatch
 from hf_credit.methods import DecisionCredit, Method, make
 from hf_credit.methods.base import paper
 from hf_credit.methods.t3 import CUTS, Rule, Truncated, hypotheses_left, make_rule
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_json
-from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig
-from hf_credit.trainers.credit import CreditTrainer
+from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer, mapping
+from hf_credit.validators import one_of
 
 PAPER = paper("T3: Reducing Belief Deviation in Reinforcement Learning for Active Reasoning", arxiv="2510.12264")
 
@@ -40,7 +35,7 @@ OF_A_RULE: dict[str, Any] = {
 
 
 @dataclass
-class TruncatedPPOConfig(CreditConfig):
+class TruncatedPPOConfig(PresetConfig, method="ppo"):
     """The paper's settings (T3, section C.3); see `docs/paper_index.md` for each.
 
     Args:
@@ -71,10 +66,10 @@ class TruncatedPPOConfig(CreditConfig):
     train_stalled: bool = field(default=True, metadata={"help": "Whether replies that stalled are trained on."})
     cut_value: str = field(default="zero", metadata={"help": "PPO's value behind a cut: zero or bootstrap."})
     group_size: int | None = field(default=None, metadata={"help": "Episodes of each task; 1 for PPO, else 5."})
-    gamma: float = field(default=1.0, metadata={"help": "PPO's discount from one action to the next."})
-    lam: float = field(default=1.0, metadata={"help": "PPO's decay of the trace."})
-    gae_level: str = field(default="token", metadata={"help": "PPO's action: a token or a decision."})
-    whiten: bool = field(default=False, metadata={"help": "Whether PPO's advantages are whitened."})
+    gamma: float = OPTION
+    lam: float = OPTION
+    gae_level: str = OPTION
+    whiten: bool = OPTION
     advantage_eps: float = field(default=1e-6, metadata={"help": "Added to the deviation of a group."})
 
     beta: float | None = None  # type: ignore[assignment]
@@ -90,8 +85,7 @@ class TruncatedPPOConfig(CreditConfig):
     max_completion_length: int = 512
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {self.algorithm!r}; pick one.")
+        one_of("algorithm", self.algorithm, ALGORITHMS)
         for name, value in ALGORITHMS[self.algorithm].items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -102,16 +96,16 @@ class TruncatedPPOConfig(CreditConfig):
                 "leave it out, or take the other algorithm."
             )
         self.importance_sampling_level = level
-        super().__post_init__()
         if self.truncation == "none":  # a command line has no null, and cannot take a recipe's fields out
             self.truncation = None
             for name, value in OF_A_RULE.items():
                 setattr(self, name, value)
         self.truncation_options = self._options()
+        super().__post_init__()
         if self.truncation is None:
             self._refuse_what_only_a_rule_has()
-        elif self.cut not in CUTS:
-            raise ValueError(f"cut must be one of {', '.join(CUTS)}, got {self.cut!r}; pick one.")
+        else:
+            one_of("cut", self.cut, CUTS)
         if self.cut_value != "zero" and self.algorithm != "ppo":
             raise ValueError(
                 f"cut_value={self.cut_value!r} asks a critic, got algorithm={self.algorithm!r}, which has none; take "
@@ -122,22 +116,13 @@ class TruncatedPPOConfig(CreditConfig):
                 f"cut_value={self.cut_value!r} is of an episode that a cut stops, got cut={self.cut!r}, which plays "
                 "on; take a hard cut, or leave it out."
             )
-        self.method()  # refuses its own settings
-        self.rule()
+        self.rule()  # refuses its own settings
 
     def method(self) -> Method:
         """The method that these settings make."""
         if self.algorithm != "ppo":
             return make(self.algorithm, group_size=self.group_size, eps=self.advantage_eps)
-        return make(
-            "ppo",
-            group_size=self.group_size,
-            gamma=self.gamma,
-            lam=self.lam,
-            gae_level=self.gae_level,
-            whiten=self.whiten,
-            cut_value=self.cut_value,
-        )
+        return super().method()
 
     def rule(self) -> Rule | None:
         """The rule that cuts, `None` without truncation.
@@ -161,16 +146,7 @@ class TruncatedPPOConfig(CreditConfig):
         return interaction if rule is None else Truncated(interaction, rule, self.cut, self.train_stalled)
 
     def _options(self) -> dict[str, Any]:
-        try:
-            read = parse_json(self.truncation_options) if isinstance(self.truncation_options, str) else None
-        except ValueError:
-            read = self.truncation_options
-        options = read if read is not None else self.truncation_options or {}
-        if not isinstance(options, dict):
-            raise ValueError(
-                f"truncation_options must be a mapping, got {options!r}; write for example '{{\"ties\": true}}'."
-            )
-        return dict(options)
+        return dict(mapping("truncation_options", self.truncation_options, '{"ties": true}') or {})
 
     def _refuse_what_only_a_rule_has(self) -> None:
         for name, value in OF_A_RULE.items():
@@ -181,7 +157,7 @@ class TruncatedPPOConfig(CreditConfig):
                 )
 
 
-class TruncatedPPOTrainer(CreditTrainer):
+class TruncatedPPOTrainer(PresetTrainer):
     """Trains an agent that asks and answers over many turns, with trajectories cut where its belief is trapped.
 
     An episode is played turn by turn; a rule says after each whether it still makes progress. Where it does not, the
@@ -205,18 +181,11 @@ class TruncatedPPOTrainer(CreditTrainer):
     _name = "T3"
     _tag_names = ["trl", "hf-credit", "t3"]  # noqa: RUF012 (TRL's own convention)
     _paper = PAPER
+    config_class = TruncatedPPOConfig
 
-    def __init__(
-        self,
-        model: str | PreTrainedModel,
-        interaction: Interaction[Any],
-        args: TruncatedPPOConfig | None = None,
-        train_dataset: Dataset | IterableDataset | None = None,
-        **kwargs: Any,
-    ) -> None:
-        args = args or TruncatedPPOConfig()
-        arguments.require(interaction, args, TruncatedPPOConfig)
-        super().__init__(model, args.truncated(interaction), args, train_dataset, method=args.method(), **kwargs)
+    @staticmethod
+    def prepared(interaction: Interaction[Any], args: TruncatedPPOConfig) -> Interaction[Any]:
+        return args.truncated(interaction)
 
     def credit(self, collected: RolloutBatch) -> Mapping[str, DecisionCredit]:
         if self.model.training:

@@ -14,25 +14,25 @@ from hf_credit.methods.verifiable_process import PAPER
 from hf_credit.oracles import OracleLike
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers import arguments
-from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
+from hf_credit.trainers.preset import OPTION, PresetConfig
+from hf_credit.validators import whole_number
 
 
 @dataclass
-class VerifiableProcessConfig(CreditConfig):
+class VerifiableProcessConfig(PresetConfig, method="verifiable_process"):
     """The paper's settings (VPR, Appendix F), where its text gives them; see `docs/paper_index.md` for each.
 
+    Those of `OPTION` are explained at `hf_credit.methods.verifiable_process.verifiable_process`.
+
     Args:
-        gamma, min_active: as for `hf_credit.methods.verifiable_process.verifiable_process`.
         history: `"append"` keeps the whole conversation in view; `"current"` shows the present observation only.
         instructions: whether prompts open with the environment's instructions.
         max_turns: the most actions of an episode; the environment's limit if `None`.
     """
 
-    gamma: float = field(default=0.0, metadata={"help": "Weight of the next turn's reward in a return."})
-    min_active: int = field(
-        default=4, metadata={"help": "Fewest active trajectories whose own statistics a turn uses."}
-    )
+    gamma: float = OPTION
+    min_active: int = OPTION
     history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
     instructions: bool = field(default=True, metadata={"help": "Whether prompts open with the instructions."})
     max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
@@ -47,15 +47,14 @@ class VerifiableProcessConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.method()  # refuses its own settings
         if self.history not in ("append", "current"):
             raise ValueError(f"history must be 'append' or 'current', got {self.history!r}; pick one.")
-        if self.max_turns is not None and self.max_turns < 1:
-            raise ValueError(f"max_turns must be at least 1, got {self.max_turns}; raise it.")
+        if self.max_turns is not None:
+            whole_number("max_turns", self.max_turns, 1)
 
     def method(self, oracle: OracleLike | None = None) -> Method:
         """The method that these settings make."""
-        return make("verifiable_process", gamma=self.gamma, min_active=self.min_active, oracle=oracle)
+        return make(self.method_name, **self.method_options(), oracle=oracle)
 
 
 class VerifiableProcessTrainer(CreditTrainer):
