@@ -94,7 +94,7 @@ def measure(trainer: Any) -> list[dict[str, float]]:
         (trainer.accelerator, "backward", "learning"),
         (trainer.accelerator, "clip_grad_norm_", "learning"),
         *shared,
-        *((critic, "fit", "passes") for critic in trainer.critics.values()),
+        *((critic, "learn", "passes") for critic in trainer.critics.values()),
     )
     try:
         return timed_updates(trainer, labelled, optimizer="learning", steps=trainer.args.num_iterations)

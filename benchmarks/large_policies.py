@@ -173,7 +173,7 @@ def measure(case: Case, policy: Path, updates: int, scratch: Path, vllm: str) ->
         (trainer, "_logprobs", "forward"),
         *((trainer.projection, "keep", "forward") for _ in range(trainer.projection is not None)),
         (trainer.context, "values", "critics"),
-        *((critic, "fit", "critics") for critic in trainer.critics.values()),
+        *((critic, "learn", "critics") for critic in trainer.critics.values()),
     ]
     found = timed_updates(trainer, labelled, steps=steps, now=now)
     totals = [sum(update.values()) for update in found]

@@ -59,11 +59,11 @@ def ppo_trainer(episodes: list[Episode], model: Any, tokenizer: Any, common: dic
 def times(trainer: Any) -> list[dict[str, float]]:
     """The seconds of each step of a run, by label."""
     labelled = policy_passes(trainer)
-    for reading in getattr(trainer, "critics", {}).values():
+    for critic in getattr(trainer, "critics", {}).values():
         labelled += [
-            (reading.critic, "_forward", "critic forward"),
-            (reading.critic, "_one_step", "critic backward"),
-            (reading.critic.weights, "step", "critic optimizer"),
+            (critic, "_forward", "critic forward"),
+            (critic, "_one_step", "critic backward"),
+            (critic.weights, "step", "critic optimizer"),
         ]
     return timed_updates(trainer, labelled)
 

@@ -202,7 +202,12 @@ def test_every_metric_that_the_source_logs_by_its_name_is_told() -> None:
     told |= {name.partition("<")[0] for name in told if "<" in name}
     logged = set()
     for path in (ROOT / "src" / "hf_credit").rglob("*.py"):
-        logged |= set(re.findall(r'\.(?:log|log_metric)\(f?"(\w+(?:/[^"]+)?)"', path.read_text(encoding="utf-8")))
+        logged |= set(
+            re.findall(
+                r'(?:\.log|\.log_metric|context\.mean|context\.total)\(f?"(\w+(?:/[^"]+)?)"',
+                path.read_text(encoding="utf-8"),
+            )
+        )
     assert {"contribution/drift", "contribution/{family}", "oracle/seconds"} <= logged
     assert {name.partition("{")[0] for name in logged} <= told
 
