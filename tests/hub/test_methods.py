@@ -49,6 +49,7 @@ from hf_credit.hub import (
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
+from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.callbacks import CreditCallback
 from hf_credit.trainers.recording import RunRecorder
@@ -323,12 +324,12 @@ def test_stock_clients_load_every_kind_of_artifact_of_every_method(
     expected: dict[str, Any] = {}
     for name in METHODS:
         run = cut(name)
-        spec = TaskSpec.of(run.trainer.interaction.evaluated)
+        spec = TaskSpec.of(evaluated(run.trainer.interaction))
         publish_tasks(spec, f"me/{name}-tasks", train=2, held_out=1, **where)
         publish_episodes(run.episodes, f"me/{name}-episodes", traces=True, **where)
         publish_metric(METRIC_OF[name], f"me/{METRIC_OF[name]}", **where)
         if spec.environment is not None:
-            publish_environment(run.trainer.interaction.evaluated.spec(), f"me/{name}-environment", **where)
+            publish_environment(evaluated(run.trainer.interaction).spec(), f"me/{name}-environment", **where)
         expected[name] = {
             "tasks": {"train": 2, "test": 1},
             "episodes": len(run.episodes),

@@ -27,6 +27,7 @@ from hf_credit.rollouts import (
     RolloutRequest,
     replay_from,
 )
+from hf_credit.rollouts.capabilities import Enumerable, Interruptible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Ladder(Interaction[Climb]):
 
 
 class Speechless(Ladder):
-    answer_prompt = Interaction.answer_prompt
+    asks_for_answers = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,16 +363,23 @@ def test_an_evaluation_plays_what_is_within_and_so_does_whoever_reads_the_spec()
         game.require_columns([])
 
 
-def test_all_that_an_interaction_can_say_is_said_by_the_inner_one() -> None:
-    """A new member of Interaction must be handed on, or it is lost in training."""
-    not_handed_on = {
-        "asks_for_answers",
-        "answer_prompt",
-        "force_answer",
-        "enumerable",
-    }  # of what is asked before a cut
-    members = {name for name in vars(Interaction) if not name.startswith("_")}
-    assert members - set(vars(Truncated)) == not_handed_on
+def test_what_is_asked_before_a_cut_is_not_asked_of_what_is_cut() -> None:
+    game = Truncated(collaborate("relay"), make_rule("random"))
+    assert not Enumerable(game).enumerable
+    assert not Interruptible(Truncated(Ladder(), Height())).asks_for_answers
+    assert Enumerable(game.inner).enumerable
+    assert Interruptible(Ladder()).asks_for_answers
+
+
+def test_states_of_the_inner_interaction_are_what_its_members_are_asked_about() -> None:
+    """What takes a state and is not redefined is asked about the inner one."""
+    returns_states = {"start", "advance", "reseed", "without", "with_world", "state_from_json", "advance_many"}
+    assert returns_states <= set(vars(Truncated))
+    game = Truncated(Ladder(), Height())
+    state = game.start({}, 0)
+    assert game.within(state) is state.inner
+    assert game.reward(state) == game.inner.reward(state.inner)
+    assert Interruptible(game).answer_prompt(state) == game.inner.answer_prompt(state.inner)
 
 
 def test_steps_of_slow_worlds_are_made_side_by_side_and_cut_as_one_after_the_other() -> None:

@@ -24,6 +24,7 @@ from hf_credit.rollouts import (
     Generation,
     branches,
 )
+from hf_credit.rollouts.capabilities import Acting
 
 ENVIRONMENT = make("evidence")
 INTERVENTIONS = default_interventions(ENVIRONMENT)
@@ -219,6 +220,6 @@ def test_a_task_without_an_environment_has_no_world_to_alter():
 
     relay = make_collaboration("relay")
     with pytest.raises(ValueError, match="can be altered where there is one, got 'relay'"):
-        relay.with_world(None, None)
+        Acting(relay).with_world(None, None)
     with pytest.raises(ValueError, match="is written where there is an environment, got 'go' for 'relay'"):
-        relay.write_action("go")
+        Acting(relay).write_action("go")

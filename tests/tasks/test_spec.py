@@ -16,6 +16,7 @@ from hf_credit.environments import ENVIRONMENTS, make
 from hf_credit.redaction import is_secret_name
 from hf_credit.registry import remembers_its_call
 from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
+from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.tasks.spec import OWN_CODE, TASK_FILE, Sampling, TaskSpec
 
 NAMES = st.text(max_size=5).filter(lambda name: not is_secret_name(name))  # secrets are left out
@@ -182,7 +183,7 @@ def test_an_interaction_is_built_again_from_what_it_says_of_itself(name: str) ->
     first: Any = INTERACTIONS[name]()
     spec = TaskSpec.from_dict(json.loads(json.dumps(TaskSpec.of(first).to_dict())))
     again: Any = spec.build()
-    assert again.spec() == first.spec() == first.fingerprint()
+    assert again.spec() == first.spec() == fingerprint(first)
     assert type(again) is type(first)
     assert (again.max_replies, list(again.roles)) == (first.max_replies, list(first.roles))
     assert spec.complete() == spec
@@ -254,7 +255,7 @@ def test_an_interaction_of_ones_own_is_known_by_its_factory_or_says_itself() -> 
         ValueError, match="described by the factory that made it, got a Walk made by hand; make it with"
     ):
         Walk().spec()
-    assert list(Walk().fingerprint()) == ["interaction"]
+    assert list(fingerprint(Walk())) == ["interaction"]
     made = remembers_its_call("somewhere:walk")(lambda steps=3: Walk())(steps=2)
     assert made.spec() == {"collaboration": "somewhere:walk", "collaboration_options": {"steps": 2}}
     assert TaskSpec.of(SaysItself()).build().max_replies == 2

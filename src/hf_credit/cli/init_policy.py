@@ -10,6 +10,7 @@ import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress, Task
+from hf_credit.rollouts.capabilities import Scripted, TaskSource
 
 if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
@@ -75,13 +76,13 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
     from hf_credit.rollouts import RolloutRequest
 
     interaction = spec.build()
-    player = interaction.scripted_player(config.quality)
+    player = Scripted(interaction).scripted_player(config.quality)
     if player is None:
         raise ValueError(
             f"scripted play needs an oracle or a scripted player of the task, got {spec.name!r} without; choose "
             "another task."
         )
-    rows = interaction.tasks("train", config.episodes)
+    rows = TaskSource(interaction).tasks("train", config.episodes)
     starts: list[RolloutRequest[Any]] = [
         RolloutRequest(task=row, seed=task_seed("train", index)) for index, row in enumerate(rows)
     ]

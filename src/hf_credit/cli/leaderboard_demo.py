@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_credit.cli.demo import DemoRecipe, few_threads, folders, make_base, train_both
 from hf_credit.cli.progress import Progress
+from hf_credit.rollouts.capabilities import Scripted, TaskSource
 
 if TYPE_CHECKING:
     from hf_credit.hub.leaderboard.credit_board import PinnedPolicy
@@ -211,12 +212,12 @@ def _credit_policy(folder: Path, board: CreditBoardRecipe) -> Path:
     shown = {"history": "current", "instructions": False}  # of an environment
     spec = TaskSpec.of_name(board.task, board.options, sampling=sampling, **shown)
     interaction = spec.build()
-    player = interaction.scripted_player(board.quality)
+    player = Scripted(interaction).scripted_player(board.quality)
     assert player is not None
     count = board.episodes
-    rows = [*interaction.tasks("train", count)]
+    rows = [*TaskSource(interaction).tasks("train", count)]
     if spec.collaboration:
-        rows = [*rows[: count // 2], *interaction.tasks("held_out", count // 2)]
+        rows = [*rows[: count // 2], *TaskSource(interaction).tasks("held_out", count // 2)]
     starts: list[RolloutRequest[Any]] = [
         RolloutRequest(task=row, seed=task_seed("train", place)) for place, row in enumerate(rows)
     ]

@@ -12,6 +12,7 @@ from hf_credit.collaborations.scorers import Scorer, check_score, reads_transcri
 from hf_credit.collaborations.text import normalise
 from hf_credit.registry import importable, name_of, plain
 from hf_credit.rollouts import Interaction, Request
+from hf_credit.rollouts.capabilities import cannot_leave_out, class_name
 from hf_credit.rollouts.interaction import readable_state
 
 
@@ -116,7 +117,7 @@ class Collaboration(Interaction[CollaborationState]):
             )
 
     @property
-    def removable(self) -> tuple[str, ...]:  # type: ignore[override]
+    def removable(self) -> tuple[str, ...]:
         if self.graph.loops:
             return ()
         kept = {event.role for event in self.graph.events if event.name == self.scored_event}
@@ -140,11 +141,8 @@ class Collaboration(Interaction[CollaborationState]):
         try:
             return self.spec()
         except ValueError:
-            return {
-                **super().fingerprint(),
-                "collaboration": "graph",
-                "collaboration_options": self._protocol(_called),
-            }
+            protocol = {"collaboration": "graph", "collaboration_options": self._protocol(_called)}
+            return {"interaction": class_name(self), **protocol}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         missing = set() if columns is None else {event.column for event in self.graph.events} - {*columns}
@@ -235,7 +233,7 @@ class Collaboration(Interaction[CollaborationState]):
 
     def without(self, state: CollaborationState, role: str) -> CollaborationState:
         if role not in self.removable:
-            return super().without(state, role)
+            raise cannot_leave_out(self, role)
         gone = {event.name for event in self.graph.events if event.role == role}
         silent = {*state.done} - {name for name, _ in state.transcript}  # of roles that were left out before
         anew = self.graph.hearers(gone) - gone - silent

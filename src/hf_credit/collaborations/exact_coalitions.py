@@ -16,6 +16,7 @@ from hf_credit.collaborations.text import normalise
 from hf_credit.collaborations.votes import vote_score
 from hf_credit.collaborations.voting import Voting, VotingState
 from hf_credit.rollouts import Chat, Interaction
+from hf_credit.rollouts.capabilities import Removable
 
 S = TypeVar("S")
 Answers = Mapping[str, Mapping[str | None, float]]
@@ -136,13 +137,14 @@ def sequence_values(
         chat, model, **limits: as in `hf_credit.collaborations.exact_values.exact_values`.
         state: its start.
     """
-    roles, removable = tuple(interaction.roles), {*interaction.removable}
+    team = Removable(interaction)
+    roles, removable = tuple(interaction.roles), {*team.removable}
     values = {}
     for part in _parts(roles):
         gone = [role for role in roles if role not in part]
         left = state
         for role in gone if removable.issuperset(gone) else ():
-            left = interaction.without(left, role)
+            left = team.without(left, role)
         whole = removable.issuperset(gone)
         values[part] = exact_values(interaction, chat, model, [left], **limits)[0].value if whole else 0.0
     return CoalitionValues(roles=roles, values=values)
@@ -158,7 +160,7 @@ def message_contributions(
         state: in which one role speaks that can be left out.
     """
     (request,) = interaction.pending(state)
-    left = interaction.without(state, request.role)
+    left = Removable(interaction).without(state, request.role)
     told, alone = (exact_values(interaction, chat, model, [one], **limits)[0] for one in (state, left))
     return {text: value - alone.value for text, value in told.values.items()}
 

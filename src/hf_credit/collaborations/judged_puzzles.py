@@ -9,7 +9,8 @@ from typing import Any, Literal
 from hf_credit.environments.queries import INTERACT, parse
 from hf_credit.environments.situation_puzzles import SituationPuzzles
 from hf_credit.oracles import Oracle
-from hf_credit.rollouts import EnvironmentInteraction, Interaction, Request
+from hf_credit.rollouts import EnvironmentInteraction, Request
+from hf_credit.rollouts.capabilities import no_oracle
 from hf_credit.rollouts.environment_interaction import EnvironmentState
 from hf_credit.rollouts.scripts import Script
 from hf_credit.verifiers.judges import judge_prompt, read_verdict
@@ -61,7 +62,9 @@ class JudgedPuzzles(EnvironmentInteraction):
         return None
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        return Interaction.check_oracle(self, oracle)
+        if oracle is not None:
+            raise no_oracle(self)
+        return None
 
     def scripted_player(self, quality: float) -> Script | None:
         return None

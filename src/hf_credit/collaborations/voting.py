@@ -89,7 +89,7 @@ class Voting(Collaboration):
         self.ties = ties
 
     @property
-    def removable(self) -> tuple[str, ...]:  # type: ignore[override]
+    def removable(self) -> tuple[str, ...]:
         return tuple(self.roles) if len(self.roles) > 1 else ()
 
     def show(self, problem: str, heard: Sequence[tuple[str, str]]) -> str:

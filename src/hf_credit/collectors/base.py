@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.rollouts import Episode, RolloutRequest
+from hf_credit.rollouts.capabilities import Replayable
 from hf_credit.rollouts.method_context import MethodContext
 
 TaskRow = Mapping[str, Any]
@@ -143,7 +144,8 @@ class Group(Options):
     common_random_numbers: bool = False
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
-        if not context.interaction.replayable:  # then each begins anew, and the first state is one as far as it can be
+        if not Replayable(context.interaction).replayable:
+            # Then each begins anew, and the first state is one as far as it can be.
             starts = [RolloutRequest[Any](task=row) for row in rows for _ in range(self.size)]
             return played(context.play(starts), [place // self.size for place in range(len(starts))], len(rows))
         return Tree(fanout=(self.size,), common_random_numbers=self.common_random_numbers)(rows, context, memory)

@@ -13,6 +13,7 @@ from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Branch, CriticInput, Decision, Ending, Episode, Gate, Interaction, audited, branches
+from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import MethodContext, Policy
 from hf_credit.validators import finite_number, whole_number
 
@@ -108,8 +109,8 @@ class AuditedSteps:
         Raises:
             ValueError: there are none, the auditor does not fit, or a family is not among the interventions'.
         """
-        auditor = interaction.check_auditor(resolve_auditor(self.auditor))
-        interventions = resolve_interventions(self.interventions) or interaction.default_interventions()
+        auditor = Auditable(interaction).check_auditor(resolve_auditor(self.auditor))
+        interventions = resolve_interventions(self.interventions) or Auditable(interaction).default_interventions()
         if auditor is None or (interventions is None and self.counterfactuals != "none"):
             what = "an auditor" if auditor is None else "interventions"
             raise ValueError(
@@ -189,7 +190,7 @@ class AuditedSteps:
     def _applying(self, decision: Decision, context: MethodContext) -> list[str]:
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
-        world, action = context.interaction.action_of(decision.state, decision.action_text)
+        world, action = Acting(context.interaction).action_of(decision.state, decision.action_text)
         names = interventions.families if self.families is None else self.families
         return [name for name in names if action and interventions.applies(world, action, name)]
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from hf_credit.collectors.base import Rollout, RolloutBatch, TaskRow, say_whether_shared
 from hf_credit.options import GroupSize, Options, filled_by_bind
 from hf_credit.rollouts import Ending, Episode, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import Removable
 from hf_credit.rollouts.method_context import MethodContext
 
 Roles = tuple[str, ...]
@@ -23,7 +24,7 @@ def without(roles: Sequence[str]) -> str:
 class Removals(Options):
     """Several episodes of each task row, and each of them again without a role, for every role that can be left out.
 
-    An episode without a role goes on from where the Interaction says it stands without it (`Interaction.without`).
+    An episode without a role goes on from where the Interaction says it stands without it (`Removable.without`).
     Where nothing is left to say, as in a vote, it is over at once. Where the role alone opens the walk, as a thinker
     does, nothing of the walk is left, and it is played from the start, within the rounds of the whole episodes.
     Otherwise what the others said before stays, and those who heard the role speak anew, in further rounds.
@@ -55,7 +56,8 @@ class Removals(Options):
 
     def bind(self, interaction: Interaction[Any]) -> Removals:
         """The same for the roles of one Interaction."""
-        removable = tuple(role for role in interaction.roles if role in interaction.removable)
+        known = Removable(interaction).removable
+        removable = tuple(role for role in interaction.roles if role in known)
         removals: list[Roles] = [(role,) for role in removable]
         if self.alone and 1 < len(removable) == len(interaction.roles) - 1:
             removals.append(removable)
@@ -104,7 +106,7 @@ class Removals(Options):
         """The state without these roles; none where the Interaction's own code fails, which is shown."""
         try:
             for role in roles:
-                state = context.interaction.without(state, role)
+                state = Removable(context.interaction).without(state, role)
         except Exception as error:
             context.failures.add(error)
             return []

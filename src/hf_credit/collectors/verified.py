@@ -10,6 +10,7 @@ from typing import Any
 from hf_credit.collectors.base import Collector, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.oracles import OracleLike, resolve
 from hf_credit.rollouts import Interaction, verify
+from hf_credit.rollouts.capabilities import Oracled
 from hf_credit.rollouts.method_context import MethodContext
 
 
@@ -47,7 +48,7 @@ class Verified:
         Raises:
             ValueError: the oracle does not fit the Interaction, or there is none and one is required.
         """
-        oracle = interaction.check_oracle(resolve(self.oracle))
+        oracle = Oracled(interaction).check_oracle(resolve(self.oracle))
         if oracle is None and self.required:
             raise ValueError(
                 f"this method needs an oracle, got none and {interaction.name!r} has none of its own; pass oracle=."

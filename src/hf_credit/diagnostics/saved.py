@@ -20,6 +20,7 @@ from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.role_policies import role_samplers
 from hf_credit.policies.saved import load_role_models, load_sampler, with_role_models
 from hf_credit.rollouts import Chat, Decision, Engine, GenerateFn, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import Enumerable, Learned, Oracled
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks import Sampling, TaskSpec
@@ -60,7 +61,7 @@ def diagnose_model(
     Raises:
         ValueError: the model, the setup, the tasks or a number are not possible, in one sentence.
     """
-    oracle = setup.build().check_oracle(oracle)
+    oracle = Oracled(setup.build()).check_oracle(oracle)
     subject, starts = load_subject(model, setup, plan, **loading)
     measured: dict[str, Any] = {"methods": methods, "attempts": attempts, "credit_replays": credit_replays}
     return diagnose_policy(subject, starts, plan, oracle=oracle, **measured)
@@ -133,8 +134,8 @@ def load_subject(
         exact["model"] = network
     set_seed(plan.seed)
     about: dict[str, Any] = {"model": model, "setup": setup.to_dict(), "plan": asdict(plan), "tasks": asdict(tasks)}
-    if interaction.untrained:
-        about["role_models"] = {role: speakers.get(role) for role in interaction.untrained}
+    if Learned(interaction).untrained:
+        about["role_models"] = {role: speakers.get(role) for role in Learned(interaction).untrained}
     subject = Subject(
         name=name or model,
         engine=engine(generate),
@@ -190,7 +191,7 @@ def _greedy(
 
 def _refuse_inexact(interaction: Interaction[Any], setup: TaskSpec) -> None:
     sampling = setup.sampling
-    if not interaction.enumerable:
+    if not Enumerable(interaction).enumerable:
         raise ValueError(
             f"exact values are of collaborations whose replies can be enumerated, got the game {setup.name!r}; leave "
             "--exact out."

@@ -24,6 +24,7 @@ from hf_credit.rollouts import (
     refuse_total_failure,
     verify,
 )
+from hf_credit.rollouts.capabilities import Learned, Oracled
 from hf_credit.rollouts.samplers import counted, require_untrained
 from hf_credit.tasks.rows import evaluation_starts
 from hf_credit.tasks.spec import TaskSpec
@@ -132,14 +133,14 @@ def evaluate_model(
         ValueError: the model, the spec, a task or a sampling parameter is not possible.
     """
     interaction = spec.build()
-    oracle = interaction.check_oracle(oracle)
+    oracle = Oracled(interaction).check_oracle(oracle)
     starts = evaluation_starts(interaction, episodes, first_task, dataset, split)
     speakers = dict(role_models or {})
     require_untrained(interaction, speakers)
     network, tokenizer, generate = load_sampler(model, spec.sampling, device, trust_remote_code)
     about: dict[str, Any] = {"model": model, "setup": spec.to_dict(), "first_task": first_task, "seed": seed}
-    if interaction.untrained:
-        about["role_models"] = {role: speakers.get(role) for role in interaction.untrained}
+    if Learned(interaction).untrained:
+        about["role_models"] = {role: speakers.get(role) for role in Learned(interaction).untrained}
     most = spec.sampling.max_new_tokens
     others = load_role_models(speakers, interaction, tokenizer, most, device, trust_remote_code)
     generate = with_role_models(generate, interaction, others)

@@ -12,6 +12,7 @@ from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import Audit
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
+from hf_credit.rollouts.capabilities import Learned, Replayable
 from hf_credit.safe_io import parse_json
 
 Credits = Mapping[str, Mapping[str, float | Sequence[float] | None]]
@@ -57,7 +58,7 @@ def episode_row(
         "scored": episode.scored,
         "next_context": None if episode.next_context is None else list(episode.next_context),
         "verified": episode.verified,
-        "final_state": interaction.state_to_json(episode.final_state) if known else None,
+        "final_state": Replayable(interaction).state_to_json(episode.final_state) if known else None,
         "versions": compact_json(versions()),
     }
 
@@ -82,6 +83,7 @@ def decision_rows(
         ValueError: a state cannot be written.
     """
     steps = {id(decision): step for step, made in enumerate(episode.steps) for decision in made}
+    write = Replayable(interaction).state_to_json
     for index, decision in enumerate(episode.decisions):
         text = _unicode(decision.action_text)
         yield {
@@ -91,7 +93,7 @@ def decision_rows(
             "id": decision.id,
             "role": decision.role,
             "event": decision.event,
-            "state": interaction.state_to_json(decision.state),
+            "state": write(decision.state),
             "context_key": context_key(compact_json(list(decision.context_ids))),
             "context_ids": list(decision.context_ids),
             "action_ids": list(decision.action_ids),
@@ -121,11 +123,12 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
     rows.sort(key=lambda one: one["index"])
     if [one["index"] for one in rows] != list(range(row["turns"])):
         raise ValueError(f"an episode must have all its decisions, got {len(rows)} of {row['turns']} for {row['id']}.")
+    read, untrained = Replayable(interaction).state_from_json, Learned(interaction).untrained
     states: dict[int, Any] = {}  # decisions that were made at once share one
     decisions = []
     for one in rows:
         if one["step"] not in states:
-            states[one["step"]] = interaction.state_from_json(one["state"])
+            states[one["step"]] = read(one["state"])
         broken = one["broken_text"]
         decisions.append(
             Decision(
@@ -140,7 +143,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
                 audit=None if one["audit"] is None else _audit_of(one["audit"]),
                 trained=one["trained"],
-                observed=one["role"] in interaction.untrained,
+                observed=one["role"] in untrained,
                 id=one["id"],
             )
         )
@@ -158,7 +161,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
         scored=row["scored"],
         next_context=None if row["next_context"] is None else tuple(row["next_context"]),
         verified=row["verified"],
-        final_state=None if final is None else interaction.state_from_json(final),
+        final_state=None if final is None else read(final),
     )
 
 

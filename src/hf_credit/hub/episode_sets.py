@@ -32,6 +32,7 @@ from hf_credit.hub.tables import (
     write_table,
 )
 from hf_credit.rollouts import Chat, Episode, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import TaskSpec
 
@@ -91,7 +92,7 @@ def publish_episodes(
         **where: as for `publish`: token, endpoint, private, pr, dry_run, tag.
 
     Raises:
-        ValueError: a state cannot be written (`Interaction.state_to_json`); and as for `publish`.
+        ValueError: a state cannot be written (`Replayable.state_to_json`); and as for `publish`.
     """
     with tempfile.TemporaryDirectory() as name:
         save_episodes(Path(name), episodes, chat=chat)
@@ -133,7 +134,7 @@ def save_episodes(folder: str | Path, episodes: EpisodeSet, *, chat: Chat | None
     if not episodes.episodes:
         raise ValueError("a data set must have episodes, got none; play one or more.")
     folder.mkdir(parents=True, exist_ok=True)
-    spec, hashes = TaskSpec.of(episodes.interaction.evaluated).to_dict(), _hashes(chat)
+    spec, hashes = TaskSpec.of(evaluated(episodes.interaction)).to_dict(), _hashes(chat)
     facts = {"task": spec, "policy": episodes.policy, "policy_commit": episodes.policy_commit}
     rows: list[dict[str, Any]] = []
     decisions: list[dict[str, Any]] = []

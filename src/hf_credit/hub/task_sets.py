@@ -26,6 +26,7 @@ from hf_credit.hub.tables import (
     write_description,
     write_table,
 )
+from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks import TaskSpec
 
 _SPLITS = {"train": "train", "held_out": "test"}  # ours, and what clients call it
@@ -64,7 +65,7 @@ def publish_tasks(
     """
     interaction, spec = spec.build(), spec.complete()
     rows = {
-        split: list(interaction.tasks(split, size, first))  # type: ignore[arg-type]
+        split: list(TaskSource(interaction).tasks(split, size, first))  # type: ignore[arg-type]
         for split, size in (("train", train), ("held_out", held_out))
         if size
     }

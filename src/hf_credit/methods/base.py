@@ -19,7 +19,7 @@ from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec
 from hf_credit.registry import described, plain
 from hf_credit.rollouts import Decision, Ending, Interaction
-from hf_credit.rollouts.interaction import require_replayable
+from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 DecisionCredit = float | Sequence[float] | None

@@ -37,6 +37,7 @@ from hf_credit.methods.step_contributions import StepContributions
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Episode, Interaction
+from hf_credit.rollouts.capabilities import Auditable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 from hf_credit.validators import finite_number, whole_number
 
@@ -198,7 +199,7 @@ class ConstrainedCounterfactual:
         Raises:
             ValueError: there is none, it does not fit, or it does not know a cost that has a limit.
         """
-        auditor = interaction.check_auditor(resolve_auditor(self.auditor))
+        auditor = Auditable(interaction).check_auditor(resolve_auditor(self.auditor))
         if auditor is None:
             raise ValueError(
                 f"constraints need an auditor, got none and {interaction.name!r} has none of its own; pass auditor=, "

@@ -35,6 +35,7 @@ from hf_credit.options import (
     with_parts,
 )
 from hf_credit.rollouts import Ending, Interaction
+from hf_credit.rollouts.capabilities import Removable
 from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.rollouts.reply_ends import was_cut
 
@@ -141,8 +142,8 @@ class CounterfactualAdvantages(Options):
             ValueError: there are fewer than two roles, more than one cannot be left out, or a setting does not fit the
                 team.
         """
-        roles = tuple(interaction.roles)
-        kept = [role for role in roles if role not in interaction.removable]
+        roles, removable = tuple(interaction.roles), Removable(interaction).removable
+        kept = [role for role in roles if role not in removable]
         if len(roles) < 2:
             raise ValueError(
                 f"contributions are of the members of a team, got {interaction.name!r} with the roles "
@@ -153,8 +154,8 @@ class CounterfactualAdvantages(Options):
         if len(kept) > 1:
             raise ValueError(
                 f"all roles but one must be such that the team can do without them, got {interaction.name!r}, which "
-                f"can be played without {', '.join(interaction.removable) or 'none'} of {', '.join(roles)}; see "
-                "Interaction.without, or take reward: shared."
+                f"can be played without {', '.join(removable) or 'none'} of {', '.join(roles)}; see "
+                "Removable.without, or take reward: shared."
             )
         last = kept[0] if kept else None
         if self.allocation == "weighted" and (last or getattr(interaction, "ties", None) == "expected"):

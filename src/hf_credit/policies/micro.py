@@ -29,6 +29,7 @@ from hf_credit.oracles import Oracle
 from hf_credit.policies.scripted import play, walk
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.batches import pad_rows
+from hf_credit.rollouts.capabilities import Scripted, fingerprint
 from hf_credit.rollouts.scripts import LikelyScript, OraclePlayer, Script, random_texts
 from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
 from hf_credit.validators import finite_number, whole_number
@@ -289,7 +290,7 @@ def init_scripted_policy(
         config: how it is built; its quality is only noted.
     """
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
-    texts = interaction.texts(_RANDOM_EPISODES)
+    texts = Scripted(interaction).texts(_RANDOM_EPISODES)
     if texts is None:
         played = list(played)
         steps = [step for start in played for step in walk(interaction, script, start)[0]]
@@ -399,7 +400,7 @@ def _imitation_loss(
 
 
 def _card(interaction: Interaction[Any], config: MicroConfig, parameters: int) -> str:
-    facts = [f"task: `{json.dumps(interaction.fingerprint(), ensure_ascii=False)}`"]
+    facts = [f"task: `{json.dumps(fingerprint(interaction), ensure_ascii=False)}`"]
     facts += [f"roles: {', '.join(interaction.roles)}"] if len(interaction.roles) > 1 else []
     listed = "\n".join(f"- {fact}" for fact in [*facts, f"built with: `{json.dumps(asdict(config))}`"])
     return f"""---

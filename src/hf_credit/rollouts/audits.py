@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hf_credit.oracles.auditing import Audit, Auditor
+from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.episode import Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
@@ -39,7 +40,7 @@ def _audited(episode: Episode, auditor: Auditor[Any], interaction: Interaction[A
     try:
         for turn, decision in enumerate(decisions):
             where = f"turn {turn + 1}"
-            world, action = interaction.action_of(decision.state, decision.action_text)
+            world, action = Acting(interaction).action_of(decision.state, decision.action_text)
             decisions[turn] = replace(decision, audit=_checked(auditor.audit(world, action), auditor))
         where = "the end"
         verified = None if episode.final_state is None else _success(auditor, interaction, episode.final_state)
@@ -53,7 +54,7 @@ def _audited(episode: Episode, auditor: Auditor[Any], interaction: Interaction[A
 
 
 def _success(auditor: Auditor[Any], interaction: Interaction[Any], state: Any) -> float:
-    world, _ = interaction.action_of(state, "")
+    world, _ = Acting(interaction).action_of(state, "")
     success = float(auditor.success(world))
     if not 0 <= success <= 1:
         raise ValueError(f"a verified success must be in [0, 1], got {success}; scale it.")

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_credit.rollouts.capabilities import one_after_another
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
 from hf_credit.rollouts.episode import Ending, Episode
 from hf_credit.rollouts.failures import FailureLog
-from hf_credit.rollouts.interaction import Interaction, Request
+from hf_credit.rollouts.interaction import Interaction, Request, Wrapper
 from hf_credit.rollouts.samplers import Generation
 
 _REPLY = "?"
@@ -127,39 +128,23 @@ def undisturbed() -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-class _Cut(Interaction[Any]):
-    """One walk through an Interaction, cut after some steps."""
+class _Cut(Wrapper[Any, Any]):
+    """One walk through an Interaction, cut after some steps, each of which is made here."""
 
-    def __init__(self, played: Interaction[Any], steps: int) -> None:
-        self.played = played
-        self.tools = played.tools
+    def __init__(self, inner: Interaction[Any], steps: int) -> None:
+        super().__init__(inner)
         self.left = steps
 
-    def start(self, task: Mapping[str, Any], seed: int) -> Any:
-        return self.played.start(task, seed)
-
     def pending(self, state: Any) -> tuple[Request, ...]:
-        requests = self.played.pending(state)
+        requests = self.inner.pending(state)
         return requests if self.left else ()
 
     def advance(self, state: Any, replies: Sequence[str]) -> Any:
         self.left -= 1
-        return self.played.advance(state, replies)
+        return self.inner.advance(state, replies)
 
-    def outcome(self, state: Any) -> float:
-        return self.played.outcome(state)
-
-    def reward(self, state: Any) -> float:
-        return self.played.reward(state)
-
-    def ending(self, state: Any) -> Ending:
-        return self.played.ending(state)
-
-    def metrics(self, state: Any) -> Mapping[str, float]:
-        return self.played.metrics(state)
-
-    def reseed(self, state: Any, seed: int) -> Any:
-        return self.played.reseed(state, seed)
+    def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
+        return one_after_another(self, states, replies)
 
 
 class _Silent(FailureLog):

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
+from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, Shown, require_replayable
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
-from hf_credit.rollouts.interaction import Interaction, Request, require_replayable
+from hf_credit.rollouts.interaction import Interaction, Request
 from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 from hf_credit.validators import whole_number
@@ -154,10 +155,9 @@ class Engine(Generic[S]):
         for name, limit in (("max_concurrent", max_concurrent), ("max_context_tokens", max_context_tokens)):
             if limit is not None:
                 whole_number(name, limit, 1)
-        refuse_missing(generate, getattr(interaction, "roles", ()))
-        self.interaction = interaction
-        self.chat = chat.telling_of(getattr(interaction, "tools", ()))
+        self.chat = chat
         self.generate = generate
+        self._take(interaction)
         self.max_concurrent = max_concurrent
         self.failures = FailureLog()
         self.max_context_tokens = math.inf if max_context_tokens is None else max_context_tokens
@@ -173,11 +173,15 @@ class Engine(Generic[S]):
         Raises:
             ValueError: one of its `roles` has no sampler.
         """
-        refuse_missing(self.generate, getattr(interaction, "roles", ()))
         other = copy.copy(self)
-        other.interaction = interaction
-        other.chat = self.chat.telling_of(getattr(interaction, "tools", ()))
+        other._take(interaction)
         return other
+
+    def _take(self, interaction: Interaction[Any]) -> None:
+        refuse_missing(self.generate, interaction.roles)
+        self.interaction = interaction
+        self.chat = self.chat.telling_of(Shown(interaction).tools)
+        self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
         """The same engine, whose chat template gets these settings beside or in place of its own."""
@@ -212,15 +216,13 @@ class Engine(Generic[S]):
 
     @property
     def _most_live(self) -> int:
-        most = getattr(self.interaction, "most_live", None)
+        most = self._batched.most_live
         return self.max_concurrent if most is None else min(most, self.max_concurrent)
 
     def _walk(self, start: RolloutRequest[S], place: int) -> _Walk[S]:
         if any(width < 1 for width in start.fanout):
             raise ValueError(f"every step must have at least 1 alternative, got a fanout of {start.fanout}; raise it.")
-        if not getattr(self.interaction, "replayable", True) and (
-            start.state is not None or max(start.fanout, default=1) > 1
-        ):
+        if start.state is not None or max(start.fanout, default=1) > 1:
             require_replayable(self.interaction, "this start, which goes on from a state more than once")
         return _Walk(
             start=start,
@@ -271,7 +273,7 @@ class Engine(Generic[S]):
             self._end(walk, self.interaction.ending(walk.state))
 
     def _end(self, walk: _Walk[S], ending: Ending) -> None:
-        walk.asked = self.interaction.scores(walk.state) if walk.start.scored else 0
+        walk.asked = self._metered.scores(walk.state) if walk.start.scored else 0
         walk.episode = Episode(
             decisions=tuple(walk.decisions),
             outcome=_finite("outcome", self.interaction.outcome(walk.state)) if walk.start.scored else math.nan,
@@ -288,7 +290,7 @@ class Engine(Generic[S]):
 
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
         """What a walk that was cut would have been given next: of several roles at once, the first."""
-        for request in self.interaction.bootstrap_requests(walk.state):
+        for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request.messages, walk.threads.get(request.event))])
             if isinstance(context, Exception):
                 raise context
@@ -327,13 +329,13 @@ class Engine(Generic[S]):
                     action_ids=ids,
                     logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                     action_text=text,
-                    trained=request.role not in self.interaction.untrained,
-                    observed=request.role in self.interaction.untrained,
+                    trained=request.role not in self._learned.untrained,
+                    observed=request.role in self._learned.untrained,
                 )
             )
         stepping = [walk for walk in live if walk.episode is None]
         replies = [[decision.action_text for decision in steps[id(walk)]] for walk in stepping]
-        results = self.interaction.advance_many([walk.state for walk in stepping], replies)
+        results = self._batched.advance_many([walk.state for walk in stepping], replies)
         for walk, result in zip(stepping, results, strict=True):
             self._advance(walk, steps[id(walk)], result)
 
@@ -370,7 +372,7 @@ class Engine(Generic[S]):
                 walk.shared = None
             if isinstance(result, Exception):
                 raise result
-            reward, trained = _finite("reward", self.interaction.reward(result)), self.interaction.trained(result)
+            reward, trained = _finite("reward", self.interaction.reward(result)), self._learned.trained(result)
             if not all(one.observed for one in step):
                 walk.turn = len(walk.decisions)
             walk.decisions += [replace(one, reward=reward) for one in step] if reward else step

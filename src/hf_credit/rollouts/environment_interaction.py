@@ -17,8 +17,9 @@ from hf_credit.environments.tasks import Split, complete_task, require_task_colu
 from hf_credit.oracles import Oracle, default_oracle, require_fit
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import default_auditor, default_interventions, require_auditor_fit
+from hf_credit.rollouts.capabilities import advance_or_error, class_name, one_after_another
 from hf_credit.rollouts.episode import Ending
-from hf_credit.rollouts.interaction import Interaction, Request, advance_or_error, readable_state
+from hf_credit.rollouts.interaction import Interaction, Request, readable_state
 from hf_credit.rollouts.scripts import OraclePlayer, Script, random_texts
 from hf_credit.safe_io import parse_json
 
@@ -90,15 +91,15 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.name
 
     @property
-    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
+    def tools(self) -> Sequence[Mapping[str, Any]]:
         return self.environment.tools
 
     @property
-    def replayable(self) -> bool:  # type: ignore[override]
+    def replayable(self) -> bool:
         return self.environment.replayable
 
     @property
-    def most_live(self) -> int | None:  # type: ignore[override]
+    def most_live(self) -> int | None:
         return self.environment.most_live
 
     @property
@@ -116,9 +117,9 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         try:
             return {**self.spec(), "max_turns": self.max_turns}
         except ValueError:
-            own = type(self.environment)
+            named = {"interaction": class_name(self), "environment": class_name(self.environment)}
             shown = {"history": self.history, "instructions": self.instructions, "max_turns": self.max_turns}
-            return {**super().fingerprint(), "environment": f"{own.__module__}:{own.__qualname__}", **shown}
+            return {**named, **shown}
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
         if columns is not None:
@@ -143,7 +144,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return oracle
 
     def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
-        auditor = super().check_auditor(auditor)
+        auditor = self.default_auditor() if auditor is None else auditor
         if auditor is not None:
             require_auditor_fit(auditor, self.environment)
         return auditor
@@ -192,7 +193,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
         threads = min(self.environment.slow_steps, len(states))
         if threads <= 1:
-            return super().advance_many(states, replies)
+            return one_after_another(self, states, replies)
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
 

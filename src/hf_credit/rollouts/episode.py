@@ -58,7 +58,7 @@ class Decision:
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
         audit: what an auditor said of it, or `None` where none was asked or it failed.
         trained: whether it may be trained on; if not, it gets no credit.
-        observed: whether its role is never learned from (`Interaction.untrained`): to those that are, it is part of
+        observed: whether its role is never learned from (`Learned.untrained`): to those that are, it is part of
             what they observe, and no turn.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
@@ -98,7 +98,7 @@ class Episode:
         inherited: how many of its first decisions an earlier episode of the same start holds already. They have the
             same ids there, were made once, and count once.
         ways: how many of its start's ways it stands for: 1, or more where it ended before they parted.
-        scored: how many scores the outcome took (`Interaction.scores`): 0 where the Interaction was not asked for it,
+        scored: how many scores the outcome took (`Metered.scores`): 0 where the Interaction was not asked for it,
             and then the outcome is NaN, or 0 after an error.
         next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
         verified: whether an auditor takes it for a success, in [0, 1], whatever the outcome; `None` where none was

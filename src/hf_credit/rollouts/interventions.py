@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hf_credit.oracles.auditing import Interventions, Proposal
+from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Decision, Ending
@@ -82,7 +83,7 @@ def branches(
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}; raise it.")
     gate, failures = gate or Gate(), failures or FailureLog()
-    world, action = interaction.action_of(decision.state, decision.action_text)
+    world, action = Acting(interaction).action_of(decision.state, decision.action_text)
     if not action or not interventions.applies(world, action, family):
         return Branches()
     request = _only_request(interaction, decision)
@@ -130,15 +131,15 @@ def _branch(
     if proposal.state is not None:
         text, ids = decision.action_text, decision.action_ids
     else:
-        text = interaction.write_action(proposal.action) if proposal.text is None else proposal.text
+        text = Acting(interaction).write_action(proposal.action) if proposal.text is None else proposal.text
         ids = chat.reply_ids(text)
-    if interaction.action_of(decision.state, text)[1] != proposal.action:
+    if Acting(interaction).action_of(decision.state, text)[1] != proposal.action:
         return None
     after = interaction.advance(decision.state, [text])
     if not interaction.pending(after) and interaction.ending(after) == Ending.INVALID_ACTION:
         return None
     if proposal.state is not None:
-        after = interaction.with_world(after, proposal.state)
+        after = Acting(interaction).with_world(after, proposal.state)
     thread = Thread(
         messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
     )

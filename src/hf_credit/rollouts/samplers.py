@@ -116,11 +116,14 @@ def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> No
     Raises:
         ValueError: something is learned from one of them.
     """
+    from hf_credit.rollouts.capabilities import Learned
+
+    untrained = Learned(interaction).untrained
     for role in roles:
-        if role not in interaction.untrained:
+        if role not in untrained:
             raise ValueError(
                 f"only roles that nothing is learned from may have a model of their own, got one for {role!r}, where "
-                f"{interaction.name!r} has {', '.join(interaction.untrained) or 'none'}; leave it to the policy."
+                f"{interaction.name!r} has {', '.join(untrained) or 'none'}; leave it to the policy."
             )
 
 

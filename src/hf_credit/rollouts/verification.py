@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hf_credit.oracles import Oracle
+from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.episode import Ending, Episode, Verdict
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
@@ -38,7 +39,7 @@ def _verified(episode: Episode, oracle: Oracle[Any], interaction: Interaction[An
     decisions = list(episode.decisions)
     for turn, decision in enumerate(decisions):
         try:
-            world, action = interaction.action_of(decision.state, decision.action_text)
+            world, action = Acting(interaction).action_of(decision.state, decision.action_text)
             decisions[turn] = replace(decision, verdict=_verdict(world, action, oracle))
         except Exception as error:
             failures.add(error, "an oracle")

@@ -14,6 +14,7 @@ from hf_credit.data import is_problem_set, load_problems
 from hf_credit.environments.randomness import derive
 from hf_credit.environments.tasks import task_seed
 from hf_credit.rollouts import Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import TaskSource
 
 _FILES = {".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -96,21 +97,21 @@ def evaluation_starts(
         ValueError: there are not so many tasks, or they do not fit.
     """
     if dataset is None:
-        rows = interaction.tasks("held_out", 256 if episodes is None else episodes, first)
+        rows = TaskSource(interaction).tasks("held_out", 256 if episodes is None else episodes, first)
         return [RolloutRequest(task=row, seed=task_seed("held_out", first + place)) for place, row in enumerate(rows)]
     if is_problem_set(dataset):
         found = load_problems(dataset).rows
     else:
         found = require_split(load_splits(dataset, only=split), split, "name one of these with --split")
-    interaction.require_columns(found.column_names)
+    TaskSource(interaction).require_columns(found.column_names)
     last = len(found) if episodes is None else first + episodes
     if not first < last <= len(found):
         raise ValueError(
             f"the dataset must have the tasks that are played, got {len(found)} rows for {last - first} tasks from "
             f"row {first}; ask for fewer."
         )
-    chosen = enumerate(found.select(range(first, last)), start=first)
-    return [RolloutRequest(task=row, seed=row["seed"] if interaction.seeded else _seed(n, row)) for n, row in chosen]
+    chosen, seeded = enumerate(found.select(range(first, last)), start=first), TaskSource(interaction).seeded
+    return [RolloutRequest(task=row, seed=row["seed"] if seeded else _seed(n, row)) for n, row in chosen]
 
 
 def _seed(place: int, row: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_update
@@ -137,7 +138,7 @@ def training_tasks(interaction: Interaction[Any], args: Any) -> Dataset:
         ValueError: it has none.
     """
     try:
-        return interaction.tasks("train", tasks_per_update(args) * max(args.max_steps, 1))
+        return TaskSource(interaction).tasks("train", tasks_per_update(args) * max(args.max_steps, 1))
     except ValueError as error:
         raise ValueError(
             f"the training dataset must hold task rows, got none for {interaction.name!r}, which has no tasks of its "
@@ -154,7 +155,7 @@ def held_out_tasks(interaction: Interaction[Any], args: Any) -> Dataset | None:
     if args.eval_strategy == "no":
         return None
     try:
-        return interaction.tasks("held_out", _HELD_OUT_TASKS)
+        return TaskSource(interaction).tasks("held_out", _HELD_OUT_TASKS)
     except ValueError:
         raise ValueError(
             f"an evaluation during training needs task rows, got eval_strategy={args.eval_strategy.value!r} for "

@@ -48,6 +48,7 @@ from hf_credit.rollouts import (
     sequence_mean,
 )
 from hf_credit.rollouts.batches import map_micro_batches, micro_batches, pad_rows, padding_row
+from hf_credit.rollouts.capabilities import Metered, evaluated
 from hf_credit.rollouts.failures import refuse_total_failure
 from hf_credit.trainers import arguments
 from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, EpisodeCallback, WarnWithoutSignal
@@ -94,7 +95,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         peft_config: as in TRL; with `role_adapters` a `LoraConfig`, that of each role. A PEFT model then needs one
             adapter for each role and no other.
         evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
-        samplers: who replies for roles that nothing is learned from (`Interaction.untrained`), such as a judge with
+        samplers: who replies for roles that nothing is learned from (`Learned.untrained`), such as a judge with
             weights of its own: contexts in the tokens of the policy's tokenizer in, replies in the same out, as
             `hf_credit.policies.generation.sampler` makes of a model of its family. The policy speaks for the others.
 
@@ -139,7 +140,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
         self.evaluation_interaction = (
-            interaction.evaluated if evaluation_interaction is None else evaluation_interaction
+            evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
         )
         if eval_dataset is None:
             eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
@@ -573,7 +574,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         if self.model.training:
             for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
                 self.metrics["train"][name] = [total]  # so far, not a mean over the steps of a log
-            if costs := self.interaction.costs():
+            if costs := Metered(self.interaction).costs():
                 everywhere = self.ranks.gather([costs])
                 for name in costs:
                     self.metrics["train"][f"world/{name}"] = [sum(one[name] for one in everywhere)]

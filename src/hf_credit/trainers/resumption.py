@@ -29,6 +29,7 @@ from hf_credit.checkpoints import (
 )
 from hf_credit.loading import require_whole
 from hf_credit.redaction import redacted
+from hf_credit.rollouts.capabilities import fingerprint
 from hf_credit.trainers.callbacks import CheckpointCallback, IntervalsOfThisRun
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         **settings,
         "processes": trainer.accelerator.num_processes,
         "method": trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name,
-        "task": trainer.interaction.fingerprint(),
+        "task": fingerprint(trainer.interaction),
         "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},
         "adapter": [{name: getattr(adapter, name, None) for name in ("r", "lora_alpha")} for adapter in adapters],

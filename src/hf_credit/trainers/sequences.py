@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hf_credit.rollouts import Interaction, Row
+from hf_credit.rollouts.capabilities import Learned, Shown
 
 _ONE_ROW = "importance_sampling_level='sequence' takes the ratio of a row as that of an episode, which must be one row"
 
@@ -18,10 +19,11 @@ def require_one_row(interaction: Interaction[Any], args: Any) -> None:
     """
     if args.importance_sampling_level != "sequence":
         return
-    learning = [role for role in interaction.roles if role not in interaction.untrained]
+    untrained = Learned(interaction).untrained
+    learning = [role for role in interaction.roles if role not in untrained]
     if len(learning) > 1:
         raise ValueError(f"{_ONE_ROW}, got the roles {', '.join(learning)}; take 'token'.")
-    if interaction.history == "current":
+    if Shown(interaction).history == "current":
         raise ValueError(f"{_ONE_ROW}, got history='current'; take history='append', or 'token'.")
 
 

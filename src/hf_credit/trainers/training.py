@@ -19,6 +19,7 @@ from hf_credit.oracles import resolve
 from hf_credit.policies.saved import load_role_models
 from hf_credit.redaction import redacted_command
 from hf_credit.rollouts import Interaction
+from hf_credit.rollouts.capabilities import Oracled, TaskSource
 from hf_credit.tasks.problems import TaskRows, problem_rows, without_evaluation
 from hf_credit.tasks.rows import load_splits, require_split
 from hf_credit.tasks.spec import TaskSpec
@@ -82,7 +83,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     method = job.method()
     credited: dict[str, Any] = {} if method is None else {"method": method.bind(interaction)}
     if method is None and PRESETS[game.method].oracle:
-        credited["oracle"] = interaction.check_oracle(resolve(game.described_oracle()))
+        credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path,
         revision=model.model_revision,
@@ -147,7 +148,7 @@ def load_rows(job: Job) -> TaskRows:
         held_out_tasks = game.held_out_tasks if evaluated else 0
         wanted = (game.problem_sets, game.evaluation_problem_sets)
         rows = problem_rows(*wanted, game.on_overlap, game.on_missing, held_out_tasks)
-        interaction.require_columns(rows.train.column_names)
+        TaskSource(interaction).require_columns(rows.train.column_names)
         return rows if evaluated else replace(rows, held_out=None)
     train, held_out = _dataset_rows(job, interaction)
     kept_out = [load_problems(name, game.on_missing) for name in game.evaluation_problem_sets]
@@ -162,14 +163,14 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
     if game.dataset_name is None:
         at_once = tasks_per_update(args)
         size = at_once * args.max_steps if args.max_steps > 0 else max(at_once, game.training_tasks)
-        rows = interaction.tasks("train", size)
-        return rows, interaction.tasks("held_out", game.held_out_tasks) if evaluated else None
+        rows = TaskSource(interaction).tasks("train", size)
+        return rows, TaskSource(interaction).tasks("held_out", game.held_out_tasks) if evaluated else None
     train = game.dataset_train_split
     splits = load_splits(game.dataset_name, train, game.dataset_config, game.dataset_streaming)
     wanted = [train, *([game.dataset_test_split] if evaluated else [])]
     found = [require_split(splits, split, "set dataset_train_split and dataset_test_split") for split in wanted]
     for rows in found:
-        interaction.require_columns(rows.column_names)
+        TaskSource(interaction).require_columns(rows.column_names)
     return found[0], found[1] if evaluated else None
 
 

@@ -39,6 +39,7 @@ from hf_credit.policies.generation import room_for_context
 from hf_credit.policies.reply_logprobs import reply_logprobs
 from hf_credit.policies.saved import load_sampler
 from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction
+from hf_credit.rollouts.capabilities import Acting, TaskSource
 from hf_credit.rollouts.method_context import LocalContext
 from hf_credit.rollouts.reply_ends import end_tokens
 from hf_credit.tasks.spec import code_in
@@ -131,14 +132,14 @@ class PinnedPolicy:
         count = self.task.instances
         if isinstance(self.interaction, EnvironmentInteraction):
             return self.rows([task_seed("train", update * count + place) for place in range(count)], 0)
-        rows = self.interaction.tasks("train", count, update * count)
+        rows = TaskSource(self.interaction).tasks("train", count, update * count)
         return [{**row, "seed": task_seed("train", update * count + place)} for place, row in enumerate(rows)]
 
     def key(self, decision: Decision) -> Hashable:
         """What two decisions share that are worth the same."""
         if self._play is None:
             return decision.state, decision.event, decision.action_text
-        world, action = self.interaction.action_of(decision.state, decision.action_text)
+        world, action = Acting(self.interaction).action_of(decision.state, decision.action_text)
         return dataclasses.replace(world, seed=0), self._legal(world, action)
 
     def advantage(self, decision: Decision) -> float | None:
@@ -150,7 +151,7 @@ class PinnedPolicy:
             ValueError: the task cannot be enumerated.
         """
         if self._play is not None:
-            world, action = self.interaction.action_of(decision.state, decision.action_text)
+            world, action = Acting(self.interaction).action_of(decision.state, decision.action_text)
             return self._play.advantage(dataclasses.replace(world, seed=0), self._legal(world, action), "outcome")
         if decision.state not in self._known:
             self._known[decision.state] = self._enumerated(decision.state)

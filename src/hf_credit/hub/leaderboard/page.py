@@ -36,6 +36,7 @@ from hf_credit.hub.leaderboard.results import Results, compare_rows
 from hf_credit.hub.leaderboard.seasons import Season
 from hf_credit.hub.leaderboard.sources import Hub, Source
 from hf_credit.hub.leaderboard.verification import replay_entry, require_seeds
+from hf_credit.rollouts.capabilities import Oracled
 
 try:
     import gradio as gr
@@ -305,7 +306,7 @@ def episodes_shown(source: Source, chosen: str | None) -> str:
     except (ValueError, OSError) as error:
         return _alert(str(error))
     about = "The best and the worst public tasks, as they were submitted."
-    if interaction.default_oracle() is not None:
+    if Oracled(interaction).default_oracle() is not None:
         about += " The credit shown of a decision is what the oracle of the task says of it, from 0 to 1."
     return _sentence(about) + "".join(views.episode_frame(episode, title) for title, episode in found)
 

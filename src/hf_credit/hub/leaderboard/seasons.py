@@ -28,6 +28,7 @@ from hf_credit.hub.leaderboard.inputs import (
     to_json,
 )
 from hf_credit.rollouts import Interaction, RolloutRequest
+from hf_credit.rollouts.capabilities import TaskSource
 from hf_credit.tasks.spec import TaskSpec
 from hf_credit.validators import one_of, whole_number
 
@@ -333,10 +334,11 @@ def starts_of(interaction: Interaction[Any], seeds: Sequence[int]) -> list[Rollo
     Raises:
         ValueError: the task has no rows of its own.
     """
-    if interaction.seeded:
+    if TaskSource(interaction).seeded:
         return [RolloutRequest(task={}, seed=seed) for seed in seeds]
     return [
-        RolloutRequest(task=interaction.tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed) for seed in seeds
+        RolloutRequest(task=TaskSource(interaction).tasks("held_out", 1, seed % SEEDS_PER_SPLIT)[0], seed=seed)
+        for seed in seeds
     ]
 
 

@@ -26,6 +26,7 @@ from hf_credit.hub.leaderboard.seasons import starts_of
 from hf_credit.hub.leaderboard.verification import replayed_steps
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts import Interaction
+from hf_credit.rollouts.capabilities import Acting, Oracled
 
 Columns = Sequence[tuple[str, str, Callable[[Row, Ranked | None], Any]]]
 """Name, how its numbers are written, and the value of a row, with its rank where it has one."""
@@ -176,7 +177,7 @@ def sample_episodes(
     ordered = sorted(episodes, key=lambda one: (one.outcome, one.seed))
     half = max(1, most // 2)
     chosen = {one.seed: one for one in [*ordered[-half:][::-1], *ordered[:half]]}
-    oracle = interaction.default_oracle()
+    oracle = Oracled(interaction).default_oracle()
     return [
         (f"seed {one.seed}: {one.outcome:g}, {one.ending.replace('_', ' ')}", _credited(interaction, one, oracle))
         for one in chosen.values()
@@ -224,7 +225,7 @@ def _score(interaction: Interaction[Any], oracle: Oracle[Any] | None, state: Any
     if oracle is None:
         return None
     try:
-        world, action = interaction.action_of(state, text)
+        world, action = Acting(interaction).action_of(state, text)
         return float(oracle.score(world, action)) if action else 0.0
     except Exception:  # what an oracle says of a stranger's reply is not the page's to fail on
         return None

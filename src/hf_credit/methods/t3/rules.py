@@ -16,6 +16,7 @@ from hf_credit.environments.randomness import stream
 from hf_credit.oracles import hypotheses
 from hf_credit.registry import build, find
 from hf_credit.rollouts import Episode, Interaction
+from hf_credit.rollouts.capabilities import Acting
 from hf_credit.validators import finite_number, whole_number
 
 S = TypeVar("S")
@@ -84,17 +85,17 @@ class Step(Generic[S]):
     @property
     def action(self) -> str:
         """The plain action that was taken, of an environment."""
-        return self.interaction.action_of(self.before, self.replies[0])[1]
+        return Acting(self.interaction).action_of(self.before, self.replies[0])[1]
 
     @property
     def world_before(self) -> Any:
         """The environment's state before the step."""
-        return self.interaction.action_of(self.before, "")[0]
+        return Acting(self.interaction).action_of(self.before, "")[0]
 
     @property
     def world_after(self) -> Any:
         """The environment's state after the step."""
-        return self.interaction.action_of(self.after, "")[0]
+        return Acting(self.interaction).action_of(self.after, "")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +396,7 @@ def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) 
         episodes: those without a reply are passed over.
     """
     try:
-        worlds = [interaction.action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
+        worlds = [Acting(interaction).action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]
         return [hypotheses.size(world) for world in worlds]
     except ValueError:  # no environment, or one whose hypotheses nobody counts
         return []

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hf_credit.environments import State
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.tasks import Split
 from hf_credit.methods.t3.rules import Rule, Step, make_rule
-from hf_credit.oracles import Oracle
-from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.rollouts import Ending, Interaction, Request
-from hf_credit.rollouts.interaction import Message, readable_state
+from hf_credit.rollouts.capabilities import (
+    Acting,
+    Batched,
+    Interruptible,
+    Learned,
+    Metered,
+    Removable,
+    Replayable,
+    Scripted,
+    evaluated,
+    fingerprint,
+)
+from hf_credit.rollouts.interaction import Message, Wrapper, readable_state
 from hf_credit.rollouts.scripts import Script
 from hf_credit.safe_io import parse_json
 from hf_credit.validators import one_of
 
 if TYPE_CHECKING:
     import random
-
-    from datasets import Dataset
 
 S = TypeVar("S")
 
@@ -39,7 +45,7 @@ class TruncatedState(Generic[S]):
     Attributes:
         inner: of what is truncated.
         seed: for what the rule draws.
-        turns: how many turns were begun. A turn is a step, with those of `Interaction.untrained` roles that follow.
+        turns: how many turns were begun. A turn is a step, with those of `Learned.untrained` roles that follow.
         progress: of each turn that the rule was asked about.
         cut: the turn after which it was cut, counted from 1.
         stalled: whether the last turn stalled.
@@ -55,7 +61,7 @@ class TruncatedState(Generic[S]):
     begun: tuple[S, tuple[str, ...]] | None = None
 
 
-class Truncated(Interaction[TruncatedState[S]]):
+class Truncated(Wrapper[TruncatedState[S], S]):
     """An Interaction that is cut where a rule says so. For training: an evaluation plays what is within.
 
     Nothing is cut by an answer or an invalid reply, nor where the walk is over anyway. All else is the inner
@@ -83,15 +89,17 @@ class Truncated(Interaction[TruncatedState[S]]):
                 f"a rule must be a hf_credit.methods.t3.Rule, got a {type(rule).__name__}; derive yours from it, or "
                 "make one with hf_credit.methods.t3.make_rule."
             )
-        if cut == "soft" and not inner.asks_for_answers:
+        if cut == "soft" and not Interruptible(inner).asks_for_answers:
             raise ValueError(
                 f"a soft cut asks for the answer, got {inner.name!r}, which has no answer_prompt; give it one, or "
                 "take a hard cut."
             )
-        self.inner = inner
+        super().__init__(inner)
         self.rule = rule.bind(inner)
         self.cut = cut
         self.train_stalled = train_stalled
+        self._of_inner = Interruptible(inner)
+        self._untrained = Learned(inner).untrained
         self._logged = f"cut/{rule.name or type(rule).__name__}"
 
     # What the cut changes -----------------------------------------------------------------------------------------
@@ -104,7 +112,7 @@ class Truncated(Interaction[TruncatedState[S]]):
             return self.inner.pending(state.inner)
         if self.cut == "hard" or state.turns > state.cut:
             return ()
-        prompt = self.inner.answer_prompt(state.inner) or ""
+        prompt = self._of_inner.answer_prompt(state.inner) or ""
         return tuple(
             dataclasses.replace(request, messages=_asking(request.messages, prompt))
             for request in self.inner.pending(state.inner)
@@ -116,7 +124,7 @@ class Truncated(Interaction[TruncatedState[S]]):
     def advance_many(
         self, states: Sequence[TruncatedState[S]], replies: Sequence[Sequence[str]]
     ) -> list[TruncatedState[S] | Exception]:
-        made = self.inner.advance_many([state.inner for state in states], replies)
+        made = Batched(self.inner).advance_many([state.inner for state in states], replies)
         return [
             after if isinstance(after, Exception) else self._judged_or_error(state, own, after)
             for state, own, after in zip(states, replies, made, strict=True)
@@ -146,7 +154,7 @@ class Truncated(Interaction[TruncatedState[S]]):
         cuts = self.rule.cuts(progress)
         return dataclasses.replace(
             state,
-            inner=self.inner.force_answer(after) if cuts and self.cut == "soft" else after,
+            inner=self._of_inner.force_answer(after) if cuts and self.cut == "soft" else after,
             progress=progress,
             cut=turns if cuts else None,
             stalled=self.rule.stalls(made),
@@ -154,10 +162,10 @@ class Truncated(Interaction[TruncatedState[S]]):
 
     def _observes(self, pending: Sequence[Request]) -> bool:
         """Whether only roles that are never learned from are to reply."""
-        return bool(pending) and all(request.role in self.inner.untrained for request in pending)
+        return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
-        return 0 if self._unanswered(state) else self.inner.scores(state.inner)
+        return 0 if self._unanswered(state) else Metered(self.inner).scores(state.inner)
 
     def outcome(self, state: TruncatedState[S]) -> float:
         return 0.0 if self._unanswered(state) else self.inner.outcome(state.inner)
@@ -165,7 +173,7 @@ class Truncated(Interaction[TruncatedState[S]]):
     def trained(self, state: TruncatedState[S]) -> bool:
         masked = self.cut == "mask" and state.cut is not None and state.turns > state.cut
         stalled = state.stalled and not self.train_stalled
-        return not masked and not stalled and self.inner.trained(state.inner)
+        return not masked and not stalled and Learned(self.inner).trained(state.inner)
 
     def ending(self, state: TruncatedState[S]) -> Ending:
         return Ending.CUT if self.inner.pending(state.inner) else self.inner.ending(state.inner)
@@ -183,17 +191,19 @@ class Truncated(Interaction[TruncatedState[S]]):
         return dataclasses.replace(state, inner=inner, seed=derive(state.seed, "reseed", seed))
 
     def state_to_json(self, state: TruncatedState[S]) -> str:
-        plain = {**vars(state), "inner": json.loads(self.inner.state_to_json(state.inner))}
+        write = Replayable(self.inner).state_to_json
+        plain = {**vars(state), "inner": json.loads(write(state.inner))}
         if state.begun is not None:
-            plain["begun"] = [json.loads(self.inner.state_to_json(state.begun[0])), state.begun[1]]
+            plain["begun"] = [json.loads(write(state.begun[0])), state.begun[1]]
         return json.dumps(plain)
 
     def state_from_json(self, text: str) -> TruncatedState[S]:
+        read = Replayable(self.inner).state_from_json
         with readable_state(self):
             values = parse_json(text, broken_text=True)
-            inner = self.inner.state_from_json(json.dumps(values.pop("inner")))
+            inner = read(json.dumps(values.pop("inner")))
             if (begun := values.get("begun")) is not None:
-                values["begun"] = self.inner.state_from_json(json.dumps(begun[0])), tuple(begun[1])
+                values["begun"] = read(json.dumps(begun[0])), tuple(begun[1])
             return TruncatedState(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
     def _unanswered(self, state: TruncatedState[S]) -> bool:
@@ -202,92 +212,31 @@ class Truncated(Interaction[TruncatedState[S]]):
             return False
         return self.ending(state) in (Ending.CUT, Ending.TURN_LIMIT)
 
-    # What it does not ---------------------------------------------------------------------------------------------
+    # What is beside the walk ---------------------------------------------------------------------------------------
+
+    enumerable = False
+    asks_for_answers = False  # of what is cut already
+
+    def within(self, value: Any) -> Any:
+        return value.inner if isinstance(value, TruncatedState) else value
 
     @property
     def evaluated(self) -> Interaction[Any]:
-        return self.inner.evaluated
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def roles(self) -> Collection[str]:  # type: ignore[override]
-        return self.inner.roles
-
-    @property
-    def removable(self) -> Collection[str]:  # type: ignore[override]
-        return self.inner.removable
-
-    @property
-    def untrained(self) -> Collection[str]:  # type: ignore[override]
-        return self.inner.untrained
-
-    def without(self, state: TruncatedState[S], role: str) -> TruncatedState[S]:
-        return dataclasses.replace(state, inner=self.inner.without(state.inner, role))
-
-    @property
-    def max_replies(self) -> int | None:  # type: ignore[override]
-        return self.inner.max_replies
-
-    @property
-    def tools(self) -> Sequence[Mapping[str, Any]]:  # type: ignore[override]
-        return self.inner.tools
-
-    @property
-    def replayable(self) -> bool:  # type: ignore[override]
-        return self.inner.replayable
-
-    @property
-    def most_live(self) -> int | None:  # type: ignore[override]
-        return self.inner.most_live
-
-    def costs(self) -> Mapping[str, float]:
-        return self.inner.costs()
-
-    @property
-    def seeded(self) -> bool:  # type: ignore[override]
-        return self.inner.seeded
-
-    @property
-    def history(self) -> str:  # type: ignore[override]
-        return self.inner.history
-
-    def spec(self) -> dict[str, Any]:
-        return self.inner.spec()
+        return evaluated(self.inner)
 
     def fingerprint(self) -> dict[str, Any]:
         rule = {"is": type(self.rule).__qualname__, **dataclasses.asdict(self.rule)}
         cut = {"rule": rule, "cut": self.cut, "train_stalled": self.train_stalled}
-        return {**self.inner.fingerprint(), "truncation": cut}
+        return {**fingerprint(self.inner), "truncation": cut}
 
-    def default_oracle(self) -> Oracle[Any] | None:
-        return self.inner.default_oracle()
-
-    def default_auditor(self) -> Auditor[Any] | None:
-        return self.inner.default_auditor()
-
-    def default_interventions(self) -> Interventions[Any] | None:
-        return self.inner.default_interventions()
-
-    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        return self.inner.check_oracle(oracle)
-
-    def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
-        return self.inner.check_auditor(auditor)
-
-    def action_of(self, state: TruncatedState[S], reply: str) -> tuple[State, str]:
-        return self.inner.action_of(state.inner, reply)
-
-    def write_action(self, action: str) -> str:
-        return self.inner.write_action(action)
+    def without(self, state: TruncatedState[S], role: str) -> TruncatedState[S]:
+        return dataclasses.replace(state, inner=Removable(self.inner).without(state.inner, role))
 
     def with_world(self, state: TruncatedState[S], world: Any) -> TruncatedState[S]:
-        return dataclasses.replace(state, inner=self.inner.with_world(state.inner, world))
+        return dataclasses.replace(state, inner=Acting(self.inner).with_world(state.inner, world))
 
     def scripted_player(self, quality: float) -> Script | None:
-        script = self.inner.scripted_player(quality)
+        script = Scripted(self.inner).scripted_player(quality)
         if script is None:
             return None
 
@@ -295,18 +244,6 @@ class Truncated(Interaction[TruncatedState[S]]):
             return script(state.inner, request, draws)
 
         return play
-
-    def texts(self, episodes: int) -> Iterable[str] | None:
-        return self.inner.texts(episodes)
-
-    def require_columns(self, columns: Iterable[str] | None) -> None:
-        self.inner.require_columns(columns)
-
-    def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        return self.inner.tasks(split, size, start)
-
-    def reward(self, state: TruncatedState[S]) -> float:
-        return self.inner.reward(state.inner)
 
 
 def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
