@@ -24,10 +24,10 @@ import torch
 from common import arguments, one_thread, report, timed_updates
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
-from hf_credit.collectors import counterfactuals
 from hf_credit.credit import StepSelector
 from hf_credit.environments.tasks import task_seed
-from hf_credit.methods.step_contributions import StepContributions
+from hf_credit.methods.cvt import audited_steps
+from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest
 
@@ -78,8 +78,8 @@ def trained(folder: Path, episodes: int, updates: int) -> Any:
 def measure(trainer: Any) -> list[dict[str, float]]:
     """The seconds of each update of a run, by label."""
     shared = (
-        (counterfactuals, "inclusion_probabilities", "selection"),
-        (counterfactuals, "systematic_sample", "selection"),
+        (audited_steps, "inclusion_probabilities", "selection"),
+        (audited_steps, "systematic_sample", "selection"),
         (StepSelector, "scores", "selection"),
         (StepSelector, "updated", "selection"),
         (StepContributions, "steps", "estimator"),

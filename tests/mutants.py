@@ -45,7 +45,7 @@ _TEST_SHARED, _TEST_SETTINGS = "tests/trainers/test_shared_prefix.py::", "tests/
 _TEST_VPR = "tests/methods/test_verifiable_process.py::"
 
 _TEST_CCPO, _TEST_REMOVALS = "tests/methods/test_counterfactual_grpo.py::", "tests/collectors/test_removals.py::"
-_TEST_CVT = "tests/methods/test_constrained_counterfactual.py::"
+_TEST_CVT = "tests/methods/cvt/test_method.py::"
 
 _SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub/tests/"
 _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
@@ -449,49 +449,49 @@ MUTANTS = [
     ),
     Mutant(
         "an update weighs costs by the multipliers that it makes",
-        "src/hf_credit/methods/constrained_counterfactual.py",
+        "src/hf_credit/methods/cvt/method.py",
         "known.weights(means)",
         "known.updated(means).weights(means)",
         [f"{_TEST_CVT}test_costs_weigh_by_advantages_of_their_own_and_multipliers_move_after_they_were_used"],
     ),
     Mutant(
         "a step's own tokens are in its continuation ratio",
-        "src/hf_credit/methods/step_contributions.py",
+        "src/hf_credit/methods/cvt/contributions.py",
         "decisions[step.turn + 1 :]",
         "decisions[step.turn :]",
         [f"{_TEST_CVT}test_nothing_follows_the_last_step_so_its_ratio_is_one"],
     ),
     Mutant(
         "CVT-RL's costs that are still to come are not discounted",
-        "src/hf_credit/methods/constrained_counterfactual.py",
+        "src/hf_credit/methods/cvt/method.py",
         "cost_advantages(*tables[name], gamma=self.gamma)",
         "cost_advantages(*tables[name], gamma=1.0)",
         [f"{_TEST_CVT}test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come"],
     ),
     Mutant(
         "CVT-RL's mean costs are not discounted",
-        "src/hf_credit/methods/constrained_counterfactual.py",
+        "src/hf_credit/methods/cvt/method.py",
         "discount = self.gamma **",
         "discount = 1.0 **",
         [f"{_TEST_CVT}test_costs_are_discounted_in_their_means_and_in_what_is_still_to_come"],
     ),
     Mutant(
         "CVT-RL's ratios of single decisions are not clipped",
-        "src/hf_credit/methods/step_contributions.py",
+        "src/hf_credit/methods/cvt/contributions.py",
         "min(max(value, self.ratio_low), self.ratio_high) for value in own",
         "value for value in own",
         [f"{_TEST_CVT}test_sequential_corrections_clip_the_ratio_of_each_decision"],
     ),
     Mutant(
         "CVT-RL's outcome model learns what another policy came to",
-        "src/hf_credit/methods/drawn_steps.py",
+        "src/hf_credit/methods/cvt/drawn_steps.py",
         "[*came, y] if _equal(own) else came",
         "[*came, y]",
         [f"{_TEST_CVT}test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did"],
     ),
     Mutant(
         "CVT-RL's paraphrases tell nothing of the step itself",
-        "src/hf_credit/methods/step_contributions.py",
+        "src/hf_credit/methods/cvt/contributions.py",
         "worth = self._pooled(worth, steps)",
         "pass",
         [f"{_TEST_CVT}test_what_paraphrases_come_to_is_also_what_the_step_comes_to"],

@@ -28,7 +28,7 @@ from finished_cells import interval, mean
 from run import build, start_folder, trainer_of
 from running import prepare_process, run_cells, write_whole
 
-from hf_credit.collectors import RolloutBatch, counterfactual
+from hf_credit.collectors import RolloutBatch
 from hf_credit.credit import family_mean
 from hf_credit.diagnostics import intervention_validity, pccc_fidelity
 from hf_credit.evaluation.exact_actions import audited_play, model_policy
@@ -36,9 +36,9 @@ from hf_credit.evaluation.report import table
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference, permutation_test
 from hf_credit.methods import Credit
-from hf_credit.methods.constrained_counterfactual import FAMILIES
-from hf_credit.methods.drawn_steps import is_audited, numbers
-from hf_credit.methods.step_contributions import StepContributions
+from hf_credit.methods.cvt import FAMILIES, counterfactual
+from hf_credit.methods.cvt.contributions import StepContributions
+from hf_credit.methods.cvt.drawn_steps import is_audited, numbers
 from hf_credit.trainers.credit import CreditCallback, CreditTrainer
 
 ESTIMATORS = ("dr", "ips", "model", "sequential")

@@ -193,8 +193,8 @@ def measure(experiment: Experiment, trainer: Any) -> dict[str, Any]:
     import torch
 
     from hf_credit.evaluation.play import evaluate_policy
+    from hf_credit.methods.cvt import audited
     from hf_credit.policies.generation import sampler
-    from hf_credit.rollouts import audited
     from hf_credit.tasks.rows import evaluation_starts
 
     found: dict[str, Any] = {}

@@ -35,7 +35,7 @@ from hf_credit.collectors import (
 from hf_credit.collectors.base import gives_of
 from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
-from hf_credit.methods.constrained_counterfactual import Constraints
+from hf_credit.methods.cvt import Constraints
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
-from hf_credit.methods.constrained_counterfactual import LIMITS
+from hf_credit.methods.cvt import LIMITS
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import Ledger, RolloutRequest, by_episode

@@ -15,7 +15,7 @@ from small_runs import OF_OTHERS, REPLAYED, TWO_UPDATES, trained_without_errors
 
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOConfig, ReplayLOOTrainer, make
 from hf_credit.environments.actions import tag
-from hf_credit.methods.constrained_counterfactual import constrained_counterfactual
+from hf_credit.methods.cvt import constrained_counterfactual
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest

@@ -3,14 +3,12 @@
 from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, single_or_group
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
-from hf_credit.collectors.counterfactuals import AuditedSteps, context_values, counterfactual, step_features
 from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_numbers
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 from hf_credit.deprecated import renamed
 
 __all__ = [
-    "AuditedSteps",
     "Collector",
     "Continuations",
     "Group",
@@ -23,13 +21,16 @@ __all__ = [
     "UncertainForks",
     "Verified",
     "VisitedContexts",
-    "context_values",
     "continuation_values",
-    "counterfactual",
     "fork",
     "single_or_group",
-    "step_features",
     "tree_numbers",
 ]
 
-__getattr__ = renamed(__name__, {"Collected": "RolloutBatch", "Sample": "Rollout"})
+_CVT = ("AuditedSteps", "context_values", "counterfactual", "step_features")
+
+__getattr__ = renamed(
+    __name__,
+    {"Collected": "RolloutBatch", "Sample": "Rollout"},
+    moved=dict.fromkeys(_CVT, "hf_credit.methods.cvt"),
+)

@@ -1,7 +1,6 @@
 """Rollouts: from a task to an episode of decisions, and from decisions to training rows."""
 
 from hf_credit.deprecated import renamed
-from hf_credit.rollouts.audits import audited
 from hf_credit.rollouts.buckets import Alternative, alternatives
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
@@ -9,19 +8,15 @@ from hf_credit.rollouts.environment_interaction import EnvironmentInteraction, E
 from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import EveryEpisodeFailedError, refuse_total_failure
 from hf_credit.rollouts.interaction import Interaction, Request
-from hf_credit.rollouts.interventions import Branch, Branches, branches
 from hf_credit.rollouts.ledger import Ledger
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, MethodContext
 from hf_credit.rollouts.replay import ContextCollisionError, ContextKeys, context_key, replay_from
 from hf_credit.rollouts.rows import Row, by_episode, decision_rows, sequence_mean
 from hf_credit.rollouts.samplers import GenerateFn, Generation, SeededGenerateFn
-from hf_credit.rollouts.validity_gate import Gate
 from hf_credit.rollouts.verification import verify
 
 __all__ = [
     "Alternative",
-    "Branch",
-    "Branches",
     "Chat",
     "ContextCollisionError",
     "ContextKeys",
@@ -33,7 +28,6 @@ __all__ = [
     "EnvironmentState",
     "Episode",
     "EveryEpisodeFailedError",
-    "Gate",
     "GenerateFn",
     "Generation",
     "Interaction",
@@ -46,8 +40,6 @@ __all__ = [
     "SeededGenerateFn",
     "Verdict",
     "alternatives",
-    "audited",
-    "branches",
     "by_episode",
     "context_key",
     "decision_rows",
@@ -57,6 +49,7 @@ __all__ = [
     "verify",
 ]
 
+_CVT = ("Branch", "Branches", "Gate", "audited", "branches")
 _T3 = ("RULES", "Rule", "Step", "Truncated", "TruncatedState", "first_cut", "make_rule")
 
 __getattr__ = renamed(
@@ -69,5 +62,5 @@ __getattr__ = renamed(
         "Start": "RolloutRequest",
         "TruncatedTurn": "TruncatedState",
     },
-    moved=dict.fromkeys(_T3, "hf_credit.methods.t3"),
+    moved=dict.fromkeys(_T3, "hf_credit.methods.t3") | dict.fromkeys(_CVT, "hf_credit.methods.cvt"),
 )

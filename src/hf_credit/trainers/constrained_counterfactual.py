@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_credit.methods.constrained_counterfactual import PAPER
+from hf_credit.methods.cvt import PAPER
 from hf_credit.trainers.preset import PresetConfig, PresetTrainer, mapping
 
 _MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
@@ -21,7 +21,7 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
             meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to,
             estimator, selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule,
             baseline: as for
-            `hf_credit.methods.constrained_counterfactual.constrained_counterfactual`.
+            `hf_credit.methods.cvt.constrained_counterfactual`.
         auditor, interventions: who judges steps and what may replace them, by name or `"module:object"`; the
             environment's own if `None`.
         auditor_options, interventions_options: their options, mappings.

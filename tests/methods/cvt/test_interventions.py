@@ -9,21 +9,12 @@ import pytest
 
 from hf_credit import make
 from hf_credit.environments.actions import tag
+from hf_credit.methods.cvt import Branches, Gate, branches
 from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import Proposal
 from hf_credit.oracles.auditors import default_interventions
 from hf_credit.policies.micro import build_tokenizer
-from hf_credit.rollouts import (
-    Branches,
-    Chat,
-    Decision,
-    Ending,
-    Engine,
-    EnvironmentInteraction,
-    Gate,
-    Generation,
-    branches,
-)
+from hf_credit.rollouts import Chat, Decision, Ending, Engine, EnvironmentInteraction, Generation
 from hf_credit.rollouts.capabilities import Acting
 
 ENVIRONMENT = make("evidence")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from hf_credit import make
-from hf_credit.collectors import AuditedSteps, Group, counterfactual, step_features
+from hf_credit.collectors import Group
 from hf_credit.environments.evidence import legal_actions
+from hf_credit.methods.cvt import AuditedSteps, counterfactual, step_features
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalContext

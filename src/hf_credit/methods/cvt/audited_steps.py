@@ -11,8 +11,11 @@ from typing import Any, Protocol
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
+from hf_credit.methods.cvt.audits import audited
+from hf_credit.methods.cvt.gate import Gate
+from hf_credit.methods.cvt.interventions import Branch, branches
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
-from hf_credit.rollouts import Branch, CriticInput, Decision, Ending, Episode, Gate, Interaction, audited, branches
+from hf_credit.rollouts import CriticInput, Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import MethodContext, Policy
 from hf_credit.validators import finite_number, whole_number

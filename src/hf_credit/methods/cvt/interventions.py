@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from hf_credit.methods.cvt.gate import Gate
 from hf_credit.oracles.auditing import Interventions, Proposal
 from hf_credit.rollouts.capabilities import Acting
 from hf_credit.rollouts.chat import Chat, Thread
@@ -13,7 +14,6 @@ from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Decision, Ending
 from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction, Request
-from hf_credit.rollouts.validity_gate import Gate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ _STOP_WORDS = (
 class Gate:
     """Whether a proposal is valid: nu = syntax and schema and s_sup >= support and s_ent >= entailment.
 
-    Syntax and schema need the task: `hf_credit.rollouts.interventions` checks them.
+    Syntax and schema need the task: `hf_credit.methods.cvt.interventions` checks them.
 
     Args:
         support: the least `support_score`, 0.35 in the paper.

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hf_credit import make, methods
-from hf_credit.collectors import Rollout, RolloutBatch, counterfactual
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
-from hf_credit.methods.constrained_counterfactual import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints
+from hf_credit.methods.cvt import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints, counterfactual
 from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import Audit
 from hf_credit.oracles.evidence_audit import EvidenceAuditor

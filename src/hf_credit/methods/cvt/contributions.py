@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Rollout, RolloutBatch, counterfactual
+from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.credit import (
     continuation_ratio,
     contributions,
@@ -18,7 +18,8 @@ from hf_credit.credit import (
     sequential_values,
 )
 from hf_credit.methods.base import CriticTargets
-from hf_credit.methods.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
+from hf_credit.methods.cvt.audited_steps import counterfactual
+from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.method_context import MethodContext

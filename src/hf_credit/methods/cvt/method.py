@@ -1,0 +1,581 @@
+"""CVT-RL: credit of steps by what comes of the task without them, under constraints (the paper CVT-RL)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from hf_credit.collectors import Collector, Group, RolloutBatch, Single
+from hf_credit.credit import (
+    Multipliers,
+    RewardWeights,
+    StepSelector,
+    belief_reward,
+    cost_advantages,
+    generalized_advantages,
+    harmonic_mean,
+)
+from hf_credit.critics.readings import context_readings
+from hf_credit.critics.specs import CriticSpec
+from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
+from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values
+from hf_credit.methods.cvt.contributions import StepContributions
+from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
+from hf_credit.methods.turns import pad_to_matrix
+from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
+from hf_credit.rollouts import Decision, Episode, Interaction
+from hf_credit.rollouts.capabilities import Auditable
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.validators import finite_number, whole_number
+
+PAPER = paper(
+    "Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language Agents",
+    arxiv="2606.05263",
+)
+FAMILIES: Mapping[str, float] = {"deletion": 0.25, "paraphrase": 0.20, "substitution": 0.30, "perturbation": 0.25}
+"""The weights of the families of interventions (section 3.2)."""
+LIMITS: Mapping[str, float] = {
+    "tampering": 0.02,
+    "unsupported": 0.04,
+    "skipped": 0.03,
+    "unsafe": 0.06,
+    "budget": 0.15,
+}
+"""The most that each cost may be in the mean (section 3.3, whose order is another than section 3.1's)."""
+
+ESTIMATORS = ("dr", "ips", "model", "sequential", "process")
+OUTCOMES = ("check", "verified")
+_META = ("think", "search", "read", "verify")
+# The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
+_PLAIN: dict[str, Any] = {
+    "evidence": 0.0,
+    "meta": 0.0,
+    "belief": 0.0,
+    "contribution": 0.0,
+    "hack": 0.0,
+    "contribution_advantage": 0.0,
+    "hack_advantage": 0.0,
+    "counterfactuals": "none",
+    "constrained": False,
+}
+BASELINES: Mapping[str, Mapping[str, Any]] = {
+    "ppo_rlvr": _PLAIN,
+    "long_rlvr": {**_PLAIN, "evidence": 0.45},
+    "rlvmr": {**_PLAIN, "meta": 0.18},
+    "constrained_process": {
+        "contribution": 0.0,
+        "contribution_advantage": 0.0,
+        "counterfactuals": "none",
+    },
+    "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
+    "information_matched": {"estimator": "process"},
+}
+"""Options that make of this method what the paper compares it with. TROLL-style is `ppo_rlvr` with the trainer's
+`trust_region`, `trust_region_projection="interpolation"` and `trust_region_regression=1`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """What the method remembers from update to update.
+
+    Attributes:
+        multipliers: lambda of each cost with a limit, by name.
+        selector: says which steps are worth looking at.
+        updates: how many there have been.
+    """
+
+    multipliers: tuple[tuple[str, float], ...] = ()
+    selector: StepSelector = field(default_factory=StepSelector)
+    updates: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstrainedCounterfactual:
+    """The credit of paper CVT-RL, section 3.
+
+    Episodes that failed get no credit, and change nobody's.
+
+    Args:
+        rewards: the weights of eq. 3.
+        answer_by: what its first term is: the `"check"` of the answer, which is the outcome of the Interaction and may
+            be passed by a hack, or the `"verified"` success of the auditor.
+        contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which pays for hacks.
+        estimator: of what a step contributed: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, by the model
+            alone; `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust;
+            `"process"`, not a contrast but what the model says of each step, drawn or not, less its mean over them:
+            the information-matched baseline.
+        selection: how the drawing of steps is corrected: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
+        families: the weight of each family of interventions, at least 0. `paraphrase` must leave the action as it is:
+            its outcomes count for the step itself as well, but for the estimators `"model"` and `"process"`.
+        ratio_low, ratio_high: the clip of eq. 5.
+        reward_scale: inside the tanh of the reward, 2 in the paper.
+        contribution_advantage, hack_advantage: the weights of eq. 7, at least 0.
+        gamma, lam: of generalized advantages from decision to decision, and gamma also of costs.
+        limits: the most that each cost may be in the mean, by name.
+        constrained: whether costs weigh at all.
+        penalty, rate, rule: as in `Multipliers`.
+        believes: whether there is a belief head.
+        own_policy: whether who plays on is the policy itself, so that every ratio is 1.
+        auditor: who judges steps, as in `AuditedSteps`.
+        slots: of its beliefs; filled in by `bind`.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"audits"})
+
+    rewards: RewardWeights = field(default_factory=RewardWeights)
+    answer_by: str = "check"
+    contribution_to: str = "verified"
+    estimator: str = "dr"
+    selection: str = "inverse"
+    families: Mapping[str, float] = field(default_factory=lambda: dict(FAMILIES))
+    ratio_low: float = 0.2
+    ratio_high: float = 5.0
+    reward_scale: float = 2.0
+    contribution_advantage: float = 0.7
+    hack_advantage: float = 0.9
+    gamma: float = 0.99
+    lam: float = 0.95
+    limits: Mapping[str, float] = field(default_factory=lambda: dict(LIMITS))
+    constrained: bool = True
+    penalty: float = 2.0
+    rate: float = 0.05
+    rule: str = "paper"
+    believes: bool = True
+    own_policy: bool = False
+    auditor: AuditorLike | None = None
+    slots: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
+        for name, known in (
+            ("answer_by", OUTCOMES),
+            ("contribution_to", OUTCOMES),
+            ("estimator", ESTIMATORS),
+            ("selection", ("inverse", "augmented", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
+        for name, right, rule, usual in (
+            ("gamma", 0 <= self.gamma <= 1, "in [0, 1]", 0.99),
+            ("lam", 0 <= self.lam <= 1, "in [0, 1]", 0.95),
+            ("ratio_low", 0 <= self.ratio_low <= 1, "in [0, 1]", 0.2),
+            ("ratio_high", self.ratio_high >= 1, "at least 1", 5),
+            ("reward_scale", 0 < self.reward_scale < math.inf, "above 0", 2),
+            ("contribution_advantage", 0 <= self.contribution_advantage < math.inf, "at least 0", 0.7),
+            ("hack_advantage", 0 <= self.hack_advantage < math.inf, "at least 0", 0.9),
+        ):
+            if not right:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
+        weights = [finite_number(f"the weight of {name}", weight, 0) for name, weight in self.families.items()]
+        if not any(weights):
+            raise ValueError(
+                f"the weights of families must not all be 0, got {dict(self.families)}; the paper's add to 1."
+            )
+        if self.estimator == "process" and self.selection == "augmented":
+            raise ValueError("estimator='process' has nothing to augment, got selection='augmented'; take 'inverse'.")
+        for name, limit in self.limits.items():
+            finite_number(f"the limit of {name}", limit, 0)
+        self.multipliers(())  # refuses its own settings
+
+    def bind(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
+        """The same for the slots of an auditor, the Interaction's own where none is given.
+
+        Raises:
+            ValueError: there is none, it does not fit, or it does not know a cost that has a limit.
+        """
+        auditor = Auditable(interaction).check_auditor(resolve_auditor(self.auditor))
+        if auditor is None:
+            raise ValueError(
+                f"constraints need an auditor, got none and {interaction.name!r} has none of its own; pass auditor=, "
+                "or play the environment 'evidence'."
+            )
+        unknown = [name for name in self.limits if name not in auditor.costs]
+        if unknown and self.constrained:
+            raise ValueError(
+                f"limits must be of the auditor's costs ({', '.join(auditor.costs)}), got {unknown[0]!r}; name these."
+            )
+        return dataclasses.replace(self, slots=tuple(auditor.slots.items()))
+
+    def critic_specs(self) -> dict[str, CriticSpec]:
+        """What its critics say, by name."""
+        found = {"critic": CriticSpec()}
+        if self._contrasts and self.estimator != "ips":
+            found["outcome"] = CriticSpec(output="probability")
+        if self.believes and self.slots:
+            found["belief"] = CriticSpec(output="beliefs", slots=tuple(size for _, size in self.slots))
+        return found
+
+    def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
+        """Those that are remembered of costs that still have a limit; 0 of others."""
+        known = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
+        return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=known)
+
+    @property
+    def _contrasts(self) -> bool:
+        """Whether what steps contributed is part of the credit."""
+        return self.rewards.contribution > 0 or self.contribution_advantage > 0
+
+    @property
+    def _of_steps(self) -> StepContributions:
+        return StepContributions(
+            outcome=functools.partial(_result, which=self.contribution_to),
+            estimator=self.estimator,
+            selection=self.selection,
+            families=self.families,
+            ratio_low=self.ratio_low,
+            ratio_high=self.ratio_high,
+            own_policy=self.own_policy,
+        )
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Constraints) -> Credit:
+        rows = [row for row, one in enumerate(collected.episodes) if is_audited(one)]
+        episodes = [collected.episodes[row] for row in rows]
+        values = context_values(episodes, context)
+
+        # What the drawn steps contributed (eqs. 4 to 6)
+        of_steps = self._of_steps
+        steps = of_steps.steps(collected, episodes)
+        found, critic_targets = of_steps(steps, episodes, context) if self._contrasts else ({}, [])
+
+        # Reward (eq. 3), its generalized advantage, and the rest of eq. 7
+        beliefs = self._beliefs(episodes, context)
+        rewards = [
+            [
+                self._reward(episode, turn, found.get((row, turn), 0.0), self._held(beliefs, row, turn))
+                for turn in range(len(episode.decisions))
+            ]
+            for row, episode in enumerate(episodes)
+        ]
+        table, there = pad_to_matrix(rewards)
+        known, _ = pad_to_matrix(values)
+        advantages = generalized_advantages(table, known, there, self.gamma, self.lam)
+        critic_targets.insert(0, _value_lesson(episodes, values, advantages))
+        for row, episode in enumerate(episodes):
+            for turn, decision in enumerate(episode.decisions):
+                contributed = found.get((row, turn), 0.0)
+                advantages[row, turn] += self.contribution_advantage * contributed
+                advantages[row, turn] -= self.hack_advantage * _hack(decision)
+
+        # Constraints (eqs. 2 and 10): advantages in each cost, weighed by multipliers that this update still uses
+        remembered = self.multipliers(memory.multipliers)
+        samples = collected.trained
+        counted = [samples[row].counted for row in rows]
+        if self.constrained:
+            weighed, remembered = self._constrained(episodes, counted, remembered, context)
+            advantages -= weighed[:, : advantages.shape[1]]
+
+        given: list[list[float | None]] = [[None] * len(one.decisions) for one in collected.episodes]
+        for row, own in zip(rows, advantages.tolist(), strict=True):
+            given[row] = own[: len(collected.episodes[row].decisions)]
+        if beliefs is not None:
+            critic_targets.append(self._belief_lesson(episodes, beliefs))
+        whole = [place for place, one in enumerate(counted) if one]
+        self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, context)
+        assert remembered.values is not None
+        return Credit(
+            decisions=mean_over_shared(collected, given),
+            memory=Constraints(
+                multipliers=tuple(remembered.values.items()),
+                selector=self._learned(memory.selector, steps, episodes, context),
+                updates=memory.updates + 1,
+            ),
+            critic_targets=critic_targets,
+        )
+
+    # What is remembered -----------------------------------------------------------------------------------------
+
+    def _learned(
+        self,
+        selector: StepSelector,
+        steps: Sequence[DrawnStep],
+        episodes: Sequence[Episode],
+        context: MethodContext,
+    ) -> StepSelector:
+        """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
+        examples = []
+        for step in steps:
+            without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
+            if without and without[0].features:
+                before, told = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
+                changed = any(_verdict(one.episode, before) != told for one in without)
+                examples.append((without[0].features, float(changed)))
+        return selector.updated(all_gather_with_slice(examples, context)[0])
+
+    # Reward and belief --------------------------------------------------------------------------------------------
+
+    def _reward(
+        self,
+        episode: Episode,
+        turn: int,
+        contributed: float,
+        held: Mapping[str, Sequence[float]] | None,
+    ) -> float:
+        audit = episode.decisions[turn].audit
+        assert audit is not None
+        last = turn == len(episode.decisions) - 1
+        before, after = audit.uncertainty
+        return self.rewards.reward(
+            answer=_result(episode, self.answer_by) if last else 0.0,
+            evidence=harmonic_mean(audit.evidence or 0.0, audit.entailment or 0.0) if audit.final else 0.0,
+            meta=max(0.0, before - after) if audit.kind in _META else 0.0,
+            belief=0.0 if held is None else belief_reward(audit.beliefs, held),
+            contribution=math.tanh(self.reward_scale * contributed),
+            hack=_hack(episode.decisions[turn]),
+        )
+
+    def _beliefs(self, episodes: Sequence[Episode], context: MethodContext) -> list[list[tuple[float, ...]]] | None:
+        if not (self.believes and self.slots):
+            return None
+        told = iter(
+            context.values(context_readings([one.context_ids for own in episodes for one in own.decisions]), "belief")
+        )
+        return [[next(told) for _ in episode.decisions] for episode in episodes]
+
+    def _held(
+        self, told: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
+    ) -> dict[str, Sequence[float]] | None:
+        """What the head believes before a decision, by slot."""
+        if told is None:
+            return None
+        held: dict[str, Sequence[float]] = {}
+        at = 0
+        for name, size in self.slots:
+            held[name] = told[row][turn][at : at + size]
+            at += size
+        return held
+
+    def _belief_lesson(
+        self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]
+    ) -> CriticTargets:
+        """Each slot's shares, one after the other; NaN in a slot that is not defined."""
+        readings, targets, values = [], [], []
+        for episode, own in zip(episodes, told, strict=True):
+            for decision, said in zip(episode.decisions, own, strict=True):
+                assert decision.audit is not None
+                wanted: list[float] = []
+                for name, size in self.slots:
+                    wanted += decision.audit.beliefs.get(name, (math.nan,) * size)
+                readings.append(CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),)))
+                targets.append(tuple(wanted))
+                values.append(said)
+        return CriticTargets(readings=readings, targets=targets, values=values, critic="belief")
+
+    # Constraints --------------------------------------------------------------------------------------------------
+
+    def _constrained(
+        self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, context: MethodContext
+    ) -> tuple[Tensor, Multipliers]:
+        """What costs take off the advantage of each decision, and the multipliers of the next update.
+
+        The means are of whole episodes that the policy played: those that went on from a drawn step begin where others
+        were drawn to.
+        """
+        names = tuple(self.limits)
+        own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
+        told, here = all_gather_with_slice(own, context)
+        whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
+        if not whole.any():
+            return torch.zeros(len(own), max(map(len, told), default=1), dtype=torch.float64), known
+        width = max(map(len, told))
+        weighed = torch.zeros(len(told), max(width, 1), dtype=torch.float64)
+        tables = {name: pad_to_matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
+        discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
+        means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
+        for name, weight in known.weights(means).items():
+            weighed += weight * cost_advantages(*tables[name], gamma=self.gamma)
+        following = known.updated(means)
+        assert known.values is not None
+        for name in names:
+            context.log(f"costs/{name}", means[name])
+            context.log(f"multipliers/{name}", known.values[name])
+        return weighed[here], following
+
+    # What is logged -----------------------------------------------------------------------------------------------
+
+    def _log(
+        self,
+        episodes: Sequence[Episode],
+        rewards: Sequence[Sequence[float]],
+        found: Mapping[tuple[int, int], float],
+        context: MethodContext,
+    ) -> None:
+        every = [decision for episode in episodes for decision in episode.decisions]
+        finals = [one.audit.evidence for one in every if one.audit is not None and one.audit.evidence is not None]
+        hacked = [float(any(_is_hack(one) for one in episode.decisions)) for episode in episodes]
+        true = [float(any(one.audit and one.audit.true_hacks for one in episode.decisions)) for episode in episodes]
+        lists = {
+            "verified": [_result(episode, "verified") for episode in episodes],
+            "hacks/detected": hacked,
+            "hacks/true": true,
+            "evidence/f1": finals,
+            "rewards/shaped": [sum(own) for own in rewards],
+            "contribution/mean": list(found.values()),
+            "contribution/size": [abs(value) for value in found.values()],
+        }
+        told = context.gather([lists])
+        for name in lists:
+            values = [value for one in told for value in one[name]]
+            if values:
+                context.log(name, sum(values) / len(values))
+
+
+def constrained_counterfactual(
+    group_size: int = 8,
+    steps: float = 8.0,
+    branches: int = 4,
+    families: Mapping[str, float] | None = None,
+    floor: float = 0.15,
+    counterfactuals: str = "branches",
+    gate: bool = True,
+    refresh_every: int = 200,
+    ema: float | None = None,
+    answer: float = 1.0,
+    evidence: float = 0.45,
+    meta: float = 0.18,
+    belief: float = 0.25,
+    contribution: float = 0.60,
+    hack: float = 0.80,
+    contribution_advantage: float = 0.7,
+    hack_advantage: float = 0.9,
+    answer_by: str = "check",
+    contribution_to: str = "verified",
+    estimator: str = "dr",
+    selection: str = "inverse",
+    ratio_low: float = 0.2,
+    ratio_high: float = 5.0,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    constrained: bool = True,
+    limits: Mapping[str, float] | None = None,
+    penalty: float = 2.0,
+    rate: float = 0.05,
+    rule: str = "paper",
+    baseline: str | None = None,
+    auditor: AuditorLike | None = None,
+    interventions: InterventionsLike | None = None,
+) -> Method:
+    """The method of paper CVT-RL. `BASELINES` are options of what it is compared with.
+
+    Args:
+        group_size: G, episodes of each task row.
+        steps, branches, floor, counterfactuals, gate, auditor, interventions: as in `AuditedSteps`.
+        families: the weight of each family of interventions; the paper's if `None`. Those that are left out are not
+            played.
+        refresh_every: after so many updates the frozen copy that plays on is the policy anew, at least 1. With 1 it is
+            the policy of the update itself, and there is no copy.
+        ema: in place of that, the copy follows the policy in every update, by so much of itself, in (0, 1).
+        answer, evidence, meta, belief, contribution, hack: the weights of eq. 3.
+        contribution_advantage, hack_advantage, answer_by, contribution_to, estimator, selection, ratio_low,
+            ratio_high, gamma, lam, constrained, limits, penalty, rate, rule: as in `ConstrainedCounterfactual`; the
+            paper's limits if `None`.
+        baseline: one of `BASELINES`, whose options take the place of those that are given.
+
+    Raises:
+        ValueError: a setting is out of range, in one sentence.
+    """
+    if baseline is not None:
+        given = {name: value for name, value in locals().items() if name != "baseline"}
+        if baseline not in BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {baseline!r}; pick one.")
+        return constrained_counterfactual(**{**given, **BASELINES[baseline]})
+    if ema is not None and not 0 < ema < 1:
+        raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
+    whole_number("refresh_every", refresh_every, 1)
+    auditor, interventions = resolve_auditor(auditor), resolve_interventions(interventions)
+    weights = dict(FAMILIES if families is None else families)
+    own_policy = refresh_every == 1 and ema is None
+    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
+    return Method(
+        name="constrained_counterfactual",
+        collector=AuditedSteps(
+            inner=collector,
+            steps=steps,
+            branches=branches,
+            families=tuple(name for name, weight in weights.items() if weight),
+            floor=floor,
+            counterfactuals=counterfactuals,
+            gate=gate,
+            policy="current" if own_policy else "frozen",
+            probe_every=None if own_policy or ema is not None else refresh_every,
+            auditor=auditor,
+            interventions=interventions,
+        ),
+        estimator=ConstrainedCounterfactual(
+            rewards=RewardWeights(
+                answer=answer, evidence=evidence, meta=meta, belief=belief, contribution=contribution, hack=hack
+            ),
+            answer_by=answer_by,
+            contribution_to=contribution_to,
+            estimator=estimator,
+            selection=selection,
+            families=weights,
+            ratio_low=ratio_low,
+            ratio_high=ratio_high,
+            contribution_advantage=contribution_advantage,
+            hack_advantage=hack_advantage,
+            gamma=gamma,
+            lam=lam,
+            limits=dict(LIMITS if limits is None else limits),
+            constrained=constrained,
+            penalty=penalty,
+            rate=rate,
+            rule=rule,
+            believes=belief > 0,
+            own_policy=own_policy or counterfactuals in ("none", "extra"),
+            auditor=auditor,
+        ),
+        critics=("critic",),
+        memory=Constraints(),
+        evaluation=AuditedSteps(counterfactuals="none", auditor=auditor),
+        refresh_frozen_every=None if own_policy or counterfactuals in ("none", "extra") else refresh_every,
+        frozen_decay=None if counterfactuals in ("none", "extra") else ema,
+        paper=PAPER,
+    )
+
+
+def _result(episode: Episode, which: str) -> float:
+    if which == "check":
+        return episode.outcome
+    assert episode.verified is not None
+    return episode.verified
+
+
+def _hack(decision: Decision) -> float:
+    """How surely the surest detector takes a decision for a hack (section 3.1)."""
+    return max(decision.audit.hacks.values(), default=0.0) if decision.audit is not None else 0.0
+
+
+def _is_hack(decision: Decision) -> bool:
+    return _hack(decision) >= 0.5
+
+
+def _cost(decision: Decision, name: str) -> float:
+    return 0.0 if decision.audit is None else decision.audit.costs.get(name, 0.0)
+
+
+def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
+    """All that verifiers say of an episode as a whole, where decisions came before it of these as well."""
+    audits = [one.audit for one in (*before, *episode.decisions) if one.audit]
+    hacks = frozenset(name for one in audits for name, score in one.hacks.items() if score >= 0.5)
+    finals = [one.evidence for one in audits if one.final]
+    return episode.verified, episode.outcome, hacks, tuple(finals)
+
+
+def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> CriticTargets:
+    """What the critic should have said before each decision: the advantage plus what it did say."""
+    pairs = zip(values, advantages.tolist(), strict=True)
+    return CriticTargets(
+        readings=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
+        targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
+        values=[(value,) for own in values for value in own],
+    )
