@@ -12,8 +12,10 @@ from datasets import DatasetDict
 from hf_credit import CreditConfig, CreditTrainer, ReplayLOOTrainer, VerifiableProcessTrainer, methods
 from hf_credit.collaborations import Collaboration, Event
 from hf_credit.collaborations.relay import relay, relay_tasks
+from hf_credit.collectors import Tree
 from hf_credit.environments import make
 from hf_credit.environments.tasks import tasks
+from hf_credit.methods.t3 import Truncated
 from hf_credit.tasks.spec import TASK_FILE, Sampling, TaskSpec
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer, load_rows
@@ -58,6 +60,45 @@ def test_a_run_builds_its_task_once(recipe: Callable[..., Path], monkeypatch: py
     trainer = build_trainer(job, load_rows(job))
     assert len(built) == 1
     assert trainer.interaction is job.interaction
+
+
+def test_a_collector_and_a_rule_are_put_under_any_method(
+    recipe: Callable[..., Path], together: Callable[..., Path]
+) -> None:
+    flags = ["--method", "rloo", "--collector", "tree", "--collector_options", '{"fanout": [2, 2]}']
+    cut = ["--truncation", "random", "--truncation_options", '{"probability": 0.5}', "--cut", "mask"]
+    trainer = build_trainer(read_job(["--config", str(recipe()), *flags, *cut, "--train_stalled", "false"]))
+    assert trainer.method.collector == Tree(fanout=(2, 2))
+    assert isinstance(trainer.interaction, Truncated)
+    assert (trainer.interaction.cut, trainer.interaction.train_stalled) == ("mask", False)
+    assert trainer.interaction.rule.probability == 0.5
+    assert not isinstance(trainer.evaluation_interaction, Truncated)
+    saved = trainer.task_spec()
+    assert saved.build_method().collector == Tree(fanout=(2, 2))
+    assert saved.build_method().wrap == trainer.method.wrap
+    path = str(together(collector="group", collector_options={"size": 3}))
+    assert build_trainer(read_job(["--config", path])).method.collector.size == 3  # a method with a trainer of its own
+    plain = build_trainer(read_job(["--config", str(recipe()), *flags[:2], *cut, "--truncation", "none"]))
+    assert not isinstance(plain.interaction, Truncated)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--collector_options", '{"size": 2}'], "collector_options need a collector"),
+        (["--collector_options", "2", "--collector", "group"], "collector_options must be a mapping, got '2'"),
+        (["--cut", "soft"], "cut is of a rule that cuts, got 'soft' without truncation"),
+        (["--truncation", "metrics"], "did you mean 'metric'"),
+        (["--truncation", "random", "--cut", "firm"], "cut must be"),
+        (["--method", "rloo", "--collector", "trees"], "did you mean 'tree'"),
+        (["--collector", "group"], "a collector must give what the estimator needs, verdicts"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_refused_before_a_model_is_loaded(
+    recipe: Callable[..., Path], flags: list[str], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        build_trainer(read_job(["--config", str(recipe()), *flags]))
 
 
 def test_a_policy_that_meets_its_game_otherwise_than_before_is_told(

@@ -1,5 +1,11 @@
 """Collectors: which walks to make for a batch of task rows."""
 
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
 from hf_credit.collectors.base import Collector, Group, Rollout, RolloutBatch, Single, Tree, single_or_group
 from hf_credit.collectors.contexts import VisitedContexts
 from hf_credit.collectors.continuations import Continuations, continuation_values
@@ -7,8 +13,11 @@ from hf_credit.collectors.forks import RandomForks, UncertainForks, fork, tree_n
 from hf_credit.collectors.removals import Removals
 from hf_credit.collectors.verified import Verified
 from hf_credit.deprecated import renamed
+from hf_credit.options import check_options
+from hf_credit.registry import find, refuse_options
 
 __all__ = [
+    "COLLECTORS",
     "Collector",
     "Continuations",
     "Group",
@@ -23,6 +32,8 @@ __all__ = [
     "VisitedContexts",
     "continuation_values",
     "fork",
+    "make",
+    "name_and_options",
     "single_or_group",
     "tree_numbers",
 ]
@@ -34,3 +45,70 @@ __getattr__ = renamed(
     {"Collected": "RolloutBatch", "Sample": "Rollout"},
     moved=dict.fromkeys(_CVT, "hf_credit.methods.cvt"),
 )
+
+COLLECTORS = {
+    "continuations": "hf_credit.collectors.continuations:Continuations",
+    "group": "hf_credit.collectors.base:Group",
+    "random_forks": "hf_credit.collectors.forks:RandomForks",
+    "removals": "hf_credit.collectors.removals:Removals",
+    "single": "hf_credit.collectors.base:Single",
+    "tree": "hf_credit.collectors.base:Tree",
+    "uncertain_forks": "hf_credit.collectors.forks:UncertainForks",
+    "verified": "hf_credit.collectors.verified:Verified",
+    "visited_contexts": "hf_credit.collectors.contexts:VisitedContexts",
+}
+
+
+def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> Collector:
+    """The collector called `name`, with its options: `make("tree", fanout=[2, 2])`.
+
+    Args:
+        name: one of `COLLECTORS`, the entry point of an installed package in the group `hf_credit.collectors`, or
+            `"package.module:Class"`, which is imported and must be code that you trust.
+        instead_of: whose place it takes. One that has an `inner` collector or an `oracle` takes these from it, where
+            its options do not name them.
+        **options: of the collector. `inner` is a collector, a name, or a mapping of a `name` and its `options`.
+
+    Raises:
+        ValueError: the name, an option or an option's value is not possible, in one sentence.
+    """
+    factory: Any = find("collector", COLLECTORS, name)
+    replaced: Any = instead_of
+    parameters = inspect.signature(factory).parameters
+    if "inner" in parameters:
+        inner: Any = options.get("inner", replaced)
+        if inner is replaced and isinstance(factory, type) and isinstance(replaced, factory):
+            inner = replaced.inner  # in its place, not around it
+        if isinstance(inner, str | Mapping):
+            inside, of_inside = name_and_options("inner", inner)
+            inner = make(inside, **of_inside)
+        options |= {} if inner is None else {"inner": inner}
+    if "oracle" in parameters and "oracle" not in options and hasattr(replaced, "oracle"):
+        options["oracle"] = replaced.oracle
+    refuse_options("collector", factory, name, options)
+    check_options(factory, options)
+    collector: Collector = factory(**options)
+    if not callable(collector):
+        raise ValueError(
+            f"a collector must be called with task rows, got a {type(collector).__name__} from {name!r}; derive yours "
+            "from hf_credit.collectors.Collector."
+        )
+    return collector
+
+
+def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a part and its options.
+
+    Args:
+        what: the part, for the refusal.
+        given: the name, or a mapping of a `name` and its `options`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if isinstance(given, str):
+        return given, {}
+    options = given.get("options", {}) if isinstance(given, Mapping) else None
+    if not isinstance(options, Mapping) or "name" not in given or not given.keys() <= {"name", "options"}:
+        raise ValueError(f"{what} must be a name, or a mapping of a name and its options, got {given!r}; correct it.")
+    return given["name"], dict(options)

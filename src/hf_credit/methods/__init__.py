@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Estimator, Method
+from hf_credit.methods.composition import PARTS, composed
 from hf_credit.options import check_options
 from hf_credit.registry import find as find_named
 from hf_credit.registry import names, refuse_options
@@ -20,6 +21,7 @@ __all__ = [
     "DecisionCredit",
     "Estimator",
     "Method",
+    "composed",
     "find",
     "known",
     "make",
@@ -59,13 +61,15 @@ def make(name: str, **options: Any) -> Method:
     Args:
         name: one of `METHODS`, the entry point of an installed package in the group `hf_credit.methods`, or
             `"package.module:factory"`, which is imported and must be code that you trust.
-        **options: of the method.
+        **options: of the method, and of any method `collector` and `truncation`, as for `composed`.
 
     Raises:
         ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
             the value and the remedy.
     """
     factory = find(name)
+    others = [part for part in PARTS if part not in inspect.signature(factory).parameters]
+    parts = {part: options.pop(part) for part in others if part in options}
     refuse_options("method", factory, name, options)
     check_options(factory, options)
     method = factory(**options)
@@ -74,7 +78,7 @@ def make(name: str, **options: Any) -> Method:
             f"a method must be a hf_credit.methods.Method, got a {type(method).__name__} from {name!r}; return "
             "Method(name=..., collector=..., estimator=...)."
         )
-    return dataclasses.replace(method, name=name, options=options)
+    return composed(dataclasses.replace(method, name=name, options=options), **parts)
 
 
 def find(name: str) -> Callable[..., Method]:

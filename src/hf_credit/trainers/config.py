@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -12,8 +13,12 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
+from hf_credit.methods import Method, composed
+from hf_credit.methods.t3 import Truncated
 from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
+from hf_credit.rollouts import Interaction
+from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
 from hf_credit.validators import finite_number, whole_number
@@ -78,6 +83,14 @@ class CreditConfig(GRPOConfig):
         trust_region_top, trust_region_wide, trust_region_coverage, trust_region_penalty, trust_region_projection,
             trust_region_regression: `top`, `wide`, `coverage`, `penalty`, `projection` and `regression` of
             `hf_credit.trainers.trust_region.TrustRegion`.
+        collector: what plays in place of the method's own collector, as for `hf_credit.collectors.make`, such as
+            `"tree"`. It is refused where it does not give what the method's estimator needs.
+        collector_options: its options, a mapping, such as `{fanout: [2, 2]}`.
+        truncation: a rule that cuts episodes in training, under any method, as for
+            `hf_credit.methods.t3.truncation`; `None` or `"none"` cuts nothing.
+        truncation_options: its options, a mapping.
+        cut: `"hard"`, `"soft"` or `"mask"`, and
+        train_stalled: whether replies that stalled are trained on; both as for `hf_credit.methods.t3.Truncated`.
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
@@ -140,6 +153,12 @@ class CreditConfig(GRPOConfig):
     trust_region_regression: float = field(
         default=0.0, metadata={"help": "Weight of the KL of the policy from what it is projected to; 1 in TROLL."}
     )
+    collector: str | None = field(default=None, metadata={"help": "Who plays, by name; the method's own if left out."})
+    collector_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    truncation: str | None = field(default=None, metadata={"help": "The rule that cuts, or module:factory; or none."})
+    truncation_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    cut: str = field(default="hard", metadata={"help": "hard: stop; soft: ask for the answer; mask: no loss after."})
+    train_stalled: bool = field(default=True, metadata={"help": "Whether replies that stalled are trained on."})
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -181,6 +200,48 @@ class CreditConfig(GRPOConfig):
         self._refuse_what_depends_on_layout()
         self.critic_config()  # refuses its own settings
         self.region()
+        self.parts()
+
+    def parts(self) -> dict[str, Any]:
+        """The collector and the truncation that are put in a method, as for `hf_credit.methods.composed`.
+
+        Raises:
+            ValueError: there are options of a part that is not named.
+        """
+        parts: dict[str, Any] = {}
+        options = as_mapping("collector_options", self.collector_options)
+        if self.collector is not None:
+            parts["collector"] = {"name": self.collector, "options": options}
+        elif options:
+            raise ValueError(f"collector_options need a collector, got {options} without; name the collector.")
+        how = {"cut": self.cut, "train_stalled": self.train_stalled}
+        options = as_mapping("truncation_options", self.truncation_options)
+        if self.truncation not in (None, "none"):
+            parts["truncation"] = {"name": self.truncation, "options": {**options, **how}}
+        elif self.truncation is None:
+            without = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
+            for name, value in {"truncation_options": options, **how}.items():
+                if value != without[name]:
+                    raise ValueError(
+                        f"{name} is of a rule that cuts, got {value!r} without truncation; name the rule, or leave it "
+                        "out."
+                    )
+        return parts
+
+    def composed(self, method: Method, interaction: Interaction[Any]) -> Method:
+        """The method with the parts that are set here.
+
+        Args:
+            method: as it is without.
+            interaction: what is played; one that is cut already is not cut twice.
+
+        Raises:
+            ValueError: a part is not possible.
+        """
+        parts = self.parts()
+        if isinstance(interaction, Truncated):
+            parts.pop("truncation", None)
+        return composed(method, **parts)
 
     def critic_config(self) -> CriticConfig:
         """The settings of a method's critics."""
@@ -296,6 +357,21 @@ class CreditConfig(GRPOConfig):
                 f"neftune_noise_alpha must be None, got {self.neftune_noise_alpha}, whose noise depends on the "
                 "padding of rows; leave it out."
             )
+
+
+def as_mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """A setting that is a mapping, or JSON of one, as on a command line; empty for `None`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        read = parse_json(value) if isinstance(value, str) else value or {}
+    except ValueError:
+        read = value
+    if not isinstance(read, Mapping):
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
+    return dict(read)
 
 
 def tasks_per_update(args: CreditConfig) -> int:

@@ -20,8 +20,9 @@ from hf_credit import methods, recipes
 from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_json, parse_yaml, read_text
+from hf_credit.safe_io import parse_yaml, read_text
 from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
+from hf_credit.trainers.config import as_mapping
 
 
 class Preset(NamedTuple):
@@ -120,7 +121,7 @@ class GameArguments(ScriptArguments):
             "oracle_options",
             "role_models",
         ):
-            setattr(self, name, _mapping(name, getattr(self, name)))
+            setattr(self, name, as_mapping(name, getattr(self, name)))
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
         require_one_task(
@@ -362,16 +363,6 @@ def _read(recipe: str | None) -> dict[str, Any]:
     if not isinstance(method, str | None):
         raise ValueError(f"a recipe's method must be a name, got {method!r}; write its options as method_options.")
     return values
-
-
-def _mapping(name: str, value: dict | str | None) -> dict[str, Any]:
-    try:
-        read = parse_json(value) if isinstance(value, str) else value or {}
-    except ValueError:
-        read = value
-    if not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
-    return read
 
 
 def _options(value: Any) -> dict[str, Any]:

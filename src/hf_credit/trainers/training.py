@@ -81,7 +81,11 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     if args.process_index == 0:
         _warn_of_another_showing(spec, str(model.model_name_or_path))
     method = job.method()
-    credited: dict[str, Any] = {} if method is None else {"method": method.bind(interaction)}
+    credited: dict[str, Any] = {}
+    if method is not None:
+        composed = args.composed(method, interaction)
+        composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
+        credited["method"] = method
     if method is None and PRESETS[game.method].oracle:
         credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
     tokenizer = AutoTokenizer.from_pretrained(
