@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hf_credit import collectors, methods
@@ -25,6 +27,15 @@ def test_every_collector_can_be_named_and_put_under_a_method(name: str) -> None:
     again = methods.make(**{"name": method.spec()["name"], **method.spec()["options"]})
     assert again == method
     assert again.fingerprint() == method.fingerprint()
+
+
+def test_a_package_brings_its_own_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "of_others-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: of-others\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[hf_credit.collectors]\nbush = hf_credit.collectors:Tree\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert collectors.make("bush", fanout=[3]) == Tree(fanout=(3,))
 
 
 def test_a_list_becomes_a_tuple() -> None:

@@ -77,7 +77,8 @@ def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> C
     parameters = inspect.signature(factory).parameters
     if "inner" in parameters:
         inner: Any = options.get("inner", replaced)
-        if inner is replaced and isinstance(factory, type) and isinstance(replaced, factory):
+        same = isinstance(factory, type) and isinstance(replaced, factory)
+        if inner is replaced and same:
             inner = replaced.inner  # in its place, not around it
         if isinstance(inner, str | Mapping):
             inside, of_inside = name_and_options("inner", inner)
