@@ -33,7 +33,7 @@ METHODS = {
     "all_turns_baseline": "hf_credit.methods.turn_baselines:all_turns_baseline",
     "at2po": "hf_credit.methods.at2po:at2po",
     "carl": "hf_credit.methods.carl:carl",
-    "constrained_counterfactual": "hf_credit.methods.cvt:constrained_counterfactual",
+    "constrained_counterfactual": "hf_credit.methods.cvt.method:constrained_counterfactual",
     "counterfactual_grpo": "hf_credit.methods.counterfactual_grpo:counterfactual_grpo",
     "gigpo": "hf_credit.methods.gigpo:gigpo",
     "grpo": "hf_credit.methods.grpo:grpo",
