@@ -10,7 +10,6 @@ import typer
 
 from hf_credit.cli.options import EnvironmentOptions, TaskName, parse_options
 from hf_credit.cli.progress import Progress, Task
-from hf_credit.rollouts.capabilities import Scripted, TaskSource
 
 if TYPE_CHECKING:
     from hf_credit.policies.micro import MicroConfig
@@ -74,6 +73,7 @@ def create(spec: TaskSpec, config: MicroConfig, output: Path, progress: Progress
     from hf_credit.environments.tasks import task_seed
     from hf_credit.policies.micro import init_scripted_policy
     from hf_credit.rollouts import RolloutRequest
+    from hf_credit.rollouts.capabilities import Scripted, TaskSource
 
     interaction = spec.build()
     player = Scripted(interaction).scripted_player(config.quality)
