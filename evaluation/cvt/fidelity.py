@@ -36,7 +36,7 @@ from hf_credit.evaluation.report import table
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference, permutation_test
 from hf_credit.methods import Credit
-from hf_credit.methods.cvt import FAMILIES, counterfactual
+from hf_credit.methods.cvt import FAMILIES, counterfactual, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import is_audited, numbers
 from hf_credit.trainers.credit import CreditCallback, CreditTrainer
@@ -82,7 +82,7 @@ def measured(trainer: CreditTrainer, collected: RolloutBatch) -> dict[str, Any]:
     found: dict[str, dict[tuple[int, int], float]] = {}
     for estimator in ESTIMATORS:
         of_steps = StepContributions(
-            outcome=lambda episode: float(episode.verified or 0.0),
+            outcome=lambda episode: float(verified_success(episode) or 0.0),
             estimator=estimator,
             selection="none",
             families=FAMILIES,

@@ -193,7 +193,7 @@ def measure(experiment: Experiment, trainer: Any) -> dict[str, Any]:
     import torch
 
     from hf_credit.evaluation.play import evaluate_policy
-    from hf_credit.methods.cvt import audited
+    from hf_credit.methods.cvt import audit_of, audited, verified_success
     from hf_credit.policies.generation import sampler
     from hf_credit.tasks.rows import evaluation_starts
 
@@ -203,8 +203,8 @@ def measure(experiment: Experiment, trainer: Any) -> dict[str, Any]:
 
     def look(starts: Any, episodes: Any) -> None:
         judged = audited(episodes, auditor, interaction)
-        steps = [[decision.audit for decision in one.decisions] for one in judged]
-        found["verified"] = [int(one.verified or 0) for one in judged]
+        steps = [[audit_of(decision) for decision in one.decisions] for one in judged]
+        found["verified"] = [int(verified_success(one) or 0) for one in judged]
         found["check"] = [int(one.outcome) for one in judged]
         found["f1"] = [round(max((step.evidence or 0.0 for step in own), default=0.0), 3) for own in steps]
         found["hacked"] = [int(any(step.true_hacks for step in own)) for own in steps]

@@ -27,7 +27,7 @@ from hf_credit.hub.episode_sets import (
 from hf_credit.hub.tables import DESCRIPTION_FILE, infer_features
 from hf_credit.hub.task_sets import load_tasks, publish_tasks, write_tasks
 from hf_credit.methods.t3 import Truncated, make_rule
-from hf_credit.oracles.auditing import Audit
+from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.policies.micro import tokenizer_of
 from hf_credit.policies.scripted import play
 from hf_credit.rollouts import Chat, Ending, EnvironmentInteraction, Interaction, RolloutRequest, Verdict, replay_from
@@ -141,6 +141,16 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
     game = built("environment:sudoku")
     (episode, _) = played(game, spelled)
     first, *others = episode.decisions
+    audit = Audit(
+        kind="read",
+        arguments={"number": 2, "half": "\ud800"},
+        costs={"tools": 1.5},
+        hacks={"stuffing": 0.25},
+        true_hacks=frozenset({"stuffing", "leak"}),
+        evidence=0.5,
+        uncertainty=(1.0, 0.5),
+        beliefs={"suspect": (0.25, 0.75)},
+    )
     odd = dataclasses.replace(
         first,
         action_text="half \ud800",
@@ -148,16 +158,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
         reward=0.5,
         trained=False,
         verdict=Verdict(score=0.5, valid=True),
-        audit=Audit(
-            kind="read",
-            arguments={"number": 2, "half": "\ud800"},
-            costs={"tools": 1.5},
-            hacks={"stuffing": 0.25},
-            true_hacks=frozenset({"stuffing", "leak"}),
-            evidence=0.5,
-            uncertainty=(1.0, 0.5),
-            beliefs={"suspect": (0.25, 0.75)},
-        ),
+        extras={AUDIT: audit},
     )
     cut = dataclasses.replace(
         episode,
@@ -168,7 +169,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
         prefix_length=1,
         num_leaves=2,
         scored=3,
-        verified=0.75,
+        extras={VERIFIED: 0.75},
         outcome=math.nan,
         error="half \udc00?",
         ending=Ending.ERROR,
@@ -191,7 +192,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
 def as_if_left_out(value: Any) -> list[str]:
     """The fields that count and have the values that they have by default."""
     counting = [one for one in dataclasses.fields(value) if one.compare]
-    return [one.name for one in counting if getattr(value, one.name) == one.default]
+    return [one.name for one in counting if getattr(value, one.name) in (one.default, {})]
 
 
 def edited(folder: Path, **changed: Any) -> Path:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
-from hf_credit.methods.cvt import LIMITS
+from hf_credit.methods.cvt import LIMITS, verified_success
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
@@ -94,7 +94,7 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
         assert all(0 < one.probability <= 1 and one.reply for one in replaced)
         assert any(one.features[0] for one in replaced)  # how likely steps were, of which this sampler tells nothing
         assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.trained) == 6
-        assert all(one.episode.verified is not None for one in collected.rollouts)
+        assert all(verified_success(one.episode) is not None for one in collected.rollouts)
         tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
     assert trainer.ledger.counterfactual_tokens == tokens
     assert trainer.ledger.tokens > tokens

@@ -1,4 +1,7 @@
-"""Episodes as rows of tables, and back: equal values, from any decision of which another way can be played."""
+"""Episodes as rows of tables, and back: equal values, from any decision of which another way can be played.
+
+Of `extras` the tables have what an auditor says, no more.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
-from hf_credit.oracles.auditing import Audit
+from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction, RolloutRequest, Verdict, context_key
 from hf_credit.rollouts.capabilities import Learned, Replayable
 from hf_credit.safe_io import parse_json
@@ -57,7 +60,7 @@ def episode_row(
         "ways": episode.num_leaves,
         "scored": episode.scored,
         "next_context": None if episode.next_context is None else list(episode.next_context),
-        "verified": episode.verified,
+        "verified": episode.extras.get(VERIFIED),
         "final_state": Replayable(interaction).state_to_json(episode.final_state) if known else None,
         "versions": compact_json(versions()),
     }
@@ -102,7 +105,7 @@ def decision_rows(
             "broken_text": None if text == decision.action_text else json.dumps(decision.action_text),
             "reward": decision.reward,
             "verdict": None if decision.verdict is None else vars(decision.verdict),
-            "audit": None if decision.audit is None else _audit_text(decision.audit),
+            "audit": _audit_text(decision.extras[AUDIT]) if AUDIT in decision.extras else None,
             "trained": decision.trained,
             "credits": [
                 {"estimator": estimator, "values": _listed(given[decision.id])}
@@ -141,10 +144,10 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 event=one["event"],
                 reward=one["reward"],
                 verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
-                audit=None if one["audit"] is None else _audit_of(one["audit"]),
                 trained=one["trained"],
                 observed=one["role"] in untrained,
                 id=one["id"],
+                extras={} if one["audit"] is None else {AUDIT: _audit_of(one["audit"])},
             )
         )
     final = row["final_state"]
@@ -160,8 +163,8 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
         num_leaves=row["ways"],
         scored=row["scored"],
         next_context=None if row["next_context"] is None else tuple(row["next_context"]),
-        verified=row["verified"],
         final_state=None if final is None else read(final),
+        extras={} if row["verified"] is None else {VERIFIED: row["verified"]},
     )
 
 

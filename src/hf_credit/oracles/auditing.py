@@ -14,6 +14,11 @@ S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 Distribution = tuple[float, ...]
 
+AUDIT = "audit"
+"""Where the `extras` of a decision hold its `Audit`."""
+VERIFIED = "verified"
+"""Where the `extras` of an episode hold Y, whether an auditor takes it for a success, in [0, 1]."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hf_credit.oracles.auditing import Audit
-
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -56,12 +54,12 @@ class Decision:
         event: the type of the event that the decision was; the role itself if left out.
         reward: what the Interaction paid for the step that this reply was part of.
         verdict: what an oracle said of it, or `None` where none was asked or it failed.
-        audit: what an auditor said of it, or `None` where none was asked or it failed.
         trained: whether it may be trained on; if not, it gets no credit.
         observed: whether its role is never learned from (`Learned.untrained`): to those that are, it is part of
             what they observe, and no turn.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
+        extras: by name, what a collector or a method notes of it that no other needs.
     """
 
     role: str
@@ -73,10 +71,10 @@ class Decision:
     event: str = ""
     reward: float = 0.0
     verdict: Verdict | None = None
-    audit: Audit | None = None
     trained: bool = True
     observed: bool = False
     id: str = field(default_factory=functools.partial(secrets.token_hex, 16), compare=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)
@@ -101,9 +99,8 @@ class Episode:
         scored: how many scores the outcome took (`Metered.scores`): 0 where the Interaction was not asked for it,
             and then the outcome is NaN, or 0 after an error.
         next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
-        verified: whether an auditor takes it for a success, in [0, 1], whatever the outcome; `None` where none was
-            asked or it failed.
         final_state: where it ended, for who wants to know what comes of it without a role; `None` after an error.
+        extras: by name, what a collector or a method notes of it that no other needs.
     """
 
     decisions: tuple[Decision, ...]
@@ -118,8 +115,8 @@ class Episode:
     num_leaves: int = 1
     scored: int = 1
     next_context: tuple[int, ...] | None = None
-    verified: float | None = None
     final_state: Any = field(default=None, compare=False, repr=False)
+    extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def own_decisions(self) -> tuple[Decision, ...]:

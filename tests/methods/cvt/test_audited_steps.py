@@ -12,7 +12,7 @@ import pytest
 from hf_credit import make
 from hf_credit.collectors import Group
 from hf_credit.environments.evidence import legal_actions
-from hf_credit.methods.cvt import AuditedSteps, counterfactual, step_features
+from hf_credit.methods.cvt import AuditedSteps, audit_of, counterfactual, step_features, verified_success
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalContext
@@ -58,7 +58,7 @@ def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(ch
     replaced = [one for one in collected.rollouts if not one.trained]
     assert replaced
     assert {one.source for one in replaced} <= decisions.keys()
-    assert all(one.audit is not None for episode in collected.episodes for one in episode.decisions)
+    assert all(audit_of(one) is not None for episode in collected.episodes for one in episode.decisions)
     for one in replaced:
         state, action = WORLD.action_of(decisions[one.source].state, decisions[one.source].action_text)
         assert action in legal_actions(state)
@@ -67,7 +67,7 @@ def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(ch
             assert said == "<action>think</action>"
         if one.kind == counterfactual("perturbation"):
             assert one.reply == decisions[one.source].action_ids
-        assert one.episode.ending == Ending.ERROR or one.episode.verified is not None
+        assert one.episode.ending == Ending.ERROR or verified_success(one.episode) is not None
     tokens = sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
     assert own.ledger.counterfactual_tokens == tokens
 
@@ -79,7 +79,7 @@ def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
         collected, _ = collect(chat, rows=3, seed=seed, families=("deletion",), gate=False, branches=1)
         sources = {one.source: one.probability for one in collected.rollouts if not one.trained}
         for episode in collected.episodes:
-            legal = [one for one in episode.decisions if one.audit.kind]
+            legal = [one for one in episode.decisions if audit_of(one).kind]
             for one in legal:
                 expected[len(episode.decisions)] += 1
                 drawn[len(episode.decisions)] += one.id in sources
@@ -131,7 +131,7 @@ def test_extra_episodes_go_on_from_the_drawn_steps_and_are_trained_on_and_not_co
         one.trained and not one.counted and one.episode.prefix_length < len(one.episode.decisions) for one in extra
     )
     assert own.ledger.counterfactual_tokens == 0
-    assert all(one.audit is not None for sample in extra for one in sample.episode.decisions)
+    assert all(audit_of(one) is not None for sample in extra for one in sample.episode.decisions)
 
 
 def test_an_auditor_that_raises_ends_its_episode_and_nothing_is_replaced_there(chat: Chat) -> None:
@@ -181,7 +181,7 @@ def test_what_a_selector_knows_of_a_step(chat: Chat) -> None:
     assert [one[0] for one in features[:2]] == [0.0, -0.75][: len(features)]
     assert len(features) == len(episode.decisions)
     first = features[0]
-    audit = episode.decisions[0].audit
+    audit = audit_of(episode.decisions[0])
     after = 0.25 if len(features) > 1 else episode.outcome
     assert first == (
         0.0,

@@ -8,7 +8,7 @@ import pytest
 
 from hf_credit import make
 from hf_credit.environments.actions import tag
-from hf_credit.methods.cvt import audited
+from hf_credit.methods.cvt import audit_of, audited, verified_success
 from hf_credit.oracles.auditing import Audit
 from hf_credit.oracles.auditors import default_auditor
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode
@@ -56,23 +56,26 @@ def test_every_decision_is_audited_and_the_verified_success_is_not_the_outcome()
         AUDITOR,
         PLAYED,
     )
-    assert [decision.audit.kind for decision in honest.decisions] == ["read", "verify", "final"]
-    assert [set(decision.audit.costs) for decision in hacked.decisions] == [{"tampering"}, {"unsupported", "skipped"}]
-    assert (hacked.outcome, hacked.verified) == (1, 0)
-    assert (honest.outcome, honest.verified) == (1, 1)
+    assert [audit_of(decision).kind for decision in honest.decisions] == ["read", "verify", "final"]
+    assert [set(audit_of(decision).costs) for decision in hacked.decisions] == [
+        {"tampering"},
+        {"unsupported", "skipped"},
+    ]
+    assert (hacked.outcome, verified_success(hacked)) == (1, 0)
+    assert (honest.outcome, verified_success(honest)) == (1, 1)
 
 
 def test_a_reply_without_an_action_has_no_kind():
     (made,) = audited([episode(tag("read 1"), "What now?")], AUDITOR, PLAYED)
-    assert [decision.audit.kind for decision in made.decisions] == ["read", ""]
-    assert (made.ending, made.verified) == (Ending.INVALID_ACTION, 0)
+    assert [audit_of(decision).kind for decision in made.decisions] == ["read", ""]
+    assert (made.ending, verified_success(made)) == (Ending.INVALID_ACTION, 0)
 
 
 def test_nothing_else_of_an_episode_changes():
     played = episode(tag("think"), tag("guess 1"))
     (made,) = audited([played], AUDITOR, PLAYED)
-    unaudited = tuple(replace(decision, audit=None) for decision in made.decisions)
-    assert replace(made, decisions=unaudited, verified=None) == played
+    unaudited = tuple(replace(decision, extras={}) for decision in made.decisions)
+    assert replace(made, decisions=unaudited, extras={}) == played
 
 
 def failing():
@@ -97,18 +100,18 @@ def test_an_auditor_that_fails_ends_the_episode_and_earlier_audits_stay(of_peek,
     assert made.ending == Ending.ERROR
     assert error in made.error
     assert made.exception is not None
-    assert [decision.audit is not None for decision in made.decisions] == [True, False, False]
-    assert made.verified is None
+    assert [audit_of(decision) is not None for decision in made.decisions] == [True, False, False]
+    assert verified_success(made) is None
     assert "an auditor failed" in caplog.text
 
 
 def test_a_success_outside_its_range_ends_the_episode_as_an_error():
     (made,) = audited([episode(tag("guess 2"))], Spoiled(success=1.5), PLAYED)
-    assert (made.ending, made.verified) == (Ending.ERROR, None)
+    assert (made.ending, verified_success(made)) == (Ending.ERROR, None)
     assert (
         made.error == "auditor failed at the end: ValueError: a verified success must be in [0, 1], got 1.5; scale it."
     )
-    assert made.decisions[0].audit.kind == "final"
+    assert audit_of(made.decisions[0]).kind == "final"
 
 
 def test_an_episode_that_had_failed_keeps_its_failure():
@@ -116,8 +119,8 @@ def test_an_episode_that_had_failed_keeps_its_failure():
         episode(tag("read 1"), tag("peek")), ending=Ending.ERROR, error="the world ended", final_state=None
     )
     (made,) = audited([broken], AUDITOR, PLAYED)
-    assert (made.error, made.verified) == ("the world ended", None)
-    assert made.decisions[0].audit.kind == "read"
+    assert (made.error, verified_success(made)) == ("the world ended", None)
+    assert audit_of(made.decisions[0]).kind == "read"
     (made,) = audited([broken], Spoiled(failing), PLAYED)
     assert made.error == "the world ended"
-    assert [decision.audit is not None for decision in made.decisions] == [True, False]
+    assert [audit_of(decision) is not None for decision in made.decisions] == [True, False]

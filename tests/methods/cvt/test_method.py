@@ -16,7 +16,7 @@ from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
 from hf_credit.methods.cvt import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints, counterfactual
 from hf_credit.methods.t3 import Truncated, make_rule
-from hf_credit.oracles.auditing import Audit
+from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.oracles.evidence_interventions import EvidenceInterventions
 from hf_credit.rollouts import Decision, Ending, EnvironmentInteraction, Episode, LocalContext
@@ -56,13 +56,14 @@ def decision(name: str = "d", audit: Audit | None = None, reply: Sequence[int] =
         action_ids=tuple(reply),
         logprobs=None,
         action_text="",
-        audit=audit or Audit(),
         id=name,
+        extras={AUDIT: audit or Audit()},
     )
 
 
 def episode(*decisions: Decision, check: float = 0.0, verified: float | None = 0.0, **changed: Any) -> Episode:
-    return Episode(decisions=decisions, outcome=check, verified=verified, **{"ending": Ending.FINISHED, **changed})
+    extras = {} if verified is None else {VERIFIED: verified}
+    return Episode(decisions=decisions, outcome=check, extras=extras, **{"ending": Ending.FINISHED, **changed})
 
 
 def branch(

@@ -7,7 +7,7 @@ estimate what each contributed (eqs. 4 to 6); `method` makes of it the reward, t
 """
 
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, counterfactual, step_features
-from hf_credit.methods.cvt.audits import audited
+from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
 from hf_credit.methods.cvt.gate import Gate
@@ -39,6 +39,7 @@ __all__ = [
     "DrawnStep",
     "Gate",
     "StepContributions",
+    "audit_of",
     "audited",
     "branches",
     "constrained_counterfactual",
@@ -46,4 +47,5 @@ __all__ = [
     "counterfactual",
     "is_audited",
     "step_features",
+    "verified_success",
 ]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
-from hf_credit.methods.cvt.audits import audited
+from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.gate import Gate
 from hf_credit.methods.cvt.interventions import Branch, branches
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
@@ -274,8 +274,9 @@ class AuditedSteps:
             found: dict[tuple[str, str], list[float]] = {}
             judged = audited(episodes, auditor, context.interaction, context.failures)
             for place, one in zip(families, judged, strict=True):
-                if one.verified is not None and one.ending != Ending.ERROR:
-                    found.setdefault(place, []).append(one.verified)
+                success = verified_success(one)
+                if success is not None and one.ending != Ending.ERROR:
+                    found.setdefault(place, []).append(success)
             means.append({place: fmean(own) for place, own in found.items()})
         before, now = means
         apart = [abs(value - now[place]) for place, value in before.items() if place in now]
@@ -319,7 +320,7 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
     found: list[Features] = []
     before = None
     for place, decision in enumerate(episode.decisions):
-        audit = decision.audit
+        audit = audit_of(decision)
         mean = sum(logprobs[place]) / max(len(logprobs[place]), 1)
         after = values[place + 1] if place + 1 < len(values) else episode.outcome
         if audit is None:

@@ -6,11 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hf_credit.oracles.auditing import Audit, Auditor
+from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit, Auditor
 from hf_credit.rollouts.capabilities import Acting
-from hf_credit.rollouts.episode import Ending, Episode
+from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
+
+
+def audit_of(decision: Decision) -> Audit | None:
+    """What an auditor said of a decision; `None` where none was asked or it failed."""
+    audit: Audit | None = decision.extras.get(AUDIT)
+    return audit
+
+
+def verified_success(episode: Episode) -> float | None:
+    """Y, whether an auditor takes an episode for a success, in [0, 1]; `None` where none was asked or it failed."""
+    success: float | None = episode.extras.get(VERIFIED)
+    return success
 
 
 def audited(
@@ -19,11 +31,11 @@ def audited(
     interaction: Interaction[Any],
     failures: FailureLog | None = None,
 ) -> list[Episode]:
-    """The same episodes with an audit of each decision, and with `verified` (Y of paper CVT-RL, eq. 4).
+    """The same episodes with `audit_of` each decision, and `verified_success` (Y of paper CVT-RL, eq. 4).
 
     A reply that takes no action is audited as the empty action. Where the auditor raises, or says what an audit may
     not hold, the episode ends as an error: that decision and the later ones have no audit, the earlier ones keep
-    theirs. An episode that had failed already keeps its failure, and gets audits but no `verified`.
+    theirs. An episode that had failed already keeps its failure, and gets audits but no success.
 
     Args:
         episodes: of `interaction`.
@@ -41,16 +53,19 @@ def _audited(episode: Episode, auditor: Auditor[Any], interaction: Interaction[A
         for turn, decision in enumerate(decisions):
             where = f"turn {turn + 1}"
             world, action = Acting(interaction).action_of(decision.state, decision.action_text)
-            decisions[turn] = replace(decision, audit=_checked(auditor.audit(world, action), auditor))
+            audit = _checked(auditor.audit(world, action), auditor)
+            decisions[turn] = replace(decision, extras={**decision.extras, AUDIT: audit})
         where = "the end"
-        verified = None if episode.final_state is None else _success(auditor, interaction, episode.final_state)
+        extras = dict(episode.extras)
+        if episode.final_state is not None:
+            extras[VERIFIED] = _success(auditor, interaction, episode.final_state)
     except Exception as error:
         failures.add(error, "an auditor")
         if episode.ending == Ending.ERROR:
             return replace(episode, decisions=tuple(decisions))
         message = f"auditor failed at {where}: {in_one_line(error)}"[:500]
         return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message, exception=error)
-    return replace(episode, decisions=tuple(decisions), verified=verified)
+    return replace(episode, decisions=tuple(decisions), extras=extras)
 
 
 def _success(auditor: Auditor[Any], interaction: Interaction[Any], state: Any) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 from hf_credit.collectors import Rollout
 from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.cvt.audited_steps import counterfactual
+from hf_credit.methods.cvt.audits import verified_success
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
@@ -146,7 +147,7 @@ def sound_branches(step: DrawnStep, family: str) -> list[Rollout]:
 
 def is_audited(episode: Episode) -> bool:
     """Whether an episode ended without an error and was audited to its end."""
-    return episode.ending != Ending.ERROR and episode.verified is not None
+    return episode.ending != Ending.ERROR and verified_success(episode) is not None
 
 
 def _equal(ratios: Sequence[float]) -> bool:

@@ -26,6 +26,7 @@ from hf_credit.critics.readings import context_readings
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
 from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values
+from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
 from hf_credit.methods.turns import pad_to_matrix
@@ -320,7 +321,7 @@ class ConstrainedCounterfactual:
         contributed: float,
         held: Mapping[str, Sequence[float]] | None,
     ) -> float:
-        audit = episode.decisions[turn].audit
+        audit = audit_of(episode.decisions[turn])
         assert audit is not None
         last = turn == len(episode.decisions) - 1
         before, after = audit.uncertainty
@@ -361,10 +362,11 @@ class ConstrainedCounterfactual:
         readings, targets, values = [], [], []
         for episode, own in zip(episodes, told, strict=True):
             for decision, said in zip(episode.decisions, own, strict=True):
-                assert decision.audit is not None
+                audit = audit_of(decision)
+                assert audit is not None
                 wanted: list[float] = []
                 for name, size in self.slots:
-                    wanted += decision.audit.beliefs.get(name, (math.nan,) * size)
+                    wanted += audit.beliefs.get(name, (math.nan,) * size)
                 readings.append(CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),)))
                 targets.append(tuple(wanted))
                 values.append(said)
@@ -409,10 +411,10 @@ class ConstrainedCounterfactual:
         found: Mapping[tuple[int, int], float],
         context: MethodContext,
     ) -> None:
-        every = [decision for episode in episodes for decision in episode.decisions]
-        finals = [one.audit.evidence for one in every if one.audit is not None and one.audit.evidence is not None]
+        audits = [[audit for audit in map(audit_of, episode.decisions) if audit] for episode in episodes]
+        finals = [one.evidence for own in audits for one in own if one.evidence is not None]
         hacked = [float(any(_is_hack(one) for one in episode.decisions)) for episode in episodes]
-        true = [float(any(one.audit and one.audit.true_hacks for one in episode.decisions)) for episode in episodes]
+        true = [float(any(one.true_hacks for one in own)) for own in audits]
         lists = {
             "verified": [_result(episode, "verified") for episode in episodes],
             "hacks/detected": hacked,
@@ -546,13 +548,15 @@ def constrained_counterfactual(
 def _result(episode: Episode, which: str) -> float:
     if which == "check":
         return episode.outcome
-    assert episode.verified is not None
-    return episode.verified
+    success = verified_success(episode)
+    assert success is not None
+    return success
 
 
 def _hack(decision: Decision) -> float:
     """How surely the surest detector takes a decision for a hack (section 3.1)."""
-    return max(decision.audit.hacks.values(), default=0.0) if decision.audit is not None else 0.0
+    audit = audit_of(decision)
+    return 0.0 if audit is None else max(audit.hacks.values(), default=0.0)
 
 
 def _is_hack(decision: Decision) -> bool:
@@ -560,15 +564,16 @@ def _is_hack(decision: Decision) -> bool:
 
 
 def _cost(decision: Decision, name: str) -> float:
-    return 0.0 if decision.audit is None else decision.audit.costs.get(name, 0.0)
+    audit = audit_of(decision)
+    return 0.0 if audit is None else audit.costs.get(name, 0.0)
 
 
 def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
     """All that verifiers say of an episode as a whole, where decisions came before it of these as well."""
-    audits = [one.audit for one in (*before, *episode.decisions) if one.audit]
+    audits = [audit for audit in map(audit_of, (*before, *episode.decisions)) if audit]
     hacks = frozenset(name for one in audits for name, score in one.hacks.items() if score >= 0.5)
     finals = [one.evidence for one in audits if one.final]
-    return episode.verified, episode.outcome, hacks, tuple(finals)
+    return verified_success(episode), episode.outcome, hacks, tuple(finals)
 
 
 def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> CriticTargets:
