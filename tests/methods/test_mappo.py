@@ -44,7 +44,7 @@ def test_every_decision_is_judged_by_what_was_said_until_then_and_teaches_its_re
     # The outcome is clipped to 10; the critic says 1 of (1) and 3 of (1, 9, 2).
     assert by_episode(collected.episodes, credit.decisions) == [[None], [9.0, 7.0]]
     (lesson,) = credit.critic_targets
-    assert [one.ids for one in lesson.readings] == [(1,), (1, 9, 2)]
+    assert [one.ids for one in lesson.inputs] == [(1,), (1, 9, 2)]
     assert list(lesson.targets) == [(10.0,), (10.0,)]
 
 

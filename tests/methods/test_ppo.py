@@ -102,9 +102,7 @@ def test_a_cut_is_worth_nothing_more_or_what_the_critic_says_of_the_context_to_c
     found = credited(CUT, gamma=0.5, lam=0.8, cut_value="bootstrap")
     assert found.decisions[0][1] == pytest.approx((0.5 * 0.3 - 0.4,))
     (lesson,) = found.critic_targets
-    assert lesson.readings == [
-        CriticInput(ids=CUT.next_context, at=(2, 3, 6))
-    ]  # nothing is learned of what never came
+    assert lesson.inputs == [CriticInput(ids=CUT.next_context, at=(2, 3, 6))]  # nothing is learned of what never came
     (targets,) = lesson.targets
     assert targets == pytest.approx([0.2 + 0.05 + 0.4 * (-0.3 - 0.1), 0.5 - 0.3 - 0.1, 0.15])
     finished = replace(GROWING, next_context=None)
@@ -150,7 +148,7 @@ def test_episodes_that_failed_and_those_without_a_reply_get_nothing() -> None:
     failed = replace(GROWING, ending=Ending.ERROR)
     found = credited(nothing, failed)
     assert found.decisions == [[], [None, None]]
-    assert [*found.critic_targets[0].readings] == []
+    assert [*found.critic_targets[0].inputs] == []
 
 
 def test_a_group_of_one_is_a_group() -> None:

@@ -60,7 +60,7 @@ def test_a_critic_of_messages_gives_a_share_of_the_baseline_and_is_taught_what_t
     given = by_episode(TREE.episodes, credit.decisions)
     assert [given[0][0], given[4][0]] == pytest.approx([0.75 - (0.25 + 0.5) / 2, 0.25 - (0.75 + 0.5) / 2])
     (lesson,) = credit.critic_targets
-    assert [one.ids for one in lesson.readings][:2] == [(7, 1), (7, 1, 8, 1)]
+    assert [one.ids for one in lesson.inputs][:2] == [(7, 1), (7, 1, 8, 1)]
     assert [target for (target,) in lesson.targets] == [0.75, 1, 1, 1, 0, 0.25, 0, 0, 0, 1]
 
 

@@ -71,7 +71,7 @@ class Remembering:
                 for one in episode.decisions
             ]
             values = context.values(readings)
-            taught = [CriticTargets(readings=readings, targets=[[0.5] * len(own) for own in values], values=values)]
+            taught = [CriticTargets(inputs=readings, targets=[[0.5] * len(own) for own in values], values=values)]
         after = replace(memory, mean=memory.mean + 0.5, seen=(*memory.seen, len(collected.rollouts)))
         return Credit(decisions=decisions, memory=after, critic_targets=taught)
 

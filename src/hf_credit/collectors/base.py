@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
+from hf_credit.deprecated import renamed_fields
 from hf_credit.options import Count, GroupSize, Options
 from hf_credit.rollouts import Episode, RolloutRequest
 from hf_credit.rollouts.capabilities import Replayable
@@ -42,12 +43,13 @@ class Rollout:
     reply: tuple[int, ...] = ()
 
 
+@renamed_fields({"samples": "rollouts"})
 @dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
     """What was played of a batch of task rows, on this process.
 
     Attributes:
-        samples: in the order in which they were played.
+        rollouts: in the order in which they were played.
         rows: how many task rows there were.
     """
 
@@ -56,22 +58,22 @@ class RolloutBatch:
 
     @cached_property
     def trained(self) -> tuple[Rollout, ...]:
-        """Those whose decisions may get credit, in order: what `Credit.decisions` is parallel to."""
-        return tuple(sample for sample in self.rollouts if sample.trained)
+        """Those whose decisions may get credit, in order."""
+        return tuple(rollout for rollout in self.rollouts if rollout.trained)
 
     @cached_property
     def episodes(self) -> list[Episode]:
-        """Of the samples that may be trained on."""
-        return [sample.episode for sample in self.trained]
+        """Of the rollouts that may be trained on."""
+        return [rollout.episode for rollout in self.trained]
 
     @cached_property
     def instances(self) -> list[int]:
-        """Of the samples that may be trained on."""
-        return [sample.instance for sample in self.trained]
+        """Of the rollouts that may be trained on."""
+        return [rollout.instance for rollout in self.trained]
 
     def of_kind(self, kind: str) -> tuple[Rollout, ...]:
-        """The samples of a kind, in order."""
-        return tuple(sample for sample in self.rollouts if sample.kind == kind)
+        """The rollouts of a kind, in order."""
+        return tuple(rollout for rollout in self.rollouts if rollout.kind == kind)
 
 
 class Collector(Protocol):

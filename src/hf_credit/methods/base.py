@@ -14,6 +14,7 @@ from hf_credit import oracles
 from hf_credit.collectors import Collector, RolloutBatch, Single
 from hf_credit.collectors.base import gives_of
 from hf_credit.critics.specs import CriticSpec
+from hf_credit.deprecated import renamed_fields
 from hf_credit.oracles import Oracle
 from hf_credit.oracles.auditing import Auditor, Interventions
 from hf_credit.oracles.auditors import auditor_spec, interventions_spec
@@ -33,23 +34,25 @@ def one_number(credit: DecisionCredit) -> float | None:
     return credit
 
 
+@renamed_fields({"readings": "inputs"})
 @dataclass(frozen=True, kw_only=True)
 class CriticTargets:
     """What a critic learns from an update, once credit is given.
 
     Attributes:
-        readings: what it reads.
-        targets: the value it should have said at each place of each reading, in the unit of the reward.
-        values: what it did say there.
+        inputs: what it reads.
+        targets: the value it should have predicted at each place of each input, in the unit of the reward.
+        values: what it did predict there.
         critic: its name.
     """
 
-    readings: Sequence[CriticInput]
+    inputs: Sequence[CriticInput]
     targets: Sequence[Sequence[float]]
     values: Sequence[Sequence[float]]
     critic: str = "critic"
 
 
+@renamed_fields({"lessons": "critic_targets"})
 @dataclass(frozen=True, kw_only=True)
 class Credit:
     """What an estimator says of what was collected.
@@ -59,7 +62,7 @@ class Credit:
         weights: how much a decision counts in the loss, by its id: what its credit is multiplied by there; 1 where it
             is left out.
         memory: what the next update should remember.
-        lessons: for the critics, which are taught after credit; every process has the same critics in them.
+        critic_targets: what the critics learn once credit is given; on every process for the same critics.
 
     Raises:
         ValueError: `decisions` is no mapping.
@@ -95,6 +98,7 @@ class Estimator(Protocol):
         """
 
 
+@renamed_fields({"kinds": "critic_specs"})
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to credit decisions.
@@ -111,8 +115,8 @@ class Method:
             collected: with 1 it is the policy itself. `None`: there is none.
         frozen_decay: in place of that, the frozen copy follows the policy before every collection: so much of it stays
             as it was, in (0, 1). `None`: it does not.
-        kinds: what each critic says, by name; a value where it is left out. An estimator with a `kinds()` of its own
-            says so itself, once it is bound.
+        critic_specs: what each critic predicts, by name; a value where it is left out. An estimator with a
+            `critic_specs()` of its own says so itself, once it is bound.
         sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
             where `importance_sampling_level` is `"sequence"`.
         wrap: from what is played to what training plays in its place, such as `hf_credit.methods.t3.truncation`, which
@@ -248,7 +252,7 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
 
     Args:
         collected: of this process.
-        per_episode: one entry for each trained sample.
+        per_episode: one entry for each trained rollout.
     """
     return mean_by_decision(
         (decision, value)
@@ -286,7 +290,7 @@ def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[s
 def mean_over_shared(
     collected: RolloutBatch, per_decision: Sequence[Sequence[DecisionCredit]]
 ) -> dict[str, DecisionCredit]:
-    """As `mean_by_decision`, from one entry for each decision of each trained sample."""
+    """As `mean_by_decision`, from one entry for each decision of each trained rollout."""
     return mean_by_decision(
         pair
         for episode, values in zip(collected.episodes, per_decision, strict=True)
@@ -312,7 +316,7 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
 
 
 def without_errors(collected: RolloutBatch) -> list[int]:
-    """The places of the trained samples whose episodes did not end in an error, which alone are compared."""
+    """The places of the trained rollouts whose episodes did not end in an error, which alone are compared."""
     return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
 
 
@@ -329,22 +333,22 @@ def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Outcome and instance of some of the trained samples, for the functions of `hf_credit.credit`.
+    """Outcome and instance of some of the trained rollouts, for the functions of `hf_credit.credit`.
 
     Args:
         collected: of this process.
-        rows: the places of the samples, such as `sound` gives them.
+        rows: the places of the rollouts, such as `without_errors` gives them.
     """
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
 
 
 def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -> list[Any]:
-    """One entry for each trained sample: the value of those that have one, `None` for the others.
+    """One entry for each trained rollout: the value of those that have one, `None` for the others.
 
     Args:
         collected: of this process.
-        rows: the places of the samples that have one.
+        rows: the places of the rollouts that have one.
         values: theirs; a row each where there are several.
     """
     given = dict(zip(rows, values.tolist(), strict=True))
@@ -352,6 +356,6 @@ def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -
 
 
 def global_group_ids(context: MethodContext, collected: RolloutBatch) -> list[int]:
-    """The instance of each trained sample, with numbers that no other process uses."""
+    """The instance of each trained rollout, with numbers that no other process uses."""
     before = sum(context.gather([collected.rows])[: context.process])
     return [before + instance for instance in collected.instances]

@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     """A rollout, and what it was worth without a role.
 
     Attributes:
-        row: its place among the trained samples.
+        row: its place among the trained rollouts.
         instance: its task row.
         outcome: R, in [0, 1].
         other: R without the role, or without all others, in [0, 1].

@@ -33,9 +33,9 @@ class DecisionAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
         histories = [joint_histories(episode) for episode in episodes]
-        readings = context_readings([history for own in histories for history in own])
-        told = context.values(readings)
-        rest = (value for (value,) in told)
+        inputs = context_readings([history for own in histories for history in own])
+        predicted = context.values(inputs)
+        rest = (value for (value,) in predicted)
         values = [[next(rest) for _ in own] for own in histories]
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
         advantages = decision_advantages(outcomes, values, self.gamma, self.lam)
@@ -50,7 +50,7 @@ class DecisionAdvantages(Options):
                 for episode, credits in zip(episodes, advantages, strict=True)
                 for pair in zip(episode.decisions, credits, strict=True)
             ),
-            critic_targets=[CriticTargets(readings=readings, targets=targets, values=told)],
+            critic_targets=[CriticTargets(inputs=inputs, targets=targets, values=predicted)],
         )
 
 

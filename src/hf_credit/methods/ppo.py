@@ -139,19 +139,19 @@ def _lesson(
     advantages: Sequence[Sequence[float]],
 ) -> CriticTargets:
     """What the critic should have said before each action: the advantage plus what it did say."""
-    readings: list[CriticInput] = []
+    inputs: list[CriticInput] = []
     targets: list[tuple[float, ...]] = []
     values: list[tuple[float, ...]] = []
     for (own, places), told, credits in zip(read, said, advantages, strict=True):
         wanted: list[dict[int, float]] = [{} for _ in own]
         for (reading, index), credit in zip(itertools.chain(*places.of_decisions), credits, strict=True):
             wanted[reading][index] = credit + told[reading][index]
-        for reading_, known, target in zip(own, told, wanted, strict=True):
+        for one, known, target in zip(own, told, wanted, strict=True):
             if target:  # of the context after a cut nothing is learned
-                readings.append(CriticInput(ids=reading_.ids, at=tuple(reading_.at[index] for index in target)))
+                inputs.append(CriticInput(ids=one.ids, at=tuple(one.at[index] for index in target)))
                 targets.append(tuple(target.values()))
                 values.append(tuple(known[index] for index in target))
-    return CriticTargets(readings=readings, targets=targets, values=values)
+    return CriticTargets(inputs=inputs, targets=targets, values=values)
 
 
 @with_parts

@@ -69,7 +69,7 @@ class LeaveOneOut(Options):
             inputs = [_message(collected, alternative) for alternative in compared]
             values = context.values(inputs)
             critic_targets.append(
-                CriticTargets(readings=inputs, targets=[(one.mean_outcome,) for one in compared], values=values)
+                CriticTargets(inputs=inputs, targets=[(one.mean_outcome,) for one in compared], values=values)
             )
             expected = [value for (value,) in values]
         credits = self._credits(compared, expected)

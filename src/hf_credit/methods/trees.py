@@ -17,7 +17,7 @@ class StepTrees:
         collected: of this process; episodes that failed are no part of them.
 
     Attributes:
-        rows: the places of the trained samples that are.
+        rows: the places of the trained rollouts that are.
         parents: the parent of each vertex, -1 of a start.
         ends: the vertex at which the episode of each row ends.
     """

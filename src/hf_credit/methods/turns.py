@@ -46,13 +46,13 @@ def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tenso
 
 
 def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The Monte Carlo value before each step of some of the trained samples, as a `matrix`.
+    """The Monte Carlo value before each step of some of the trained rollouts, as `pad_to_matrix` makes it.
 
     What was decided at once was decided in one state, and all rollouts from it count.
 
     Args:
         collected: of this process, with rollouts from the state before each decision.
-        rows: the places of the samples, none of which failed.
+        rows: the places of the rollouts, none of which failed.
     """
     known = continuation_values(collected)
     rest = [iter(known[row] or []) for row in rows]
@@ -71,7 +71,7 @@ def turn_to_decision_credit(
 
     Args:
         collected: of this process.
-        rows: the places of the trained samples that are credited; the others get nothing.
+        rows: the places of the trained rollouts that are credited; the others get nothing.
         advantages: of shape (rows, turns).
     """
     return mean_by_decision(
@@ -83,11 +83,11 @@ def turn_to_decision_credit(
 
 
 def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, context: MethodContext) -> list[int]:
-    """A number for each step of some of the trained samples, the same for steps of one instance from equal states.
+    """A number for each step of some of the trained rollouts, the same for steps of one instance from equal states.
 
     Args:
         collected: of this process.
-        rows: the places of the samples.
+        rows: the places of the rollouts.
         anchor: what the decisions of two steps must have in common, beside their event types: the `"observation"`,
             the last message that was shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction,
             which must be hashable.

@@ -141,10 +141,10 @@ class CreditTrainer(EpisodeTrainer):
             if isinstance(callback, CreditCallback):
                 callback.on_credit(self, collected, credit)
         self.memory = credit.memory
-        for lesson in credit.critic_targets:
-            taught = self.critics[lesson.critic].learn(lesson.readings, lesson.targets, lesson.values)
-            for name, value in taught.items():
-                self.log_metric(f"{lesson.critic}/{name}", value)
+        for one in credit.critic_targets:
+            learned = self.critics[one.critic].learn(one.inputs, one.targets, one.values)
+            for name, value in learned.items():
+                self.log_metric(f"{one.critic}/{name}", value)
         found = weighted(credit)
         return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
 

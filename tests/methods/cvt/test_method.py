@@ -263,9 +263,9 @@ def test_the_outcome_model_learns_what_came_of_steps_after_it_has_spoken(context
     assert lesson.critic == "outcome"
     assert lesson.targets == [(1.0, 1.0), (0.0,)]  # what failed teaches nothing
     assert lesson.values == [(0.0, 0.4), (0.3,)]
-    assert lesson.readings[0].ids == (1, 2, 5)
-    assert lesson.readings[1].ids[:3] == (1, 2, 6)  # what stands in its place, and the mark of the family
-    assert len(lesson.readings[1].ids) > 3
+    assert lesson.inputs[0].ids == (1, 2, 5)
+    assert lesson.inputs[1].ids[:3] == (1, 2, 6)  # what stands in its place, and the mark of the family
+    assert len(lesson.inputs[1].ids) > 3
 
 
 def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did(chat: Chat) -> None:
@@ -281,7 +281,7 @@ def test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_pol
     own = estimator(refresh_every=5, families={"deletion": 0.5, "paraphrase": 0.5})
     lesson = own(collected(walk, branches=branches), context, Constraints()).critic_targets[1]
     assert [target for target in lesson.targets if len(target) == 2] == [(0.25, 0.25), (1.0, 1.0)]  # of a and c
-    assert len(lesson.readings) == 2 + 4 + 2
+    assert len(lesson.inputs) == 2 + 4 + 2
 
 
 def test_later_decisions_teach_the_outcome_model_where_the_copy_plays_them_alike(chat: Chat) -> None:

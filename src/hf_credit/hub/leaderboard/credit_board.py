@@ -290,8 +290,8 @@ def _warmed_up(bound: Method, pinned: PinnedPolicy, seed: int) -> tuple[dict[str
         collected = bound.collector(pinned.training_rows(update), context, memory)
         credit = bound.estimator(collected, context, memory)
         memory = credit.memory
-        for lesson in credit.critic_targets:
-            critics[lesson.critic].learn(lesson.readings, lesson.targets, lesson.values)
+        for one in credit.critic_targets:
+            critics[one.critic].learn(one.inputs, one.targets, one.values)
     return critics, memory, float(context.ledger.tokens)
 
 

@@ -133,7 +133,7 @@ class OutcomeReadings:
         taught += [(self._later[name], [y], self._said_later[name]) for name, y in later.items()]
         known = [one for one in taught if one[1]]
         return CriticTargets(
-            readings=[reading for reading, _, _ in known],
+            inputs=[reading for reading, _, _ in known],
             targets=[(fmean(outcomes),) * len(values) for _, outcomes, values in known],
             values=[values for _, _, values in known],
             critic="outcome",

@@ -370,7 +370,7 @@ class ConstrainedCounterfactual:
                 readings.append(CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),)))
                 targets.append(tuple(wanted))
                 values.append(said)
-        return CriticTargets(readings=readings, targets=targets, values=values, critic="belief")
+        return CriticTargets(inputs=readings, targets=targets, values=values, critic="belief")
 
     # Constraints --------------------------------------------------------------------------------------------------
 
@@ -580,7 +580,7 @@ def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]]
     """What the critic should have said before each decision: the advantage plus what it did say."""
     pairs = zip(values, advantages.tolist(), strict=True)
     return CriticTargets(
-        readings=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
+        inputs=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
         targets=[(value + credit,) for own, credits in pairs for value, credit in zip(own, credits, strict=False)],
         values=[(value,) for own in values for value in own],
     )
