@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.rollouts import Decision, Ending, Episode, Ledger
+from hf_credit.rollouts import Decision, Ending, Episode, Ledger, RolloutRequest
 
 COUNTS = st.integers(0, 10**12)
 LEDGERS = st.builds(
@@ -36,7 +36,7 @@ def test_a_shared_message_counts_once_and_every_score_counts() -> None:
     assert (ledger.scoring_events, ledger.prompt_tokens, ledger.completion_tokens) == (2, 50, 12)
     assert ledger.tokens == 62
     assert ledger.decisions == {"reasoner": 1, "actor": 2}
-    aside = Ledger.of([tree[0], replace(tree[1], start=1)], counterfactual=[False, True])
+    aside = Ledger.of([tree[0], replace(tree[1], start=1)], [RolloutRequest(), RolloutRequest(comparison=True)])
     assert aside == replace(ledger, counterfactual_tokens=25)
     assert ledger.metrics() == {
         "budget/scoring_events": 2,

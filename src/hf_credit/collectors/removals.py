@@ -79,22 +79,25 @@ class Removals(Options):
                     seed = None if state is None or number == 0 else number
                     starts.append(
                         RolloutRequest(
-                            task=row, state=state, seed=seed, stream=self._stream(context, instance, number)
+                            task=row,
+                            state=state,
+                            seed=seed,
+                            stream=self._stream(context, instance, number),
+                            comparison=bool(roles),
                         )
                     )
                     made.append((instance, number, roles))
-        aside = [bool(roles) for _, _, roles in made]
-        played = dict(zip(made, context.play(starts, counterfactual=aside), strict=True))
+        played = dict(zip(made, context.play(starts), strict=True))
         whole = {one[:2]: episode for one, episode in played.items() if not one[2]}
         later = [
-            ((*place, roles), RolloutRequest(state=state, stream=self._stream(context, *place)))
+            ((*place, roles), RolloutRequest(state=state, stream=self._stream(context, *place), comparison=True))
             for place, episode in whole.items()
             if episode.ending != Ending.ERROR
             for roles in self.removals
             if (*place, roles) not in played
             for state in self._left(context, episode.final_state, roles)
         ]
-        again = context.play([start for _, start in later], counterfactual=True)
+        again = context.play([start for _, start in later])
         played |= dict(zip([one for one, _ in later], again, strict=True))
         drawn_anew = {roles for _, _, roles in made}
         samples = (

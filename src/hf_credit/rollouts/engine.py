@@ -39,6 +39,7 @@ class RolloutRequest(Generic[S]):
         scored: whether the Interaction is asked for the outcome at the end.
         stream: names the random numbers of its replies, where the sampler honours seeds: episodes of one stream draw
             the same ones, apart from the alternatives of the first step that has several (paper C3, Appendix L).
+        comparison: whether its episodes are there for comparison only; the ledger counts those apart.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class RolloutRequest(Generic[S]):
     fanout: Sequence[int] = ()
     scored: bool = True
     stream: str | None = None
+    comparison: bool = False
 
 
 @dataclass(kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hf_credit.rollouts.engine import RolloutRequest
 from hf_credit.rollouts.episode import Episode
 
 
@@ -36,19 +37,19 @@ class Ledger:
         return self.prompt_tokens + self.completion_tokens
 
     @classmethod
-    def of(cls, episodes: Iterable[Episode], counterfactual: bool | Sequence[bool] = False) -> Ledger:
+    def of(cls, episodes: Iterable[Episode], starts: Sequence[RolloutRequest[Any]] = ()) -> Ledger:
         """What episodes cost; a decision that several of them share counts once.
 
         Args:
             episodes: all that were played at once.
-            counterfactual: whether they are there for comparison only: one for all, or one for each `Episode.start`.
+            starts: that they were played from; what is there for comparison only is counted apart.
         """
         every = list(episodes)
         own = [decision for episode in every for decision in episode.own_decisions]
         aside = [
             len(decision.context_ids) + len(decision.action_ids)
             for episode in every
-            if (counterfactual if isinstance(counterfactual, bool) else counterfactual[episode.start])
+            if starts and starts[episode.start].comparison
             for decision in episode.own_decisions
         ]
         role_tokens: Counter[str] = Counter()

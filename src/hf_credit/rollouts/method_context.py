@@ -66,7 +66,6 @@ class MethodContext(Protocol):
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         """The episodes of these starts, as `Engine.run` gives them. What they cost is in the ledger from then on.
 
@@ -74,8 +73,6 @@ class MethodContext(Protocol):
             starts: those of this process; there may be none.
             policy: who replies.
             template_kwargs: settings of the chat template in place of the run's own.
-            counterfactual: whether they are there for comparison only, which the ledger then counts apart; one for all
-                or one for each start.
 
         Raises:
             EveryEpisodeFailedError: every episode of all processes ended as an error, and none of this update has come
@@ -159,13 +156,12 @@ class LocalContext:
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         engine = self.engine if policy == "current" else self.frozen
         if engine is None:
             raise ValueError(f"a context must have an engine to play the {policy} policy, got none; pass it one.")
         episodes = (engine if template_kwargs is None else engine.rendered(template_kwargs)).run(starts)
-        self.ledger += Ledger.of(episodes, counterfactual)
+        self.ledger += Ledger.of(episodes, starts)
         try:
             refuse_total_failure(episodes, what="that a method asks for")
             self._played_in = self.update if episodes else self._played_in

@@ -51,7 +51,6 @@ class TrainerContext:
         starts: Sequence[RolloutRequest[Any]],
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
-        counterfactual: bool | Sequence[bool] = False,
     ) -> list[Episode]:
         engine = self.engine if template_kwargs is None else self.engine.rendered(template_kwargs)
         with ExitStack() as stack:
@@ -62,7 +61,7 @@ class TrainerContext:
             episodes = engine.run(starts)
             self.trainer.ranks.finish()
         if self.trainer.model.training:
-            self.trainer.spend(Ledger.of(episodes, counterfactual))
+            self.trainer.spend(Ledger.of(episodes, starts))
             try:
                 refuse_total_failure(episodes, self.trainer.ranks.gather)
                 self._played_in = self.update

@@ -239,9 +239,9 @@ class AuditedSteps:
         if self.counterfactuals == "random":
             sources = _of_others(sources, context)
         starts = [one[4].start for one in made]
-        played = context.play(starts, policy=self.policy, counterfactual=True)
+        played = context.play(starts, policy=self.policy)
         if self.probe_every is not None and context.update % self.probe_every == 0:
-            again = context.play(starts, policy="current", counterfactual=True)
+            again = context.play(starts, policy="current")
             self._log_drift([(one[1].id, one[3]) for one in made], played, again, context)
         tokens = sum(episode.generated_tokens for episode in played)
         context.log("tokens/counterfactual", sum(context.gather([tokens])))

@@ -21,8 +21,8 @@ class Branch:
     """Another way on from a decision.
 
     Attributes:
-        start: right after the step, with what was put in its place; every later reply is sampled. One that is over
-            there needs no reply.
+        start: right after the step, with what was put in its place, for comparison; every later reply is sampled. One
+            that is over there needs no reply.
         action_ids: the tokens of the reply that stands in the decision's place, to the same context.
         text: that reply.
     """
@@ -143,5 +143,7 @@ def _branch(
     thread = Thread(
         messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
     )
-    start = RolloutRequest[Any](state=after, seed=draws.randrange(2**31), threads={decision.event: thread})
+    start = RolloutRequest[Any](
+        state=after, seed=draws.randrange(2**31), threads={decision.event: thread}, comparison=True
+    )
     return Branch(start=start, action_ids=tuple(ids), text=text)
