@@ -11,9 +11,13 @@ import pytest
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods import Credit, CriticTargets, make
-from hf_credit.rollouts import CriticInput
+from hf_credit.rollouts import CriticInput, Ending, Episode
 
 INPUT = CriticInput(ids=(1, 2), at=(2,))
+
+
+def episode(**given: Any) -> Episode:
+    return Episode(decisions=(), outcome=0.0, ending=Ending.FINISHED, **given)
 
 
 def grpo(**changed: Any) -> Any:
@@ -26,9 +30,12 @@ def grpo(**changed: Any) -> Any:
         (lambda **given: CriticTargets(targets=[(1.0,)], values=[(0.5,)], **given), "readings", "inputs", [INPUT]),
         (lambda **given: Credit(decisions={}, **given), "lessons", "critic_targets", [None]),
         (lambda **given: RolloutBatch(**given), "samples", "rollouts", (None,)),
+        (episode, "path", "branch", (0, 2)),
+        (episode, "inherited", "prefix_length", 3),
+        (episode, "ways", "num_leaves", 4),
         (grpo, "kinds", "critic_specs", {"critic": CriticSpec()}),
     ],
-    ids=["CriticTargets", "Credit", "RolloutBatch", "Method"],
+    ids=["CriticTargets", "Credit", "RolloutBatch", "Episode", "Episode", "Episode", "Method"],
 )
 def test_a_field_is_given_and_read_by_the_name_it_had(build: Any, before: str, now: str, value: Any) -> None:
     with pytest.warns(DeprecationWarning, match=f"{before} is now called {now} .*use the new name") as warned:

@@ -198,7 +198,7 @@ def test_an_update_is_made_up_as_training_would_have_played_it() -> None:
     before = [decision([8], [5]), decision([8, 5, 9], [6])]
     found = collected_from([whole([1, 0], [0], before=before, later=(None,)), ONE])
     assert (found.rows, found.instances) == (2, [0] * 3 + [1] * 6)
-    assert [one.path for one in found.episodes[:3]] == [(0, 0), (0, 1), (1, 0)]
+    assert [one.branch for one in found.episodes[:3]] == [(0, 0), (0, 1), (1, 0)]
     assert [len(one.decisions) for one in found.episodes[:3]] == [4, 4, 4]
     assert [one.prefix_length for one in found.episodes[:3]] == [0, 3, 2]
     first, again, other = ([decision.id for decision in one.decisions] for one in found.episodes[:3])

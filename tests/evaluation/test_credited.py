@@ -82,8 +82,8 @@ def test_what_else_was_tried_is_what_the_instance_did_at_the_same_context(tokeni
     elsewhere = decision(tokenizer, "x plan", "far", "far")
     unscored = episode(decision(tokenizer, "x plan", "seen", "seen"), outcome=math.nan, scored=False)
     samples = (
-        Rollout(episode=episode(root, good, outcome=1.0, path=(0,)), instance=0),
-        Rollout(episode=episode(root, bad, outcome=0.0, path=(1,), prefix_length=1), instance=0),
+        Rollout(episode=episode(root, good, outcome=1.0, branch=(0,)), instance=0),
+        Rollout(episode=episode(root, bad, outcome=0.0, branch=(1,), prefix_length=1), instance=0),
         Rollout(episode=episode(elsewhere), instance=1),
         Rollout(episode=unscored, instance=0, trained=False, kind="reference"),
         Rollout(

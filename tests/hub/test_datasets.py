@@ -163,7 +163,7 @@ def test_what_episodes_do_not_need_and_may_have_comes_back_too(spelled: Chat, tm
     cut = dataclasses.replace(
         episode,
         decisions=(odd, *others),
-        path=(0, 2),
+        branch=(0, 2),
         next_context=(5, 6),
         metrics={"success": 0.1},
         prefix_length=1,

@@ -83,10 +83,10 @@ def test_a_way_that_splits_more_often_weighs_no_more():
     root = decision("a", 1, "root")
     ends, goes = decision("b", 2, "ends"), decision("b", 2, "goes")
     tree = [episode(root, ends, outcome=0.0)]
-    tree[0] = replace(tree[0], path=(0, 0), num_leaves=2)
+    tree[0] = replace(tree[0], branch=(0, 0), num_leaves=2)
     for number, outcome in enumerate((1.0, 0.0)):
         last = decision("c", 3, str(number))
-        tree.append(replace(episode(root, goes, last, outcome=outcome), path=(0, 1, number)))
+        tree.append(replace(episode(root, goes, last, outcome=outcome), branch=(0, 1, number)))
     found = {one.decision.action_text: one for one in alternatives(tree)}
     # Of the two ways of the second step one is worth 0 and one 1/2: by leaves it would be 1/3.
     assert found["root"].mean_outcome == 0.25

@@ -575,7 +575,7 @@ def test_alternatives_share_what_came_before_them(chat, most):
     sampler = Letters(chat)
     engine = Engine(TaleInteraction(), chat, sampler, max_concurrent=most)
     episodes = engine.run([replace(tale("x", 3), fanout=(2, 1, 3))])
-    assert [episode.path for episode in episodes] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert [episode.branch for episode in episodes] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     firsts = [told(episode)[:2] for episode in episodes]
     assert firsts[0] == firsts[1] == firsts[2] != firsts[3] == firsts[4] == firsts[5]
     assert len({told(episode) for episode in episodes}) == 6
@@ -601,7 +601,7 @@ def test_starts_keep_their_order_and_number_when_some_split(chat):
 
 def test_an_episode_that_ends_before_its_split_stays_one(chat):
     episodes = Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 4))])
-    assert [episode.path for episode in episodes] == [(0,), (1,)]
+    assert [episode.branch for episode in episodes] == [(0,), (1,)]
 
 
 def test_alternatives_meet_worlds_of_their_own_unless_random_numbers_are_common(chat):

@@ -171,7 +171,7 @@ def test_alternatives_at_a_recorded_decision_share_its_context(chat):
     (episode,) = engine.run([RolloutRequest(task=tasks[0])])
     branches = engine.run([replay_from(interaction, chat, episode, 3, fanout=(4,))])
     assert {branch.decisions[0].context_ids for branch in branches} == {episode.decisions[3].context_ids}
-    assert [branch.path for branch in branches] == [(0,), (1,), (2,), (3,)]
+    assert [one.branch for one in branches] == [(0,), (1,), (2,), (3,)]
 
 
 def test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay(chat):

@@ -103,7 +103,7 @@ def test_an_update_samples_the_papers_tree_and_scores_only_its_leaves(train: Cal
     trainer = train(interaction=interaction)
     ((episodes, credits),) = trainer.played
     assert len(calls) - 1 == len(episodes) == 2 * 8  # the first is the dry run of the trainer's construction
-    assert [episode.path for episode in episodes[:8]] == [(i, j) for i in range(2) for j in range(4)]
+    assert [episode.branch for episode in episodes[:8]] == [(i, j) for i in range(2) for j in range(4)]
     decisions = [decision for episode in episodes for decision in episode.own_decisions]
     assert [sum(d.event == event for d in decisions) for event in ("reasoner", "actor")] == [2 * 2, 2 * 8]
     credited = [value for values in credits for value in values if value is not None]

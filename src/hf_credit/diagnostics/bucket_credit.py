@@ -84,7 +84,7 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
                     episode,
                     decisions=(*before, *decisions),
                     start=number,
-                    path=(place, replay),
+                    branch=(place, replay),
                     prefix_length=0 if first else len(before) + shared,
                 )
                 samples.append(Rollout(episode=whole, instance=number))

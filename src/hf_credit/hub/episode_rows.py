@@ -55,7 +55,7 @@ def episode_row(
         "tokens": episode.generated_tokens,
         "error": None if episode.error is None else _unicode(episode.error),
         "start": episode.start,
-        "path": list(episode.path),
+        "path": list(episode.branch),
         "inherited": episode.prefix_length,
         "ways": episode.num_leaves,
         "scored": episode.scored,
@@ -158,7 +158,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
         metrics=parse_json(row["metrics"]),
         error=row["error"],
         start=row["start"],
-        path=tuple(row["path"]),
+        branch=tuple(row["path"]),
         prefix_length=row["inherited"],
         num_leaves=row["ways"],
         scored=row["scored"],
@@ -207,7 +207,7 @@ def trace(row: Mapping[str, Any]) -> bytes:
 
 def _episode_id(place: int, episode: Episode, start: RolloutRequest[Any]) -> str:
     replies = [list(decision.action_ids) for decision in episode.decisions]
-    identity = compact_json([place, start.seed, replies, list(episode.path)])
+    identity = compact_json([place, start.seed, replies, list(episode.branch)])
     return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 

@@ -66,7 +66,7 @@ def alternatives(
             keys.setdefault(decision.id, (instance, decision.event, matched))
             if episode.ending != Ending.ERROR:
                 outcome = max(-return_clip, min(return_clip, episode.outcome))
-                leaves[decision.id].append((episode.path, outcome, episode.num_leaves))
+                leaves[decision.id].append((episode.branch, outcome, episode.num_leaves))
     numbers: dict[Hashable, int] = {}
     return [
         Alternative(
@@ -74,8 +74,8 @@ def alternatives(
             decision=episodes[place[0]].decisions[place[1]],
             bucket=numbers.setdefault(keys[node], len(numbers)),
             outcomes=tuple(outcome for _, outcome, _ in leaves[node]),
-            mean_outcome=_value([(path, outcome) for path, outcome, _ in leaves[node]]),
-            count=sum(ways for _, _, ways in leaves[node]),
+            mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]]),
+            count=sum(num_leaves for _, _, num_leaves in leaves[node]),
         )
         for node, place in places.items()
         if leaves[node]
@@ -84,11 +84,11 @@ def alternatives(
 
 def _value(leaves: Sequence[tuple[tuple[int, ...], float]], depth: int = 0) -> float:
     """The mean of the branches at each split, from the last split to the first."""
-    branches: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
+    below: dict[int, list[tuple[tuple[int, ...], float]]] = defaultdict(list)
     ended = []
-    for path, outcome in leaves:
-        if len(path) > depth:
-            branches[path[depth]].append((path, outcome))
+    for branch, outcome in leaves:
+        if len(branch) > depth:
+            below[branch[depth]].append((branch, outcome))
         else:
             ended.append(outcome)
-    return fmean([*ended, *(_value(branch, depth + 1) for branch in branches.values())])
+    return fmean([*ended, *(_value(of_alternative, depth + 1) for of_alternative in below.values())])

@@ -70,7 +70,7 @@ class _Walk(Generic[S]):
     turn: int = 0  # where the decisions of the last turn begin
     steps: int = 0
     fanout: tuple[int, ...] = ()
-    path: tuple[int, ...] = ()
+    branch: tuple[int, ...] = ()  # as `Episode.branch`
     prefix_length: int = 0
     asked: int = 0
     shared: SharedStates | None = None  # where others go on from its state
@@ -86,7 +86,7 @@ class _Walk(Generic[S]):
 
     def split(self) -> list[_Walk[S]]:
         """One walk for each alternative of its next step, in this one's place."""
-        siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.path else Counter()
+        siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.branch else Counter()
         self.branches = [
             replace(
                 self,
@@ -95,7 +95,7 @@ class _Walk(Generic[S]):
                 forced=dict(self.forced),
                 decisions=list(self.decisions),
                 fanout=(1, *self.fanout[1:]),
-                path=(*self.path, index),
+                branch=(*self.branch, index),
                 prefix_length=len(self.decisions) if index else self.prefix_length,
                 branches=[],
                 siblings=siblings,
@@ -113,17 +113,17 @@ class _Walk(Generic[S]):
         if self.start.stream is None:
             return None
         first = next((step for step, width in enumerate(self.start.fanout) if width > 1), self.steps)
-        shared = self.path[1:] if self.steps > first else self.path
+        shared = self.branch[1:] if self.steps > first else self.branch
         again = ("again", self.again) if self.again else ()
         spoken = sum(decision.event == event for decision in self.decisions)  # also where a role before it is left out
         return derive(0, self.start.stream, spoken, event, *shared, *again)
 
     def leaves(self) -> Iterator[Episode]:
-        """The episodes it came to, in the order of their paths."""
+        """The episodes it came to, in the order of their branches."""
         if self.episode is not None:
             yield self.episode
-        for branch in self.branches:
-            yield from branch.leaves()
+        for walk in self.branches:
+            yield from walk.leaves()
 
 
 class Engine(Generic[S]):
@@ -262,7 +262,7 @@ class Engine(Generic[S]):
         branches = walk.split()
         for index, branch in enumerate(branches):
             branch.shared = states
-            if index and (walk.path or walk.start.stream is None):
+            if index and (walk.branch or walk.start.stream is None):
                 with self._errors_end(branch):
                     seed = derive(0, "again", walk.again, index) if walk.again else index
                     branch.state = self.interaction.reseed(branch.state, seed)
@@ -282,7 +282,7 @@ class Engine(Generic[S]):
             ending=ending,
             metrics=dict(self.interaction.metrics(walk.state)),
             start=walk.place,
-            path=walk.path,
+            branch=walk.branch,
             prefix_length=walk.prefix_length,
             num_leaves=math.prod(walk.fanout),
             scored=walk.asked,
@@ -441,7 +441,7 @@ class _ErrorsEnd:
             error=in_one_line(error),
             exception=error,
             start=walk.place,
-            path=walk.path,
+            branch=walk.branch,
             prefix_length=walk.prefix_length,
             num_leaves=math.prod(walk.fanout),
             scored=walk.asked,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hf_credit.deprecated import renamed_fields
+
 
 class Ending(StrEnum):
     """How an episode ended."""
@@ -80,6 +82,7 @@ class Decision:
         object.__setattr__(self, "event", self.event or self.role)
 
 
+@renamed_fields({"path": "branch", "inherited": "prefix_length", "ways": "num_leaves"})
 @dataclass(frozen=True, kw_only=True)
 class Episode:
     """One walk through an Interaction.
@@ -92,10 +95,10 @@ class Episode:
         error: the failure in one line, where `ending` is `ERROR`.
         exception: the failure itself, where it happened in this process; no part of what is compared or shown.
         start: the place of its start among those that were run together.
-        path: where its start had alternatives, which one was taken at each step that had several.
-        inherited: how many of its first decisions an earlier episode of the same start holds already. They have the
-            same ids there, were made once, and count once.
-        ways: how many of its start's ways it stands for: 1, or more where it ended before they parted.
+        branch: where its start had alternatives, which one was taken at each step that had several.
+        prefix_length: how many of its first decisions an earlier episode of the same start holds already. They have
+            the same ids there, were made once, and count once.
+        num_leaves: how many leaves of its start's tree it stands for: 1, or more where it ended before a split.
         scored: how many scores the outcome took (`Metered.scores`): 0 where the Interaction was not asked for it,
             and then the outcome is NaN, or 0 after an error.
         next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
@@ -110,7 +113,7 @@ class Episode:
     error: str | None = None
     exception: Exception | None = field(default=None, compare=False, repr=False)
     start: int = field(default=0, compare=False)
-    path: tuple[int, ...] = ()
+    branch: tuple[int, ...] = ()
     prefix_length: int = 0
     num_leaves: int = 1
     scored: int = 1
