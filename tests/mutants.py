@@ -266,9 +266,27 @@ MUTANTS = [
     Mutant(
         "a simultaneous decision's thread leaks into replay",
         "src/hf_credit/rollouts/replay.py",
-        "if earlier.state is not decision.state:",
+        "if not earlier.in_step_of(decision):",
         "if True:",
         ["tests/rollouts/test_replay.py::test_what_is_decided_at_the_same_time_is_not_in_the_past_of_a_replay"],
+    ),
+    Mutant(
+        "steps are told apart by their states, which may be one object or have been read apart",
+        "src/hf_credit/rollouts/episode.py",
+        "if self.step is None or other.step is None:",
+        "if True:",
+        [
+            "tests/rollouts/test_engine.py::test_steps_are_counted_also_where_the_state_is_one_object_throughout",
+            "tests/rollouts/test_engine.py::"
+            "test_who_decided_at_once_is_known_when_states_were_written_and_read_one_by_one",
+        ],
+    ),
+    Mutant(
+        "a replay counts its steps from 0",
+        "src/hf_credit/rollouts/engine.py",
+        "walk.start.step + ",
+        "",
+        ["tests/rollouts/test_engine.py::test_a_replay_counts_the_steps_on"],
     ),
     Mutant(
         "simultaneous roles share random numbers",
@@ -346,15 +364,15 @@ MUTANTS = [
     Mutant(
         "leaves averaged as if all branches split alike",
         "src/hf_credit/rollouts/buckets.py",
-        "mean_outcome=_value([(path, outcome) for path, outcome, _ in leaves[node]])",
+        "mean_outcome=_value([(branch, outcome) for branch, outcome, _ in leaves[node]])",
         "mean_outcome=fmean([outcome for _, outcome, _ in leaves[node]])",
         ["tests/rollouts/test_buckets.py::test_a_way_that_splits_more_often_weighs_no_more"],
     ),
     Mutant(
         "samples for comparison counted as trained",
         "src/hf_credit/collectors/base.py",
-        "for sample in self.rollouts if sample.trained)",
-        "for sample in self.rollouts)",
+        "for rollout in self.rollouts if rollout.trained)",
+        "for rollout in self.rollouts)",
         ["tests/collectors/test_base.py::test_only_trained_samples_are_credited"],
     ),
     Mutant(

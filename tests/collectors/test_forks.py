@@ -88,6 +88,7 @@ def test_a_fork_shares_what_came_before_and_goes_its_own_way(chat):
         decisions = sample.episode.decisions
         assert sample.trained
         assert sample.episode.outcome == told(sample).count("a")
+        assert [one.step for one in decisions] == [0, 1, 2]
         assert [one.state.text for one in decisions] == ["", told(sample)[:1], told(sample)[:2]]
         if sample.source:
             own = decisions[sample.episode.prefix_length]

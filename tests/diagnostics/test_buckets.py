@@ -96,8 +96,8 @@ def test_a_file_keeps_replays_to_the_token_and_writes_a_conversation_once(tmp_pa
             **others,
         )
 
-    first = decision("plan", (1, 2), (3,), reward=0.5)
-    other = decision("act", (1, 2), (4,), verdict=Verdict(score=0.5, valid=True))
+    first = decision("plan", (1, 2), (3,), reward=0.5, step=0)
+    other = decision("act", (1, 2), (4,), verdict=Verdict(score=0.5, valid=True), step=1)
     second = decision("plan", (1, 2, 3, 5), (6, 7))
     third = decision("plan", (1, 2, 3, 5, 6, 7, 8), ())
     anew = decision("plan", (9,), (1,))
@@ -110,6 +110,7 @@ def test_a_file_keeps_replays_to_the_token_and_writes_a_conversation_once(tmp_pa
         return replace(one, state=None)
 
     assert read.before == tuple(map(without_state, bucket.before))
+    assert [one.step for one in read.before] == [0, 1]
     (kept,) = read.candidates[0].replays
     assert kept == replace(replay, decisions=tuple(map(without_state, replay.decisions)))
     written = json.loads(bucket.to_json())["candidates"][0]["replays"][0]["decisions"]
@@ -122,6 +123,14 @@ def test_buckets_that_were_written_without_replays_can_be_read() -> None:
     for action in (*values["candidates"], *values["value_only"]):
         del action["replays"]
     assert Bucket.from_json(json.dumps(values)) == BUCKET
+
+
+def test_decisions_that_were_written_without_their_step_can_be_read() -> None:
+    one = Decision(role="a", state=None, context_ids=(0,), action_ids=(1,), logprobs=None, action_text="", step=3)
+    values = json.loads(replace(BUCKET, before=(one,)).to_json())
+    del values["before"][0]["step"]
+    (read,) = Bucket.from_json(json.dumps(values)).before
+    assert (read, read.step) == (one, None)
 
 
 def test_a_small_file_that_would_fill_the_memory_is_refused(monkeypatch) -> None:

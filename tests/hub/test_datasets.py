@@ -74,6 +74,7 @@ def test_every_episode_comes_back_equal_and_goes_on_from_any_decision(tmp_path: 
         ]
         assert loaded.starts == episodes.starts
         for before, after in zip(episodes, loaded, strict=True):
+            assert [one.step for one in after.decisions] == [one.step for one in before.decisions]
             assert [len(step) for step in after.steps] == [len(step) for step in before.steps]
             for index in range(len(before.decisions)):
                 again = replay_from(loaded.interaction, spelled, after, index)

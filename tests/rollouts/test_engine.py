@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import random
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from hf_credit.rollouts import (
     Request,
     RolloutRequest,
     decision_rows,
+    replay_from,
 )
 
 
@@ -470,6 +472,51 @@ def test_a_vote_asks_every_voter_of_every_episode_in_one_call(chat):
     assert chat.tokenizer.decode(list(first.decisions[6].context_ids)) == (
         "<|user|>1?<|end|><|assistant|>no<|end|><|user|>sure?<|end|><|assistant|>"
     )
+
+
+class Session(Interaction[list[str]]):
+    """A writer and then a reader, in a world that is one object as long as it lives."""
+
+    def start(self, task, seed):
+        return []
+
+    def pending(self, state):
+        role = ("writer", "reader")[len(state) % 2]
+        return () if len(state) == 4 else (Request(role=role, messages=[{"role": "user", "content": role}]),)
+
+    def advance(self, state, replies):
+        state.extend(replies)
+        return state
+
+    def outcome(self, state):
+        return 0.0
+
+
+def test_steps_are_counted_also_where_the_state_is_one_object_throughout(chat):
+    (episode,) = Engine(Session(), chat, Sampler(lambda context: short(chat)(()))).run([RolloutRequest()])
+    assert len({id(decision.state) for decision in episode.decisions}) == 1
+    assert [decision.step for decision in episode.decisions] == [0, 1, 2, 3]
+    assert [[one.role for one in step] for step in episode.steps] == [["writer"], ["reader"]] * 2
+
+
+def test_who_decided_at_once_is_known_when_states_were_written_and_read_one_by_one(chat):
+    (episode,) = Engine(Vote(), chat, Sampler(lambda context: short(chat)(()))).run([RolloutRequest()])
+    read = [replace(one, state=pickle.loads(pickle.dumps(one.state))) for one in episode.decisions]
+    assert len({id(decision.state) for decision in read}) == len(read) == 10
+    again = replace(episode, decisions=tuple(read))
+    assert again == episode
+    assert [[one.role for one in step] for step in again.steps] == [[f"voter {number}" for number in range(5)]] * 2
+    assert replay_from(Vote(), chat, again, 7) == replay_from(Vote(), chat, episode, 7)
+    assert set(replay_from(Vote(), chat, again, 4).threads) == set()
+
+
+def test_a_replay_counts_the_steps_on(chat):
+    engine = Engine(Vote(), chat, Sampler(lambda context: short(chat)(())))
+    (episode,) = engine.run([RolloutRequest()])
+    (replayed,) = engine.run([replay_from(Vote(), chat, episode, 5)])
+    assert [decision.step for decision in replayed.decisions] == [1] * 5
+    whole = replace(episode, decisions=(*episode.decisions[:5], *replayed.decisions))
+    assert [len(step) for step in whole.steps] == [5, 5]
 
 
 def test_one_voter_whose_context_is_too_long_ends_the_whole_episode(chat):

@@ -32,7 +32,7 @@ def test_decisions_and_episodes_are_values():
         Episode(decisions=(), outcome=0, ending=Ending.ERROR).outcome = 1
 
 
-def test_decisions_of_different_events_in_one_state_are_one_step():
+def test_where_nobody_counted_steps_decisions_of_different_events_in_one_state_are_one():
     state, later = object(), object()
     made = [("a", state), ("b", state), ("a", later), ("a", later), ("b", state)]
     decisions = tuple(
@@ -42,3 +42,13 @@ def test_decisions_of_different_events_in_one_state_are_one_step():
     steps = Episode(decisions=decisions, outcome=0.0, ending=Ending.FINISHED).steps
     assert [[decision.role for decision in step] for step in steps] == [["a", "b"], ["a"], ["a"], ["b"]]
     assert tuple(decision for step in steps for decision in step) == decisions
+
+
+def test_decisions_of_a_step_are_those_of_its_number_whatever_their_states_are():
+    made = [("a", 0), ("b", 0), ("a", 1), ("b", 2), ("c", 2)]
+    decisions = [dataclasses.replace(decision(()), event=event, step=step) for event, step in made]
+    same, apart = object(), [object() for _ in made]
+    for states in ([same] * 5, apart):
+        of_states = [dataclasses.replace(one, state=state) for one, state in zip(decisions, states, strict=True)]
+        steps = Episode(decisions=tuple(of_states), outcome=0.0, ending=Ending.FINISHED).steps
+        assert [[one.event for one in step] for step in steps] == [["a", "b"], ["a"], ["b", "c"]]

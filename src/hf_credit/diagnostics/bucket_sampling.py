@@ -348,7 +348,7 @@ def _bucket(draft: _Draft, replays: Sequence[Sequence[Episode]], judge: _Judge |
         turn=draft.index,
         candidates=tuple(actions[: len(draft.replies)]),
         value_only=tuple(actions[len(draft.replies) :]),
-        before=tuple(one for one in draft.episode.decisions[: draft.index] if one.state is not decision.state),
+        before=tuple(one for one in draft.episode.decisions[: draft.index] if not one.in_step_of(decision)),
         state=decision.state,
     )
 
@@ -371,9 +371,8 @@ def _action(text: str, event: str, episodes: Sequence[Episode], draws: int) -> A
 
 def _response(episode: Episode, event: str) -> str | None:
     """The first message of another event type that came after the first step."""
-    first = episode.decisions[0].state if episode.decisions else None
-    later = (one.action_text for one in episode.decisions if one.state is not first and one.event != event)
-    return next(later, None)
+    later = (one for step in episode.steps[1:] for one in step)
+    return next((one.action_text for one in later if one.event != event), None)
 
 
 def _judged(episodes: Sequence[Episode], judge: _Judge | None) -> list[Episode]:

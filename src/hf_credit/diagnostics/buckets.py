@@ -224,6 +224,7 @@ def _decision_values(decisions: Sequence[Decision], before: Sequence[Decision]) 
             {
                 "role": decision.role,
                 "event": decision.event,
+                "step": decision.step,
                 "continues": continues,
                 "context_ids": decision.context_ids if continues is None else decision.context_ids[len(known) :],
                 "action_ids": decision.action_ids,
@@ -249,6 +250,7 @@ def _decisions(values: Iterable[Mapping[str, Any]], before: Sequence[Decision], 
             Decision(
                 role=one["role"],
                 event=one["event"],
+                step=one.get("step"),  # files of earlier releases have none
                 state=None,
                 context_ids=context,
                 action_ids=tuple(one["action_ids"]),

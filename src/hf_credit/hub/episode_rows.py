@@ -142,6 +142,7 @@ def episode_of(interaction: Interaction[Any], row: Mapping[str, Any], rows: list
                 logprobs=None if one["logprobs"] is None else tuple(one["logprobs"]),
                 action_text=one["text"] if broken is None else parse_json(broken, broken_text=True),
                 event=one["event"],
+                step=one["step"],
                 reward=one["reward"],
                 verdict=None if one["verdict"] is None else Verdict(**one["verdict"]),
                 trained=one["trained"],

@@ -45,7 +45,7 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
     threads: dict[str, Thread] = {}
-    for (state, requests, replies), after in zip(steps, states[1:], strict=True):
+    for number, ((state, requests, replies), after) in enumerate(zip(steps, states[1:], strict=True)):
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
             context = chat.context(request.messages, threads.get(request.event))
@@ -56,6 +56,7 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
                 Decision(
                     role=request.role,
                     event=request.event,
+                    step=number,
                     state=state,
                     context_ids=context,
                     action_ids=ids,

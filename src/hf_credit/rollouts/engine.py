@@ -33,6 +33,7 @@ class RolloutRequest(Generic[S]):
         state: a state to start from; `hf_credit.rollouts.replay_from` makes such a start from a recorded decision.
         contexts: with `state`, the recorded context of event types whose next reply is to a context already in tokens.
         threads: with `state`, the conversations so far, by event type.
+        step: with `state`, how many steps led to it, from which those of its decisions are counted on.
         forced: with `state`, the replies of the first step that are given rather than sampled, by event type.
         fanout: alternatives at the first step, the second step and so on. Before a step with several, the episode
             splits into as many, which share what came before; there is an episode for each way through.
@@ -47,6 +48,7 @@ class RolloutRequest(Generic[S]):
     state: S | None = None
     contexts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     threads: Mapping[str, Thread] = field(default_factory=dict)
+    step: int = 0
     forced: Mapping[str, Generation] = field(default_factory=dict)
     fanout: Sequence[int] = ()
     scored: bool = True
@@ -331,6 +333,7 @@ class Engine(Generic[S]):
                     action_ids=ids,
                     logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
                     action_text=text,
+                    step=walk.start.step + walk.steps,
                     trained=request.role not in self._learned.untrained,
                     observed=request.role in self._learned.untrained,
                 )

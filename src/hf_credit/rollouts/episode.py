@@ -61,6 +61,8 @@ class Decision:
             what they observe, and no turn.
         id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
             same ids there, and a copy with another verdict keeps it.
+        step: which step of its episode it is part of, counted from 0; the decisions of a step were made at once.
+            `None` where nobody counted: then those in a row that hold one state, the same object, make up a step.
         extras: by name, what a collector or a method notes of it that no other needs.
     """
 
@@ -76,10 +78,17 @@ class Decision:
     trained: bool = True
     observed: bool = False
     id: str = field(default_factory=functools.partial(secrets.token_hex, 16), compare=False)
+    step: int | None = field(default=None, compare=False)
     extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)
+
+    def in_step_of(self, other: Decision) -> bool:
+        """Whether it was made at the same time as another decision of its episode."""
+        if self.step is None or other.step is None:
+            return self.state is other.state
+        return self.step == other.step
 
 
 @renamed_fields({"path": "branch", "inherited": "prefix_length", "ways": "num_leaves"})
@@ -134,14 +143,14 @@ class Episode:
     @property
     def steps(self) -> tuple[tuple[Decision, ...], ...]:
         """The decisions that were made at once, from one state, in their order."""
-        found: list[list[Decision]] = []
+        steps: list[list[Decision]] = []
         for decision in self.decisions:
-            at_once = bool(found) and found[-1][0].state is decision.state
-            if at_once and all(decision.event != other.event for other in found[-1]):
-                found[-1].append(decision)
+            at_once = bool(steps) and decision.in_step_of(steps[-1][0])
+            if at_once and all(decision.event != other.event for other in steps[-1]):
+                steps[-1].append(decision)
             else:
-                found.append([decision])
-        return tuple(tuple(step) for step in found)
+                steps.append([decision])
+        return tuple(tuple(step) for step in steps)
 
     @property
     def generated_tokens(self) -> int:

@@ -96,7 +96,7 @@ def replay_from(
     decision = episode.decisions[index]
     threads: dict[str, Thread] = {}
     for earlier in episode.decisions[:index]:
-        if earlier.state is not decision.state:
+        if not earlier.in_step_of(decision):
             threads[earlier.event] = _thread(earlier, _request(interaction, earlier))
     request = _request(interaction, decision)
     if chat.context(request.messages, threads.get(decision.event)) != decision.context_ids:
@@ -110,6 +110,7 @@ def replay_from(
         seed=seed,
         contexts={decision.event: decision.context_ids},
         threads=threads,
+        step=decision.step or 0,
         forced=forced,
         fanout=fanout,
         stream=stream,
