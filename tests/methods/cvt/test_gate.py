@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hf_credit.methods.cvt import Gate
-from hf_credit.methods.cvt.gate import support_score, word_overlap
+from hf_credit.methods.cvt.interventions import support_score, word_overlap
 
 
 def test_words_are_weighted_by_how_rare_they_are_in_the_evidence():

@@ -1,6 +1,6 @@
 """CVT-RL: credit of steps by what comes of the task without them, under constraints (the paper CVT-RL).
 
-In the order of the paper: `audits` judge every step (section 3.1); `interventions` replace one, past a `gate`, and
+In the order of the paper: `audits` judge every step (section 3.1); `interventions` replace one, past a gate, and
 `audited_steps` draws the steps and plays on from there (section 3.2, Algorithm 1); `drawn_steps` and `contributions`
 estimate what each contributed (eqs. 4 to 6); `method` makes of it the reward, the advantage and the constraints (eqs.
 2, 3, 7 and 10).
@@ -10,8 +10,7 @@ from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, co
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
-from hf_credit.methods.cvt.gate import Gate
-from hf_credit.methods.cvt.interventions import Branch, Branches, branches
+from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
 from hf_credit.methods.cvt.method import (
     BASELINES,
     ESTIMATORS,

@@ -12,8 +12,7 @@ from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, 
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
-from hf_credit.methods.cvt.gate import Gate
-from hf_credit.methods.cvt.interventions import Branch, branches
+from hf_credit.methods.cvt.interventions import Branch, Gate, branches
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import CriticInput, Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
