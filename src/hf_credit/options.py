@@ -124,6 +124,16 @@ def filled_by_bind(default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"bound": True})
 
 
+def filled_by_factory(default: Any = dataclasses.MISSING, make: Any = dataclasses.MISSING) -> Any:
+    """The default of a field that is no option: a factory with options of its own fills it in.
+
+    Args:
+        default: it.
+        make: or what makes it.
+    """
+    return dataclasses.field(default=default, default_factory=make, metadata={"bound": True})
+
+
 def types_of(owner: Any) -> dict[str, Any]:
     """The type of each parameter of a function, or of each field of a class, `ClassVar`s left out."""
     return _types_of(owner)

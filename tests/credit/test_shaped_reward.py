@@ -38,8 +38,8 @@ def test_slots_are_clipped_and_averaged_and_those_that_are_not_defined_do_not_co
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"hack": -1.0}, "the weight of hack must be finite and at least 0, got -1.0"),
-        ({"meta": math.nan}, "the weight of meta must be finite and at least 0, got nan"),
+        ({"hack": -1.0}, "hack must be at least 0, got -1.0"),
+        ({"meta": math.nan}, "meta must be a finite number, got nan"),
         (dict.fromkeys(RewardWeights.__dataclass_fields__, 0.0), "must not all be 0"),
     ],
 )

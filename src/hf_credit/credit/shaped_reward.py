@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hf_credit.options import NotNegative, Options
+
 
 @dataclass(frozen=True, kw_only=True)
-class RewardWeights:
+class RewardWeights(Options):
     """The weights of eq. 3, each at least 0.
 
     Args:
@@ -23,19 +25,16 @@ class RewardWeights:
         ValueError: a weight is negative or not finite, or all are 0.
     """
 
-    answer: float = 1.0
-    evidence: float = 0.45
-    meta: float = 0.18
-    belief: float = 0.25
-    contribution: float = 0.60
-    hack: float = 0.80
+    answer: NotNegative = 1.0
+    evidence: NotNegative = 0.45
+    meta: NotNegative = 0.18
+    belief: NotNegative = 0.25
+    contribution: NotNegative = 0.60
+    hack: NotNegative = 0.80
 
     def __post_init__(self) -> None:
-        every = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name, weight in every.items():
-            if not (weight >= 0 and math.isfinite(weight)):
-                raise ValueError(f"the weight of {name} must be finite and at least 0, got {weight}; correct it.")
-        if not any(every.values()):
+        super().__post_init__()
+        if not any(vars(self).values()):
             raise ValueError("the weights of a reward must not all be 0, got six zeros; the paper's first is 1.")
 
     def reward(

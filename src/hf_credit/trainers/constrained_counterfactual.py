@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_credit.methods.cvt import PAPER
-from hf_credit.trainers.preset import PresetConfig, PresetTrainer, mapping
+from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer, mapping
 
 _MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
 _NAMED = ("auditor", "interventions")
@@ -20,8 +20,7 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
         group_size, steps, branches, families, floor, counterfactuals, gate, refresh_every, ema, answer, evidence,
             meta, belief, contribution, hack, contribution_advantage, hack_advantage, answer_by, contribution_to,
             estimator, selection, ratio_low, ratio_high, gamma, lam, constrained, limits, penalty, rate, rule,
-            baseline: as for
-            `hf_credit.methods.cvt.constrained_counterfactual`.
+            baseline: as for `hf_credit.methods.cvt.constrained_counterfactual`.
         auditor, interventions: who judges steps and what may replace them, by name or `"module:object"`; the
             environment's own if `None`.
         auditor_options, interventions_options: their options, mappings.
@@ -30,37 +29,37 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
         epsilon, epsilon_high: clip nothing, as the projection bounds the update.
     """
 
-    group_size: int = field(default=8, metadata={"help": "Episodes of each task row."})
-    steps: float = field(default=8.0, metadata={"help": "Steps of an episode that are drawn in the mean."})
-    branches: int = field(default=4, metadata={"help": "Continuations of each family at a drawn step."})
-    families: dict | str | None = field(default=None, metadata={"help": "Weights of the families, a mapping."})
-    floor: float = field(default=0.15, metadata={"help": "Least probability with which a step is drawn."})
-    counterfactuals: str = field(default="branches", metadata={"help": "branches, random, extra or none."})
-    gate: bool = field(default=True, metadata={"help": "Whether proposals have to pass the validity gate."})
-    refresh_every: int = field(default=200, metadata={"help": "Updates after which the frozen copy is made anew."})
-    ema: float | None = field(default=None, metadata={"help": "Or how much of the copy stays in each update."})
-    answer: float = field(default=1.0, metadata={"help": "Weight of the answer's check in the reward."})
-    evidence: float = field(default=0.45, metadata={"help": "Weight of the evidence."})
-    meta: float = field(default=0.18, metadata={"help": "Weight of steps that leave the verifier less uncertain."})
-    belief: float = field(default=0.25, metadata={"help": "Weight of the belief; 0 is without a belief head."})
-    contribution: float = field(default=0.60, metadata={"help": "Weight of contributions in the reward."})
-    hack: float = field(default=0.80, metadata={"help": "Weight of detected hacks in the reward."})
-    contribution_advantage: float = field(default=0.7, metadata={"help": "Their weight in the advantage."})
-    hack_advantage: float = field(default=0.9, metadata={"help": "Weight of detected hacks in the advantage."})
-    answer_by: str = field(default="check", metadata={"help": "check, or verified."})
-    contribution_to: str = field(default="verified", metadata={"help": "verified, or check."})
-    estimator: str = field(default="dr", metadata={"help": "dr, ips, model, sequential or process."})
-    selection: str = field(default="inverse", metadata={"help": "inverse, augmented or none."})
-    ratio_low: float = field(default=0.2, metadata={"help": "Least continuation ratio."})
-    ratio_high: float = field(default=5.0, metadata={"help": "Largest continuation ratio."})
-    gamma: float = field(default=0.99, metadata={"help": "Discount from one decision to the next."})
-    lam: float = field(default=0.95, metadata={"help": "Decay of the trace of advantages."})
-    constrained: bool = field(default=True, metadata={"help": "Whether costs are held under limits."})
-    limits: dict | str | None = field(default=None, metadata={"help": "The most of each cost in the mean, by name."})
-    penalty: float = field(default=2.0, metadata={"help": "rho of the augmented Lagrangian."})
-    rate: float = field(default=0.05, metadata={"help": "Step of the multipliers."})
-    rule: str = field(default="paper", metadata={"help": "paper, or textbook."})
-    baseline: str | None = field(default=None, metadata={"help": "One of the paper's baselines, by name."})
+    group_size: int = OPTION
+    steps: float = OPTION
+    branches: int = OPTION
+    families: dict | str | None = OPTION
+    floor: float = OPTION
+    counterfactuals: str = OPTION
+    gate: bool = OPTION
+    refresh_every: int = OPTION
+    ema: float | None = OPTION
+    answer: float = OPTION
+    evidence: float = OPTION
+    meta: float = OPTION
+    belief: float = OPTION
+    contribution: float = OPTION
+    hack: float = OPTION
+    contribution_advantage: float = OPTION
+    hack_advantage: float = OPTION
+    answer_by: str = OPTION
+    contribution_to: str = OPTION
+    estimator: str = OPTION
+    selection: str = OPTION
+    ratio_low: float = OPTION
+    ratio_high: float = OPTION
+    gamma: float = OPTION
+    lam: float = OPTION
+    constrained: bool = OPTION
+    limits: dict | str | None = OPTION
+    penalty: float = OPTION
+    rate: float = OPTION
+    rule: str = OPTION
+    baseline: str | None = OPTION
     auditor: str | None = field(default=None, metadata={"help": "Who judges steps; the environment's own."})
     auditor_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
     interventions: str | None = field(default=None, metadata={"help": "What may replace a step; the environment's."})

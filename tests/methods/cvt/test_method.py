@@ -442,7 +442,7 @@ def test_the_parts_of_a_team_of_baselines(context: Told) -> None:
             "the limit of tampering must be a finite number, got '2e-2'",
         ),
         ({"limits": {"tampering": None}}, "the limit of tampering must be a finite number, got None"),
-        ({"floor": 0.0}, r"floor must be in \(0, 1\]"),
+        ({"floor": 0.0}, "floor must be above 0, got 0.0"),
         ({"limits": {"tampering": -0.1}}, "the limit of tampering must be at least 0, got -0.1"),
         ({"baseline": "best"}, "baseline must be one of ppo_rlvr"),
         ({"counterfactuals": "some"}, "counterfactuals must be one of branches"),

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Gate, branches
+from hf_credit.options import Count, Options, Positive, Range, filled_by_factory
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import CriticInput, Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import MethodContext, Policy
-from hf_credit.validators import finite_number, whole_number
 
 COUNTERFACTUAL = "counterfactual"
-KINDS = ("branches", "random", "extra", "none")
 
 Features = tuple[float, ...]
 """What is known of a step by which a selector tells it from others."""
@@ -41,7 +40,7 @@ class Scores(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedSteps:
+class AuditedSteps(Options):
     """What another collector plays, audited, and counterfactual continuations of some of its steps.
 
     Steps are drawn with known probabilities, the higher the more a memory's `selector` expects of them. At each drawn
@@ -52,48 +51,41 @@ class AuditedSteps:
 
     Args:
         inner: plays what is trained on.
-        steps: L, how many of an episode are drawn in the mean, above 0.
-        branches: K, continuations of each family at a drawn step, at least 1.
+        steps: L, how many of an episode are drawn in the mean.
+        branches: K, continuations of each family at a drawn step.
         families: of these interventions; all if `None`.
-        floor: the least probability with which a step is drawn, in (0, 1].
-        counterfactuals: `"branches"`; `"random"`, the same, each compared with another step than its own, which tells
-            nothing and costs as much; `"extra"`, as many episodes more from the drawn steps, by the policy itself and
-            trained on; or `"none"`.
+        floor: the least probability with which a step is drawn.
+        counterfactuals: what is played at drawn steps: `"branches"`; `"random"`, the same, each compared with another
+            step than its own, which tells nothing and costs as much; `"extra"`, as many episodes more from there, by
+            the policy itself and trained on; or `"none"`.
         gate: whether proposals have to pass; without, only what the task cannot take is refused.
         policy: who plays on: the `"frozen"` copy, or the `"current"` policy.
         probe_every: after so many updates the copy is made anew, and in the last update before it the same branches
             are played on by the current policy as well, to log how far what steps contribute has drifted; `None`:
             never.
-        auditor, interventions: who judges steps, and what may replace them, or their names, or mappings of `name` and
-            `options`; the Interaction's own if `None`.
+        auditor: who judges steps, or its name, or a mapping of `name` and `options`; the Interaction's own if `None`.
+        interventions: what may replace steps, likewise.
 
     Raises:
         ValueError: a setting is out of range.
     """
 
-    inner: Collector = field(default_factory=Single)
-    steps: float = 8.0
-    branches: int = 4
-    families: tuple[str, ...] | None = None
-    floor: float = 0.15
-    counterfactuals: str = "branches"
+    inner: Collector = filled_by_factory(make=Single)
+    steps: Positive = 8.0
+    branches: Count = 4
+    families: tuple[str, ...] | None = filled_by_factory(None)
+    floor: Annotated[float, Range(above=0, most=1)] = 0.15
+    counterfactuals: Literal["branches", "random", "extra", "none"] = "branches"
     gate: bool = True
-    policy: Policy = "frozen"
-    probe_every: int | None = None
+    policy: Policy = filled_by_factory("frozen")
+    probe_every: int | None = filled_by_factory(None)
     auditor: AuditorLike | None = None
     interventions: InterventionsLike | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
         object.__setattr__(self, "interventions", resolve_interventions(self.interventions))
-        if self.counterfactuals not in KINDS:
-            raise ValueError(
-                f"counterfactuals must be one of {', '.join(KINDS)}, got {self.counterfactuals!r}; pick one."
-            )
-        finite_number("steps", self.steps, above=0)
-        whole_number("branches", self.branches, 1)
-        if not 0 < finite_number("floor", self.floor) <= 1:
-            raise ValueError(f"floor must be in (0, 1], got {self.floor}; the paper's is 0.15.")
 
     @property
     def replaying(self) -> bool:

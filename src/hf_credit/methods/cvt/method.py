@@ -7,12 +7,12 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
-from hf_credit.collectors import Collector, Group, RolloutBatch, Single
+from hf_credit.collectors import RolloutBatch, single_or_group
 from hf_credit.credit import (
     Multipliers,
     RewardWeights,
@@ -30,11 +30,22 @@ from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
 from hf_credit.methods.turns import pad_to_matrix
-from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
+from hf_credit.options import (
+    Count,
+    NotNegative,
+    Options,
+    Positive,
+    Range,
+    Share,
+    filled_by_bind,
+    filled_by_factory,
+    with_parts,
+)
+from hf_credit.oracles.auditors import AuditorLike, resolve_auditor
 from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.capabilities import Auditable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
-from hf_credit.validators import finite_number, whole_number
+from hf_credit.validators import finite_number, one_of
 
 PAPER = paper(
     "Policy-Conditioned Counterfactual Credit for Verifiable Reinforcement Learning of Long-Horizon Language Agents",
@@ -51,8 +62,10 @@ LIMITS: Mapping[str, float] = {
 }
 """The most that each cost may be in the mean (section 3.3, whose order is another than section 3.1's)."""
 
-ESTIMATORS = ("dr", "ips", "model", "sequential", "process")
-OUTCOMES = ("check", "verified")
+Contrast = Literal["dr", "ips", "model", "sequential", "process"]
+Outcome = Literal["check", "verified"]
+ESTIMATORS: tuple[str, ...] = get_args(Contrast)
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
 _META = ("think", "search", "read", "verify")
 # The baselines of Tables 2 and 3 as options of this method; every other weight of eq. 3 is 0.
 _PLAIN: dict[str, Any] = {
@@ -82,6 +95,9 @@ BASELINES: Mapping[str, Mapping[str, Any]] = {
 `trust_region`, `trust_region_projection="interpolation"` and `trust_region_regression=1`."""
 
 
+P = TypeVar("P", bound=Options)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
     """What the method remembers from update to update.
@@ -98,15 +114,15 @@ class Constraints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstrainedCounterfactual:
+class ConstrainedCounterfactual(Options):
     """The credit of paper CVT-RL, section 3.
 
     Episodes that failed get no credit, and change nobody's.
 
     Args:
         rewards: the weights of eq. 3.
-        answer_by: what its first term is: the `"check"` of the answer, which is the outcome of the Interaction and may
-            be passed by a hack, or the `"verified"` success of the auditor.
+        answer_by: what judges the answer in eq. 3: the `"check"`, which is the outcome of the Interaction and may be
+            passed by a hack, or the `"verified"` success of the auditor.
         contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which pays for hacks.
         estimator: of what a step contributed: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, by the model
             alone; `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust;
@@ -115,13 +131,18 @@ class ConstrainedCounterfactual:
         selection: how the drawing of steps is corrected: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
         families: the weight of each family of interventions, at least 0. `paraphrase` must leave the action as it is:
             its outcomes count for the step itself as well, but for the estimators `"model"` and `"process"`.
-        ratio_low, ratio_high: the clip of eq. 5.
+        ratio_low: the lower end of the clip of eq. 5.
+        ratio_high: the upper end of the clip of eq. 5.
         reward_scale: inside the tanh of the reward, 2 in the paper.
-        contribution_advantage, hack_advantage: the weights of eq. 7, at least 0.
-        gamma, lam: of generalized advantages from decision to decision, and gamma also of costs.
+        contribution_advantage: the weight of what a step contributed in eq. 7.
+        hack_advantage: the weight of detected hacks in eq. 7.
+        gamma: the discount of generalized advantages, from decision to decision, and of costs.
+        lam: the decay of generalized advantages.
         limits: the most that each cost may be in the mean, by name.
         constrained: whether costs weigh at all.
-        penalty, rate, rule: as in `Multipliers`.
+        penalty: rho of eq. 10.
+        rate: the step of the multipliers.
+        rule: `"paper"` steps by `rate`; `"textbook"` by `penalty`.
         believes: whether there is a belief head.
         own_policy: whether who plays on is the policy itself, so that every ratio is 1.
         auditor: who judges steps, as in `AuditedSteps`.
@@ -133,50 +154,32 @@ class ConstrainedCounterfactual:
 
     needs: ClassVar[frozenset[str]] = frozenset({"audits"})
 
-    rewards: RewardWeights = field(default_factory=RewardWeights)
-    answer_by: str = "check"
-    contribution_to: str = "verified"
-    estimator: str = "dr"
-    selection: str = "inverse"
-    families: Mapping[str, float] = field(default_factory=lambda: dict(FAMILIES))
-    ratio_low: float = 0.2
-    ratio_high: float = 5.0
-    reward_scale: float = 2.0
-    contribution_advantage: float = 0.7
-    hack_advantage: float = 0.9
-    gamma: float = 0.99
-    lam: float = 0.95
-    limits: Mapping[str, float] = field(default_factory=lambda: dict(LIMITS))
+    rewards: RewardWeights = filled_by_factory(RewardWeights())
+    answer_by: Outcome = "check"
+    contribution_to: Outcome = "verified"
+    estimator: Contrast = "dr"
+    selection: Literal["inverse", "augmented", "none"] = "inverse"
+    families: Mapping[str, float] = filled_by_factory(make=lambda: dict(FAMILIES))
+    ratio_low: Share = 0.2
+    ratio_high: Annotated[float, Range(1)] = 5.0
+    reward_scale: Positive = filled_by_factory(2.0)
+    contribution_advantage: NotNegative = 0.7
+    hack_advantage: NotNegative = 0.9
+    gamma: Share = 0.99
+    lam: Share = 0.95
+    limits: Mapping[str, float] = filled_by_factory(make=lambda: dict(LIMITS))
     constrained: bool = True
-    penalty: float = 2.0
-    rate: float = 0.05
-    rule: str = "paper"
-    believes: bool = True
-    own_policy: bool = False
-    auditor: AuditorLike | None = None
-    slots: tuple[tuple[str, int], ...] = ()
+    penalty: NotNegative = 2.0
+    rate: Positive = 0.05
+    rule: Literal["paper", "textbook"] = "paper"
+    believes: bool = filled_by_factory(True)
+    own_policy: bool = filled_by_factory(False)
+    auditor: AuditorLike | None = filled_by_factory(None)
+    slots: tuple[tuple[str, int], ...] = filled_by_bind(())
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "auditor", resolve_auditor(self.auditor))
-        for name, known in (
-            ("answer_by", OUTCOMES),
-            ("contribution_to", OUTCOMES),
-            ("estimator", ESTIMATORS),
-            ("selection", ("inverse", "augmented", "none")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}; pick one.")
-        for name, right, rule, usual in (
-            ("gamma", 0 <= self.gamma <= 1, "in [0, 1]", 0.99),
-            ("lam", 0 <= self.lam <= 1, "in [0, 1]", 0.95),
-            ("ratio_low", 0 <= self.ratio_low <= 1, "in [0, 1]", 0.2),
-            ("ratio_high", self.ratio_high >= 1, "at least 1", 5),
-            ("reward_scale", 0 < self.reward_scale < math.inf, "above 0", 2),
-            ("contribution_advantage", 0 <= self.contribution_advantage < math.inf, "at least 0", 0.7),
-            ("hack_advantage", 0 <= self.hack_advantage < math.inf, "at least 0", 0.9),
-        ):
-            if not right:
-                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}; the paper's is {usual}.")
         weights = [finite_number(f"the weight of {name}", weight, 0) for name, weight in self.families.items()]
         if not any(weights):
             raise ValueError(
@@ -431,118 +434,70 @@ class ConstrainedCounterfactual:
                 context.log(name, sum(values) / len(values))
 
 
+@with_parts
 def constrained_counterfactual(
-    group_size: int = 8,
-    steps: float = 8.0,
-    branches: int = 4,
+    group_size: Count = 8,
+    collector: AuditedSteps = AuditedSteps(),
     families: Mapping[str, float] | None = None,
-    floor: float = 0.15,
-    counterfactuals: str = "branches",
-    gate: bool = True,
-    refresh_every: int = 200,
-    ema: float | None = None,
-    answer: float = 1.0,
-    evidence: float = 0.45,
-    meta: float = 0.18,
-    belief: float = 0.25,
-    contribution: float = 0.60,
-    hack: float = 0.80,
-    contribution_advantage: float = 0.7,
-    hack_advantage: float = 0.9,
-    answer_by: str = "check",
-    contribution_to: str = "verified",
-    estimator: str = "dr",
-    selection: str = "inverse",
-    ratio_low: float = 0.2,
-    ratio_high: float = 5.0,
-    gamma: float = 0.99,
-    lam: float = 0.95,
-    constrained: bool = True,
+    refresh_every: Count = 200,
+    ema: Annotated[float, Range(above=0, below=1)] | None = None,
+    rewards: RewardWeights = RewardWeights(),
+    credit: ConstrainedCounterfactual = ConstrainedCounterfactual(),
     limits: Mapping[str, float] | None = None,
-    penalty: float = 2.0,
-    rate: float = 0.05,
-    rule: str = "paper",
     baseline: str | None = None,
-    auditor: AuditorLike | None = None,
-    interventions: InterventionsLike | None = None,
 ) -> Method:
     """The method of paper CVT-RL. `BASELINES` are options of what it is compared with.
 
     Args:
         group_size: G, episodes of each task row.
-        steps, branches, floor, counterfactuals, gate, auditor, interventions: as in `AuditedSteps`.
         families: the weight of each family of interventions; the paper's if `None`. Those that are left out are not
             played.
-        refresh_every: after so many updates the frozen copy that plays on is the policy anew, at least 1. With 1 it is
-            the policy of the update itself, and there is no copy.
-        ema: in place of that, the copy follows the policy in every update, by so much of itself, in (0, 1).
-        answer, evidence, meta, belief, contribution, hack: the weights of eq. 3.
-        contribution_advantage, hack_advantage, answer_by, contribution_to, estimator, selection, ratio_low,
-            ratio_high, gamma, lam, constrained, limits, penalty, rate, rule: as in `ConstrainedCounterfactual`; the
-            paper's limits if `None`.
+        refresh_every: after so many updates the frozen copy that plays on is the policy anew. With 1 it is the policy
+            of the update itself, and there is no copy.
+        ema: in place of that, the copy follows the policy in every update, by so much of itself.
+        limits: the most that each cost may be in the mean, by name; the paper's if `None`.
         baseline: one of `BASELINES`, whose options take the place of those that are given.
 
     Raises:
         ValueError: a setting is out of range, in one sentence.
     """
     if baseline is not None:
-        given = {name: value for name, value in locals().items() if name != "baseline"}
-        if baseline not in BASELINES:
-            raise ValueError(f"baseline must be one of {', '.join(BASELINES)}, got {baseline!r}; pick one.")
-        return constrained_counterfactual(**{**given, **BASELINES[baseline]})
-    if ema is not None and not 0 < ema < 1:
-        raise ValueError(f"ema must be in (0, 1), got {ema}; the paper's is 0.995.")
-    whole_number("refresh_every", refresh_every, 1)
-    auditor, interventions = resolve_auditor(auditor), resolve_interventions(interventions)
+        options = BASELINES[one_of("baseline", baseline, BASELINES)]
+        collector, rewards = _changed(collector, options), _changed(rewards, options)
+        credit = _changed(credit, options)
     weights = dict(FAMILIES if families is None else families)
     own_policy = refresh_every == 1 and ema is None
-    collector: Collector = Single() if group_size == 1 else Group(size=group_size)
+    contrasted = collector.counterfactuals not in ("none", "extra")
     return Method(
         name="constrained_counterfactual",
-        collector=AuditedSteps(
-            inner=collector,
-            steps=steps,
-            branches=branches,
+        collector=dataclasses.replace(
+            collector,
+            inner=single_or_group(group_size),
             families=tuple(name for name, weight in weights.items() if weight),
-            floor=floor,
-            counterfactuals=counterfactuals,
-            gate=gate,
             policy="current" if own_policy else "frozen",
             probe_every=None if own_policy or ema is not None else refresh_every,
-            auditor=auditor,
-            interventions=interventions,
         ),
-        estimator=ConstrainedCounterfactual(
-            rewards=RewardWeights(
-                answer=answer, evidence=evidence, meta=meta, belief=belief, contribution=contribution, hack=hack
-            ),
-            answer_by=answer_by,
-            contribution_to=contribution_to,
-            estimator=estimator,
-            selection=selection,
+        estimator=dataclasses.replace(
+            credit,
+            rewards=rewards,
             families=weights,
-            ratio_low=ratio_low,
-            ratio_high=ratio_high,
-            contribution_advantage=contribution_advantage,
-            hack_advantage=hack_advantage,
-            gamma=gamma,
-            lam=lam,
             limits=dict(LIMITS if limits is None else limits),
-            constrained=constrained,
-            penalty=penalty,
-            rate=rate,
-            rule=rule,
-            believes=belief > 0,
-            own_policy=own_policy or counterfactuals in ("none", "extra"),
-            auditor=auditor,
+            believes=rewards.belief > 0,
+            own_policy=own_policy or not contrasted,
+            auditor=collector.auditor,
         ),
         critics=("critic",),
         memory=Constraints(),
-        evaluation=AuditedSteps(counterfactuals="none", auditor=auditor),
-        refresh_frozen_every=None if own_policy or counterfactuals in ("none", "extra") else refresh_every,
-        frozen_decay=None if counterfactuals in ("none", "extra") else ema,
+        evaluation=AuditedSteps(counterfactuals="none", auditor=collector.auditor),
+        refresh_frozen_every=refresh_every if contrasted and not own_policy else None,
+        frozen_decay=ema if contrasted else None,
         paper=PAPER,
     )
+
+
+def _changed(part: P, options: Mapping[str, Any]) -> P:
+    """A part with those of the options that are its own."""
+    return dataclasses.replace(part, **{name: options[name] for name in vars(part) if name in options})  # type: ignore[type-var]
 
 
 def _result(episode: Episode, which: str) -> float:
