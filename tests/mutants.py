@@ -282,6 +282,13 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        "a metric is of the process that recorded it",
+        "src/hf_credit/trainers/method_context.py",
+        "everyone = self.gather([(self._values, self._totals)])",
+        "everyone = [(self._values, self._totals)]",
+        ["tests/trainers/test_method_context.py::test_a_metric_is_of_all_processes_also_where_one_alone_recorded_it"],
+    ),
+    Mutant(
         "a replay counts its steps from 0",
         "src/hf_credit/rollouts/engine.py",
         "walk.start.step + ",

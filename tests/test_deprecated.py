@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
+import subprocess
+import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -49,3 +53,61 @@ def test_a_field_is_given_and_read_by_the_name_it_had(build: Any, before: str, n
         assert dataclasses.replace(build(**{now: value}), **{before: type(value)()}) != old
     assert before not in inspect.signature(type(old)).parameters
     assert before not in [one.name for one in dataclasses.fields(old)]
+
+
+@pytest.mark.parametrize(
+    ("module", "before", "now"),
+    [
+        ("methods", "Lesson", "methods.CriticTargets"),
+        ("collectors", "Collected", "collectors.RolloutBatch"),
+        ("collectors", "Sample", "collectors.Rollout"),
+        ("rollouts", "EnvironmentTurn", "rollouts.EnvironmentState"),
+        ("rollouts", "LocalRunner", "rollouts.LocalContext"),
+        ("rollouts", "Reading", "rollouts.CriticInput"),
+        ("rollouts", "Runner", "rollouts.MethodContext"),
+        ("rollouts", "Start", "rollouts.RolloutRequest"),
+        ("rollouts", "TruncatedTurn", "methods.t3.TruncatedState"),
+    ],
+)
+def test_a_name_that_was_changed_is_found_and_warns(module: str, before: str, now: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"hf_credit.{module}.{before} is now called {now.split('.')[-1]} "):
+        found = getattr(importlib.import_module(f"hf_credit.{module}"), before)
+    assert found is of_path(now)
+
+
+MOVED = [
+    ("collectors", ["AuditedSteps", "context_values", "counterfactual", "step_features"], "methods.cvt"),
+    ("rollouts", ["Branch", "Branches", "Gate", "audited", "branches"], "methods.cvt"),
+    ("rollouts", ["RULES", "Rule", "Step", "Truncated", "TruncatedState", "first_cut", "make_rule"], "methods.t3"),
+    ("methods.constrained_counterfactual", ["LIMITS", "PAPER", "Constraints"], "methods.cvt"),
+]
+
+
+@pytest.mark.parametrize(("module", "names", "home"), MOVED)
+def test_what_moved_is_found_where_it_was(module: str, names: list[str], home: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [getattr(importlib.import_module(f"hf_credit.{module}"), name) for name in names]
+    assert all(one is of_path(f"{home}.{name}") for one, name in zip(found, names, strict=True))
+
+
+def test_what_moved_is_imported_when_it_is_first_looked_for() -> None:
+    code = """
+import sys
+from hf_credit import collectors, rollouts
+assert "hf_credit.methods.cvt" not in sys.modules and "hf_credit.methods.t3" not in sys.modules
+rollouts.Gate
+assert "hf_credit.methods.cvt" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("module", ["methods", "collectors", "rollouts", "methods.constrained_counterfactual"])
+def test_a_name_that_never_was_is_no_attribute(module: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'hf_credit.{module}' has no attribute 'never'"):
+        of_path(f"{module}.never")
+
+
+def of_path(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"hf_credit.{module}"), name)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from hf_credit.deprecated import renamed
 from hf_credit.methods.base import Credit, CriticTargets, DecisionCredit, Estimator, Method
 from hf_credit.methods.composition import PARTS, composed
 from hf_credit.options import check_options
@@ -27,6 +28,8 @@ __all__ = [
     "make",
     "summary",
 ]
+
+__getattr__ = renamed(__name__, {"Lesson": "CriticTargets"})
 
 METHODS = {
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
