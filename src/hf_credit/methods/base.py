@@ -195,10 +195,10 @@ class Method:
     def fingerprint(self) -> dict[str, Any]:
         """Plain values by which two methods can be told apart: the name, and all that its parts hold."""
         parts = ("collector", "estimator", "evaluation")
-        told = {name: _described(getattr(self, name)) for name in parts}
+        descriptions = {name: _described(getattr(self, name)) for name in parts}
         frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
         wrap = {} if self.wrap is None else {"wrap": _described(self.wrap)}
-        return {"name": self.name, **told, **frozen, **wrap}
+        return {"name": self.name, **descriptions, **frozen, **wrap}
 
 
 def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:
@@ -228,8 +228,8 @@ def _option(value: Any) -> Any:
 
 def _described(part: Any) -> Any:
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        own = {one.name: _described(getattr(part, one.name)) for one in dataclasses.fields(part)}
-        return {"is": type(part).__qualname__, **own}
+        values = {one.name: _described(getattr(part, one.name)) for one in dataclasses.fields(part)}
+        return {"is": type(part).__qualname__, **values}
     if isinstance(part, Mapping):
         return {str(name): _described(value) for name, value in part.items()}
     if isinstance(part, list | tuple):
@@ -280,11 +280,11 @@ def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[s
     A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
     its tokens have credit of their own.
     """
-    found: dict[str, list[Any]] = {}
+    of_decision: dict[str, list[Any]] = {}
     for decision, value in pairs:
         if value is not None:
-            found.setdefault(decision.id, []).append(value)
-    return {name: _mean(values) for name, values in found.items()}
+            of_decision.setdefault(decision.id, []).append(value)
+    return {name: _mean(values) for name, values in of_decision.items()}
 
 
 def mean_over_shared(
@@ -307,12 +307,12 @@ def _mean(values: Sequence[Any]) -> float | tuple[float, ...]:
 def weighted(credit: Credit) -> dict[str, DecisionCredit]:
     """The credit of decisions as it enters the loss, by their id: times their weights."""
 
-    def scaled(own: DecisionCredit, weight: float) -> DecisionCredit:
-        if isinstance(own, Sequence):
-            return tuple(weight * one for one in own)
-        return None if own is None else weight * own
+    def scaled(value: DecisionCredit, weight: float) -> DecisionCredit:
+        if isinstance(value, Sequence):
+            return tuple(weight * one for one in value)
+        return None if value is None else weight * value
 
-    return {name: scaled(own, credit.weights.get(name, 1.0)) for name, own in credit.decisions.items()}
+    return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
 
 
 def without_errors(collected: RolloutBatch) -> list[int]:
@@ -329,7 +329,7 @@ def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple
     """
     of_processes = context.gather([list(items)])
     before = sum(map(len, of_processes[: context.process]))
-    return [item for own in of_processes for item in own], slice(before, before + len(items))
+    return [item for of_process in of_processes for item in of_process], slice(before, before + len(items))
 
 
 def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

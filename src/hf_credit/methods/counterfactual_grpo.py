@@ -183,15 +183,18 @@ class CounterfactualAdvantages(Options):
         _refuse_outcomes(collected)
         if self.reward == "shared":
             pairs = dict.fromkeys(self.roles, _whole(collected))
-            found = {role: _within_prompt([one.outcome for one in own], own, self.eps) for role, own in pairs.items()}
-            return Credit(decisions=_by_decision(collected, pairs, found), memory=memory)
+            advantages = {
+                role: _within_prompt([one.outcome for one in of_role], of_role, self.eps)
+                for role, of_role in pairs.items()
+            }
+            return Credit(decisions=_by_decision(collected, pairs, advantages), memory=memory)
 
         # What each whole episode was worth, and what it was worth without each role (section 4, eq. 1)
         pairs = {role: _matched(collected, without(self._left_out(role))) for role in self.roles}
 
         # What the team remembers of that, over all processes (eqs. 2 and 3)
         batch = _together(
-            {name: own for role in self.roles for name, own in self._streams(role, pairs[role])}, context
+            {name: values for role in self.roles for name, values in self._streams(role, pairs[role])}, context
         )
         moments = memory.updated(batch, self.decay)
         known = moments if self.order == "current" else memory
@@ -205,11 +208,11 @@ class CounterfactualAdvantages(Options):
                     role: _zero_where_cut(collected, role, pairs[role], rewards[role], context) for role in rewards
                 }
             eps = None if self.reward == "bonus" else self.eps
-            found = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
+            advantages = {role: _within_prompt(rewards[role], pairs[role], eps) for role in self.roles}
         else:  # or its share of the team's advantage (Appendix B.3)
             pairs = _of_all(pairs)
-            found = self._allotted(pairs)
-        credits = _by_decision(collected, pairs, found)
+            advantages = self._allotted(pairs)
+        credits = _by_decision(collected, pairs, advantages)
         if self.train_solo:
             credits |= self._solo(collected, known)
         return Credit(decisions=credits, memory=moments)
@@ -254,11 +257,11 @@ class CounterfactualAdvantages(Options):
         return trust(gain.mean, self._spread(gain), self.eta, self.eps)
 
     def _allotted(self, pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[float | None]]:
-        own = pairs[self.roles[0]]
-        outcomes = _numbers([one.outcome for one in own])
+        of_first = pairs[self.roles[0]]  # of the same rollouts as those of every role
+        outcomes = _numbers([one.outcome for one in of_first])
         contributions = _numbers([[one.contribution for one in pairs[role]] for role in self.roles]).T
-        shares = allocated_advantages(outcomes, contributions, _groups(own), self.eps)
-        return {role: _unless_lone(shares[:, at], own) for at, role in enumerate(self.roles)}
+        shares = allocated_advantages(outcomes, contributions, _groups(of_first), self.eps)
+        return {role: _unless_lone(shares[:, at], of_first) for at, role in enumerate(self.roles)}
 
     def _solo(self, collected: RolloutBatch, known: Moments) -> dict[str, float]:
         """The last speaker's replies alone, compared with each other, as far as it does not trust the others."""
@@ -271,8 +274,8 @@ class CounterfactualAdvantages(Options):
         ]
         if not self._knows_enough(gain):
             return {}  # there is nothing to weigh them by, and the last speaker has the team's outcome
-        found = _within_prompt([one.outcome for one in pairs], pairs, self.eps)
-        weighed = [None if value is None else (1 - self._trust(gain)) * value for value in found]
+        advantages = _within_prompt([one.outcome for one in pairs], pairs, self.eps)
+        weighed = [None if value is None else (1 - self._trust(gain)) * value for value in advantages]
         return _by_decision(collected, {self.last: pairs}, {self.last: weighed})
 
     def _log(self, batch: Mapping[str, Sequence[float]], known: Moments, context: MethodContext) -> None:
@@ -281,7 +284,7 @@ class CounterfactualAdvantages(Options):
             if not values:
                 continue
             gain = known.of(name)
-            told = {
+            metrics = {
                 "mean": sum(values) / len(values),
                 "helped": sum(value > 0 for value in values) / len(values),
                 "hurt": sum(value < 0 for value in values) / len(values),
@@ -290,7 +293,7 @@ class CounterfactualAdvantages(Options):
                 "sigma": self._spread(gain),
                 **({"trust": self._trust(gain)} if role == self.last else {}),
             }
-            for what, value in told.items():
+            for what, value in metrics.items():
                 context.log(f"contribution/{role}/{what}", value)
 
 
@@ -344,14 +347,14 @@ def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
 
 def _of_all(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
     """Those of the rollouts that have a pair for every role."""
-    rows = set.intersection(*({one.row for one in own} for own in pairs.values()))
-    return {role: [one for one in own if one.row in rows] for role, own in pairs.items()}
+    rows = set.intersection(*({one.row for one in of_role} for of_role in pairs.values()))
+    return {role: [one for one in of_role if one.row in rows] for role, of_role in pairs.items()}
 
 
 def _together(streams: Mapping[str, list[float]], context: MethodContext) -> dict[str, list[float]]:
     """The streams of all processes."""
-    told = context.gather([streams])
-    return {name: [value for own in told for value in own[name]] for name in streams}
+    of_processes = context.gather([streams])
+    return {name: [value for of_process in of_processes for value in of_process[name]] for name in streams}
 
 
 def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float | None) -> list[float | None]:
@@ -376,8 +379,8 @@ def _zero_where_cut(
         for one in pairs
     ]
     return [
-        0.0 if any(was_cut(ids, context.end_tokens) for ids in own) else reward
-        for own, reward in zip(replies, rewards, strict=True)
+        0.0 if any(was_cut(ids, context.end_tokens) for ids in of_rollout) else reward
+        for of_rollout, reward in zip(replies, rewards, strict=True)
     ]
 
 
@@ -387,8 +390,8 @@ def _by_decision(
     """The advantage of a role for each of its decisions (eq. 6), by their ids."""
     return {
         decision.id: value
-        for role, own in pairs.items()
-        for one, value in zip(own, advantages[role], strict=True)
+        for role, of_role in pairs.items()
+        for one, value in zip(of_role, advantages[role], strict=True)
         for decision in collected.episodes[one.row].decisions
         if decision.role == role and value is not None
     }

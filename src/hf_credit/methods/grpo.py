@@ -45,10 +45,12 @@ class GroupScore(Options):
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         rows, instances = without_errors(collected), global_group_ids(context, collected)
-        told, own = all_gather_with_slice([(collected.episodes[row].outcome, instances[row]) for row in rows], context)
-        outcomes = torch.tensor([outcome for outcome, _ in told], dtype=torch.float64)
-        groups = torch.tensor([instance for _, instance in told], dtype=torch.long)
-        advantages = group_advantages(outcomes, groups, self.scale, self.eps)[own]
+        pairs, local = all_gather_with_slice(
+            [(collected.episodes[row].outcome, instances[row]) for row in rows], context
+        )
+        outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
+        groups = torch.tensor([instance for _, instance in pairs], dtype=torch.long)
+        advantages = group_advantages(outcomes, groups, self.scale, self.eps)[local]
         return Credit(decisions=broadcast_to_decisions(collected, scatter_rows(collected, rows, advantages)))
 
 

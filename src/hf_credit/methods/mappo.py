@@ -18,7 +18,7 @@ from hf_credit.rollouts.method_context import MethodContext
 class DecisionAdvantages(Options):
     """Generalized advantages over decisions, with the outcome paid at the last one (paper C3, eq. 4).
 
-    The critic learns the advantage plus what it said. Episodes that failed get no credit.
+    The critic learns the advantage plus what it predicted. Episodes that failed get no credit.
 
     Args:
         gamma: discount from one decision to the next.
@@ -33,16 +33,16 @@ class DecisionAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
         histories = [joint_histories(episode) for episode in episodes]
-        inputs = context_readings([history for own in histories for history in own])
+        inputs = context_readings([history for episode in histories for history in episode])
         predicted = context.values(inputs)
         rest = (value for (value,) in predicted)
-        values = [[next(rest) for _ in own] for own in histories]
+        values = [[next(rest) for _ in episode] for episode in histories]
         outcomes = [max(-self.return_clip, min(self.return_clip, episode.outcome)) for episode in episodes]
         advantages = decision_advantages(outcomes, values, self.gamma, self.lam)
         targets = [
             (advantage + value,)
-            for own, known in zip(advantages, values, strict=True)
-            for advantage, value in zip(own, known, strict=True)
+            for of_episode, predictions in zip(advantages, values, strict=True)
+            for advantage, value in zip(of_episode, predictions, strict=True)
         ]
         return Credit(
             decisions=mean_by_decision(
@@ -61,15 +61,15 @@ def decision_advantages(
 
     Args:
         outcomes: of the episodes, paid with their last decision, in the unit of the reward.
-        values: what the critic said before each decision of each episode.
+        values: what the critic predicted before each decision of each episode.
         gamma, lam: as in `DecisionAdvantages`.
     """
     table, mask = pad_to_matrix(values)
     rewards, _ = pad_to_matrix(
-        [[*[0.0] * (len(own) - 1), outcome][: len(own)] for own, outcome in zip(values, outcomes, strict=True)]
+        [[*[0.0] * (len(row) - 1), outcome][: len(row)] for row, outcome in zip(values, outcomes, strict=True)]
     )
     advantages = generalized_advantages(rewards, table, mask, gamma, lam).tolist()
-    return [advantages[row][: len(own)] for row, own in enumerate(values)]
+    return [row[: len(of_episode)] for row, of_episode in zip(advantages, values, strict=True)]
 
 
 @with_parts

@@ -47,7 +47,7 @@ class MultiTurn(Options):
         rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
         turns = [scores(collected.episodes[row], self.turn_scores) for row in rows]
-        rewards, active = pad_to_matrix([[value or 0.0 for value in own] for own in turns])
+        rewards, active = pad_to_matrix([[score or 0.0 for score in episode] for episode in turns])
         advantages = multi_turn_advantages(
             rewards, outcomes, active, groups, self.turn_weight, self.gamma, self.all_turns, self.eps
         )

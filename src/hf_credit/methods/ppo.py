@@ -36,7 +36,7 @@ class TokenAdvantages(Options):
 
     What stands between the replies is skipped, a judge's words among it, and nothing decays over it. Each step's
     reward is paid with its last token, and what the outcome adds to all of them with the last token of the episode.
-    The critic learns the advantages plus what it said. Replies that may not be trained on are in all of this, and
+    The critic learns the advantages plus what it predicted. Replies that may not be trained on are in all of this, and
     their own advantages are dropped: the others have those of the whole episode. Episodes that failed get no credit.
 
     Args:
@@ -61,23 +61,25 @@ class TokenAdvantages(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         episodes = [collected.episodes[row] for row in without_errors(collected)]
         read = [own_readings(one, self.gae_level == "token", self.cut_value == "bootstrap") for one in episodes]
-        told = iter(context.values([reading for readings, _ in read for reading in readings]))
-        said = [[next(told) for _ in readings] for readings, _ in read]
+        predicted = iter(context.values([reading for readings, _ in read for reading in readings]))
+        predictions = [[next(predicted) for _ in readings] for readings, _ in read]
         walks = [
             _walk(one, places, values, self.gamma)
-            for one, (_, places), values in zip(episodes, read, said, strict=True)
+            for one, (_, places), values in zip(episodes, read, predictions, strict=True)
         ]
         advantages = _advantages(walks, self.gamma, self.lam)
-        lesson = _lesson(read, said, advantages)
+        targets = _critic_targets(read, predictions, advantages)
         if self.whiten:
             advantages = _whitened(walks, advantages, context)
         given: list[tuple[Decision, DecisionCredit]] = []
-        for episode, walk, own in zip(episodes, walks, advantages, strict=True):
-            for number, pairs in itertools.groupby(zip(walk.owners, own, strict=True), key=lambda pair: pair[0]):
+        for episode, walk, of_actions in zip(episodes, walks, advantages, strict=True):
+            for number, pairs in itertools.groupby(
+                zip(walk.owners, of_actions, strict=True), key=lambda pair: pair[0]
+            ):
                 credits = tuple(credit for _, credit in pairs)
                 if episode.decisions[number].trained:
                     given.append((episode.decisions[number], credits if self.gae_level == "token" else credits[0]))
-        return Credit(decisions=mean_by_decision(given), critic_targets=[lesson])
+        return Credit(decisions=mean_by_decision(given), critic_targets=[targets])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +99,14 @@ class _Walk:
     tokens: list[int] = field(default_factory=list)
 
 
-def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gamma: float) -> _Walk:
+def _walk(episode: Episode, places: Places, predictions: Sequence[Sequence[float]], gamma: float) -> _Walk:
     walk = _Walk()
     number = 0
     for step, reward in zip(episode.steps, step_rewards(episode), strict=True):
         for decision in step:
             at = places.of_decisions[number]
             walk.owners.extend([number] * len(at))
-            walk.values.extend(said[reading][index] for reading, index in at)
+            walk.values.extend(predictions[reading][index] for reading, index in at)
             walk.rewards.extend([0.0] * len(at))
             walk.tokens.extend([decision.trained * len(decision.action_ids) // max(len(at), 1)] * len(at))
             number += 1
@@ -112,41 +114,41 @@ def _walk(episode: Episode, places: Places, said: Sequence[Sequence[float]], gam
             walk.rewards[-1] += reward
     if places.beyond is not None and walk.rewards:
         reading, index = places.beyond
-        walk.rewards[-1] += gamma * said[reading][index]
+        walk.rewards[-1] += gamma * predictions[reading][index]
     return walk
 
 
 def _advantages(walks: Sequence[_Walk], gamma: float, lam: float) -> list[list[float]]:
     values, mask = pad_to_matrix([walk.values for walk in walks])
     rewards, _ = pad_to_matrix([walk.rewards for walk in walks])
-    found = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
-    return [own[: len(walk.values)] for own, walk in zip(found, walks, strict=True)]
+    advantages = generalized_advantages(rewards, values, mask, gamma, lam).tolist()
+    return [row[: len(walk.values)] for row, walk in zip(advantages, walks, strict=True)]
 
 
 def _whitened(
     walks: Sequence[_Walk], advantages: Sequence[Sequence[float]], context: MethodContext
 ) -> list[list[float]]:
-    pairs = [pair for walk, own in zip(walks, advantages, strict=True) for pair in zip(own, walk.tokens, strict=True)]
-    told, own_part = all_gather_with_slice(pairs, context)
-    everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
-    rest = iter(whitened(everyone[:, 0], everyone[:, 1])[own_part].tolist())
-    return [[next(rest) for _ in own] for own in advantages]
+    pairs = [pair for walk, row in zip(walks, advantages, strict=True) for pair in zip(row, walk.tokens, strict=True)]
+    all_pairs, local = all_gather_with_slice(pairs, context)
+    everyone = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
+    rest = iter(whitened(everyone[:, 0], everyone[:, 1])[local].tolist())
+    return [[next(rest) for _ in row] for row in advantages]
 
 
-def _lesson(
+def _critic_targets(
     read: Sequence[tuple[Sequence[CriticInput], Places]],
-    said: Sequence[Sequence[Sequence[float]]],
+    predictions: Sequence[Sequence[Sequence[float]]],
     advantages: Sequence[Sequence[float]],
 ) -> CriticTargets:
-    """What the critic should have said before each action: the advantage plus what it did say."""
+    """What the critic should have predicted before each action: the advantage plus what it did predict."""
     inputs: list[CriticInput] = []
     targets: list[tuple[float, ...]] = []
     values: list[tuple[float, ...]] = []
-    for (own, places), told, credits in zip(read, said, advantages, strict=True):
-        wanted: list[dict[int, float]] = [{} for _ in own]
+    for (readings, places), predicted, credits in zip(read, predictions, advantages, strict=True):
+        wanted: list[dict[int, float]] = [{} for _ in readings]
         for (reading, index), credit in zip(itertools.chain(*places.of_decisions), credits, strict=True):
-            wanted[reading][index] = credit + told[reading][index]
-        for one, known, target in zip(own, told, wanted, strict=True):
+            wanted[reading][index] = credit + predicted[reading][index]
+        for one, known, target in zip(readings, predicted, wanted, strict=True):
             if target:  # of the context after a cut nothing is learned
                 inputs.append(CriticInput(ids=one.ids, at=tuple(one.at[index] for index in target)))
                 targets.append(tuple(target.values()))

@@ -55,14 +55,15 @@ class WhitenedReturns(Options):
         if self.group_mean:
             outcomes = full_mean(outcomes, groups)
         lengths = [sum(len(one.action_ids) for one in collected.episodes[row].decisions) for row in rows]
-        told, own = all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
-        everyone = torch.tensor([length for _, length in told], dtype=torch.long)
-        returns = token_returns(torch.tensor([value for value, _ in told], dtype=torch.float64), everyone, self.gamma)
-        first = int(everyone[: own.start].sum())
+        pairs, local = all_gather_with_slice(list(zip(outcomes.tolist(), lengths, strict=True)), context)
+        all_outcomes = torch.tensor([outcome for outcome, _ in pairs], dtype=torch.float64)
+        all_lengths = torch.tensor([length for _, length in pairs], dtype=torch.long)
+        returns = token_returns(all_outcomes, all_lengths, self.gamma)
+        first = int(all_lengths[: local.start].sum())
         rest = iter(whitened(returns, correction=self.correction)[first : first + sum(lengths)].tolist())
         decisions = [decision for row in rows for decision in collected.episodes[row].decisions]
         tokens = [tuple(itertools.islice(rest, len(decision.action_ids))) for decision in decisions]
-        credits = tokens if self.gamma < 1 else [next(iter(own), None) for own in tokens]
+        credits = tokens if self.gamma < 1 else [next(iter(of_decision), None) for of_decision in tokens]
         return Credit(decisions=mean_by_decision(zip(decisions, credits, strict=True)))
 
 

@@ -36,10 +36,12 @@ class SpreadDeltas(Options):
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         rows = without_errors(collected)
         outcomes, groups = outcomes_of(collected, rows)
-        told, known = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
+        turn_scores, scored = pad_to_matrix([scores(collected.episodes[row], self.turn_scores) for row in rows])
         steps = [collected.episodes[row].steps for row in rows]
-        tokens, active = pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
-        deltas = credit.score_deltas(told, known)
+        tokens, active = pad_to_matrix(
+            [[sum(len(one.action_ids) for one in step) for step in episode] for episode in steps]
+        )
+        deltas = credit.score_deltas(turn_scores, scored)
         advantages = credit.turn_credit(deltas, outcomes, active, tokens, groups, self.gamma, self.beta)
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 

@@ -33,7 +33,7 @@ def scores(episode: Episode, source: str) -> list[float | None]:
     if source == "reward":
         return [step[0].reward for step in episode.steps]
     judged = [[one.verdict.score for one in step if one.verdict is not None] for step in episode.steps]
-    return [sum(own) / len(own) if own else None for own in judged]
+    return [sum(of_step) / len(of_step) if of_step else None for of_step in judged]
 
 
 def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
@@ -58,8 +58,8 @@ def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
     rest = [iter(known[row] or []) for row in rows]
     return pad_to_matrix(
         [
-            [fmean(next(own) for _ in step) for step in collected.episodes[row].steps]
-            for row, own in zip(rows, rest, strict=True)
+            [fmean(next(values) for _ in step) for step in collected.episodes[row].steps]
+            for row, values in zip(rows, rest, strict=True)
         ]
     )
 

@@ -56,16 +56,16 @@ class TurnGroup(Options):
         ]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
-        own = self.rewards(collected)
-        return _credit(collected, own, self._advantages(own, context))
+        turn_rewards = self.rewards(collected)
+        return _credit(collected, turn_rewards, self._advantages(turn_rewards, context))
 
-    def _advantages(self, own: TurnRewards, context: MethodContext) -> Tensor:
-        rewards, active, here = _everywhere(own, context)
+    def _advantages(self, turn_rewards: TurnRewards, context: MethodContext) -> Tensor:
+        rewards, active, local = _of_all_processes(turn_rewards, context)
         if active.any():
             context.log("process_reward/mean", rewards[active].mean().item())
             context.log("process_reward/std", rewards[active].std(correction=0).item())
         returns = discounted_returns(rewards, active, self.gamma)
-        return turn_group_advantages(returns, active, self.min_active)[here]
+        return turn_group_advantages(returns, active, self.min_active)[local]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class ValueDifferences(TurnGroup):
         rows = without_errors(collected)
         values, active = step_values(collected, rows)
         changes = value_differences(values, outcomes_of(collected, rows)[0], active)
-        return [own[there].tolist() for own, there in zip(changes, active, strict=True)]
+        return [row[there].tolist() for row, there in zip(changes, active, strict=True)]
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         advantages = self._advantages(self.rewards(collected), context)
@@ -101,10 +101,10 @@ class TrajectoryOutcome:
             [None if episode.ending == Ending.ERROR else episode.outcome] * len(episode.decisions)
             for episode in collected.episodes
         ]
-        rewards, active, here = _everywhere(outcomes, context)
+        rewards, active, local = _of_all_processes(outcomes, context)
         # The outcome is the reward of every turn, so any column holds it, and the first is never cut short.
         advantages = trajectory_advantages(rewards[:, 0], active[:, 0])[:, None].expand_as(rewards)
-        return _credit(collected, outcomes, advantages[here])
+        return _credit(collected, outcomes, advantages[local])
 
 
 @with_parts
@@ -160,19 +160,19 @@ def _watched(oracle: OracleLike | None) -> Verified:
     return Verified(oracle=oracle, required=False)
 
 
-def _everywhere(own: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
+def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
     """The turn rewards of all processes as a matrix, where it holds one, and the rows of this process in it."""
-    every, here = all_gather_with_slice(own, context)
-    rewards, active = pad_to_matrix(every)
-    return rewards, active, here
+    rows, local = all_gather_with_slice(turn_rewards, context)
+    rewards, active = pad_to_matrix(rows)
+    return rewards, active, local
 
 
-def _credit(collected: RolloutBatch, own: TurnRewards, advantages: Tensor) -> Credit:
+def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
     """Each decision's entry of the matrix, where it had a reward."""
     return Credit(
         decisions=mean_by_decision(
             (decision, None if reward is None else value)
-            for episode, rewards, values in zip(collected.episodes, own, advantages.tolist(), strict=True)
+            for episode, rewards, values in zip(collected.episodes, turn_rewards, advantages.tolist(), strict=True)
             for decision, reward, value in zip(episode.decisions, rewards, values, strict=False)
         )
     )

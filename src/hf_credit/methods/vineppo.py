@@ -41,11 +41,13 @@ class VineValues(Options):
         advantages = value_differences(values, outcomes_of(collected, rows)[0], active)
         if self.whiten:
             steps = [collected.episodes[row].steps for row in rows]
-            tokens, _ = pad_to_matrix([[sum(len(one.action_ids) for one in step) for step in own] for own in steps])
+            tokens, _ = pad_to_matrix(
+                [[sum(len(one.action_ids) for one in step) for step in episode] for episode in steps]
+            )
             pairs = torch.stack([advantages[active], tokens[active]], dim=1).tolist()
-            told, own_part = all_gather_with_slice(pairs, context)
-            everyone = torch.tensor(told, dtype=torch.float64).reshape(-1, 2)
-            advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[own_part]
+            all_pairs, local = all_gather_with_slice(pairs, context)
+            everyone = torch.tensor(all_pairs, dtype=torch.float64).reshape(-1, 2)
+            advantages[active] = whitened(everyone[:, 0], everyone[:, 1])[local]
         return Credit(decisions=turn_to_decision_credit(collected, rows, advantages))
 
 
