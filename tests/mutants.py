@@ -50,7 +50,30 @@ _TEST_CVT = "tests/methods/cvt/test_method.py::"
 _SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub/tests/"
 _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
+_BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
+
 MUTANTS = [
+    Mutant(
+        "exact gradients forget how likely a state is passed",
+        _BENCH + "truth.py",
+        "gradient[place, : len(row)] += share * row",
+        "gradient[place, : len(row)] += row",
+        [_TEST_BENCH + "test_truth.py::test_gradient_is_the_derivative_of_the_value"],
+    ),
+    Mutant(
+        "what replays cost is not counted",
+        _BENCH + "play.py",
+        "tokens=context.ledger.completion_tokens",
+        "tokens=sum(len(one.decisions) for one in collected.episodes)",
+        [_TEST_BENCH + "test_measures.py::test_replays_count_in_the_cost_of_signal"],
+    ),
+    Mutant(
+        "the noise of a mean counts as its bias",
+        _BENCH + "measures.py",
+        "bias = max(float(across @ across) - noise, 0.0)",
+        "bias = float(across @ across)",
+        [_TEST_BENCH + "test_measures.py::test_an_angle_that_noise_explains_is_none"],
+    ),
     Mutant(
         "any salt keeps the promise of a season",
         _BOARD + "seasons.py",

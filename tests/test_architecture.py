@@ -46,11 +46,12 @@ _DIRECTLY: dict[str, set[str]] = {
     "policies": {"tasks"},
     "tasks": {"collaborations", "data", "methods", "verifiers"},
     "evaluation": {"policies", "tasks"},
+    "bench": {"evaluation"},
     "diagnostics": {"evaluation"},
     "metrics": {"diagnostics"},
     "hub": {"metrics"},
     "trainers": {"evaluation", "recipes"},
-    "cli": {"hub", "trainers"},
+    "cli": {"bench", "hub", "trainers"},
 }
 
 

@@ -20,6 +20,7 @@ import typer
 from packaging.requirements import Requirement
 
 from hf_credit._version import __version__
+from hf_credit.cli.bench import bench
 from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
 from hf_credit.cli.envs import envs
@@ -80,6 +81,7 @@ app.command(
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
+app.command(short_help="Measure which credit pays, against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")

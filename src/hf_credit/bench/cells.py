@@ -1,0 +1,230 @@
+"""The cells of the bench: each a method in a problem, scored and taught, written as they are done."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from hf_credit import methods
+from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
+from hf_credit.bench.play import REFERENCES, Critic
+from hf_credit.bench.problems import PROBLEMS
+from hf_credit.bench.truth import Truth, best
+from hf_credit.options import options_of
+from hf_credit.registry import search_here
+
+EPISODES = 16
+"""An update spends about as many tokens as so many episodes, whatever the method plays."""
+UPDATES = 20
+"""So many of such updates are what learning may spend."""
+
+SETTINGS: Mapping[str, Any] = {"group_size": 4, "rollouts": 1, "whiten": False}
+"""Options that every method of the bench has where it knows them: small groups, so that an update holds several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A cell to fill.
+
+    Attributes:
+        method: its name, a reference's, or `"module:factory"`.
+        problem: its name, or `"module:factory"`.
+        dials: of the problem.
+        options: of the method, beside `SETTINGS`.
+        policy: at which it is scored.
+        critic: what critics say.
+        seeds: of learning; 0 leaves it out.
+        updates: of scoring.
+    """
+
+    method: str
+    problem: str
+    dials: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str = "start"
+    critic: Critic = "exact"
+    seeds: int = 10
+    updates: int = 200
+
+    @property
+    def key(self) -> str:
+        """What it is known by in a file: all of it, and how much learning may spend."""
+        asked = {**dataclasses.asdict(self), "learning": [EPISODES, UPDATES, *STEPS]}
+        return json.dumps({**asked, "played": repr(make_problem(self.problem, **self.dials))}, sort_keys=True)
+
+
+def jobs(
+    names: Sequence[str] | None = None,
+    problems: Sequence[str] | None = None,
+    dials: Mapping[str, Any] | None = None,
+    policies: Sequence[str] = ("start", "solved"),
+    **settings: Any,
+) -> list[Job]:
+    """Cells of every method in every problem: each policy is scored, and learning is from the start alone.
+
+    Args:
+        names: of methods; all, and the references, if `None`.
+        problems: all if `None`.
+        dials: of the problems.
+        policies: of `POLICIES`.
+        settings: of `Job`.
+    """
+    every = [*REFERENCES, *methods.METHODS] if names is None else names
+    seeds = settings.pop("seeds", 10)
+    return [
+        Job(method=name, problem=problem, dials=dials or {}, policy=policy, seeds=own, **settings)
+        for problem in problems or PROBLEMS
+        for policy in policies
+        for name in every
+        for own in [seeds if policy == "start" and name != "constant" else 0]
+    ]
+
+
+def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterator[Mapping[str, Any]]:
+    """Fills the cells that a file lacks, in several processes, and yields each as it is written.
+
+    Args:
+        todo: the cells.
+        path: of JSON lines; a line that was cut off is filled again.
+        processes: at once; as many as there are cores if `None`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {cell["key"] for cell in read(path)}
+    waiting = [job for job in todo if job.key not in done]
+    if not waiting:
+        return
+    if path.exists() and not path.read_text().endswith("\n"):
+        with path.open("a") as file:
+            file.write("\n")
+    codes = sorted({name for job in waiting for name in (job.method, job.problem) if ":" in name})
+    count = min(processes or os.cpu_count() or 1, len(waiting))
+    with path.open("a") as file:
+        if count == 1:
+            for job in waiting:
+                yield _written(file, fill(job))
+            return
+        with ProcessPoolExecutor(
+            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes,)
+        ) as pool:
+            for future in as_completed([pool.submit(fill, job) for job in waiting]):
+                yield _written(file, future.result())
+
+
+def _written(file: Any, cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    file.write(json.dumps(cell) + "\n")
+    file.flush()
+    return cell
+
+
+def _begin(codes: Sequence[str]) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    for name in codes:
+        search_here(name)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The cells of a file; none where there is no file."""
+    cells = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            cells.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return cells
+
+
+def fill(job: Job) -> dict[str, Any]:
+    """A cell: what was asked, and what came of it, or in one sentence why the method does not fit."""
+    cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None}
+    try:
+        instances = _instances(job)
+        scored = _score(job, instances, job.updates)
+        cell |= {"instances": instances, **dataclasses.asdict(scored)}
+        if job.seeds:
+            cell |= _learned(job, instances)
+    except ValueError as error:
+        cell["refused"] = str(error)
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in cell.items()
+    }
+
+
+def _score(job: Job, instances: int, updates: int) -> Score:
+    return score(
+        _method(job),
+        make_problem(job.problem, **job.dials),
+        policy=_policy(job.problem, json.dumps(job.dials), job.policy),
+        critic=job.critic,
+        updates=updates,
+        instances=instances,
+    )
+
+
+def _method(job: Job) -> Any:
+    if job.method in REFERENCES:
+        return make_method(job.method)
+    known = options_of(methods.find(job.method))
+    settings = {name: value for name, value in SETTINGS.items() if name in known}
+    return make_method(job.method, **{**settings, **job.options})
+
+
+@lru_cache(maxsize=8)
+def _policy(problem: str, dials: str, policy: str) -> Any:
+    return policy_of(make_problem(problem, **json.loads(dials)), policy)
+
+
+@lru_cache(maxsize=64)
+def _ends(problem: str, dials: str) -> tuple[float, float, float]:
+    """J at the start and at its best, and the tokens of an episode at the start."""
+    policy = _policy(problem, dials, "start")
+    truth = Truth(policy)
+    speaking = sum(
+        share for (node, before), share in truth.reached.items() if len(before) < len(policy.problem.speakers(node))
+    )
+    return truth.start, best(policy), speaking
+
+
+def _instances(job: Job) -> int:
+    """How many task rows make an update of about `EPISODES` episodes' tokens."""
+    _, _, length = _ends(job.problem, json.dumps(job.dials))
+    tokens = _score(job, 2, 8).tokens / 2
+    return max(1, round(EPISODES * length / tokens))
+
+
+def _learned(job: Job, instances: int) -> dict[str, Any]:
+    start, end, length = _ends(job.problem, json.dumps(job.dials))
+    budget = round(UPDATES * EPISODES * length)
+
+    def curve(seed: int, step: float) -> list[tuple[int, float]]:
+        return learning(
+            _method(job),
+            make_problem(job.problem, **job.dials),
+            seed=seed,
+            step=step,
+            tokens=budget,
+            critic=job.critic,
+            instances=instances,
+        )
+
+    tried = {step: sum(area(curve(1000 + seed, step), budget, start, end) for seed in range(2)) for step in STEPS}
+    step = max(tried, key=lambda one: tried[one])
+    curves = [curve(seed, step) for seed in range(job.seeds)]
+    solved = [next((spent for spent, value in one if value >= start + 0.9 * (end - start)), None) for one in curves]
+    return {
+        "budget": budget,
+        "step": step,
+        "areas": [area(one, budget, start, end) for one in curves],
+        "last": [(one[-1][1] - start) / (end - start) for one in curves],
+        "tokens_to_90": solved,
+    }

@@ -1,0 +1,275 @@
+"""The library's own methods on a problem: collector, estimator and memory as they are in training."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from hf_credit.bench.problem import Position, Problem
+from hf_credit.bench.table import TableChat, TablePolicy, TableSampler, Vector
+from hf_credit.bench.truth import Truth
+from hf_credit.collectors import RolloutBatch, Single
+from hf_credit.environments.randomness import derive, stream
+from hf_credit.methods import Credit, Method
+from hf_credit.methods.base import weighted
+from hf_credit.rollouts import Decision, Engine
+from hf_credit.rollouts.method_context import CriticInput, LocalContext
+
+T = TypeVar("T")
+
+Critic = Literal["exact", "noisy", "untaught"]
+"""Says the exact mean of V over what it cannot tell apart; that with a fixed error; or 0."""
+
+CRITIC_ERROR = 0.25
+"""The standard deviation of a noisy critic's error, in units of the spread of V over what is passed."""
+
+
+class Ways:
+    """Everything that is drawn in a run, so that it can be run in every way in which that can fall out.
+
+    Args:
+        most: how many ways there may be.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self.most = most
+        self._given: list[int] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._taken: list[tuple[int, list[int]]] = []
+        self._share = 1.0
+        self._worlds: dict[tuple[int, int], int] = {}
+
+    def all(self, run: Callable[[], T]) -> Iterator[tuple[float, T]]:
+        """How likely each way is, and what `run` returned in it.
+
+        Raises:
+            ValueError: there are too many.
+        """
+        for _ in range(self.most):
+            self._begin()
+            result = run()
+            yield self._share, result
+            while self._taken and not self._taken[-1][1]:
+                self._taken.pop()
+            if not self._taken:
+                return
+            *before, (_, rest) = self._taken
+            self._given = [*(place for place, _ in before), rest[0]]
+        raise ValueError(
+            f"all that may be drawn must fall out in at most {self.most} ways, got more; take a shorter task."
+        )
+
+    def choose(self, probabilities: Sequence[float]) -> int:
+        """Which of several is drawn in this run."""
+        depth = len(self._taken)
+        possible = [place for place, share in enumerate(probabilities) if share > 0]
+        place = self._given[depth] if depth < len(self._given) else possible[0]
+        self._taken.append((place, possible[possible.index(place) + 1 :]))
+        self._share *= float(probabilities[place])
+        return place
+
+    def chance(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
+        """As `hf_credit.bench.Chance`: what one seed and step bring is drawn once in a run."""
+        if (seed, step) not in self._worlds:
+            self._worlds[seed, step] = self.choose(probabilities)
+        return self._worlds[seed, step]
+
+
+class _Drawn(random.Random):
+    """Random numbers of a method, gone through."""
+
+    def __init__(self, ways: Ways, seed: int) -> None:
+        super().__init__(seed)
+        self._ways = ways
+
+    def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
+        """Some of a population, in the population's order."""
+        every = list(itertools.combinations(population, k))
+        return list(every[self._ways.choose([1 / len(every)] * len(every))])
+
+    def random(self) -> float:
+        """Refused: it could be any of too many."""
+        raise ValueError("a method is enumerated that draws among few, got one that draws a uniform number; score it.")
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of a method.
+
+    Attributes:
+        gradient: sum of w c grad log pi over the trained decisions, divided by the trained episodes, of the policy's
+            shape.
+        decisions: the trained ones, with what they got.
+        tokens: that were generated, for comparison included.
+    """
+
+    gradient: Vector
+    decisions: Sequence[tuple[Decision, float]]
+    tokens: int
+
+
+class Player:
+    """Plays updates of a method in a problem.
+
+    Args:
+        method: as `hf_credit.methods.make` returns it.
+        problem: that is played.
+        policy: of the first update.
+        critic: what every critic of the method says.
+        instances: task rows of an update.
+        seed: of all that is drawn.
+        ways: draws in place of the seed.
+        truth: of the policy, where it is known already.
+
+    Raises:
+        ValueError: the method does not fit the problem.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        problem: Problem,
+        policy: TablePolicy,
+        critic: Critic = "exact",
+        instances: int = 4,
+        seed: int = 0,
+        ways: Ways | None = None,
+        truth: Truth | None = None,
+    ) -> None:
+        self._ways = ways
+        if ways is not None:
+            problem = copy.copy(problem)
+            object.__setattr__(problem, "chance", ways.chance)
+        self.problem, self.instances, self.seed, self.critic = problem, instances, seed, critic
+        self.method = method.bind(problem)
+        outputs = {spec.output for spec in self.method.critic_specs.values()} - {"value", "probability"}
+        if outputs:
+            raise ValueError(
+                f"a critic of the bench says values, got one of {', '.join(outputs)}; take another method."
+            )
+        self.chat = TableChat(problem)
+        self.memory = self.method.memory
+        self.updates = 0
+        self._take(policy, truth)
+        self._frozen = self.engine
+
+    def _take(self, policy: TablePolicy, truth: Truth | None = None) -> None:
+        self.policy, self.truth = policy, truth or Truth(policy)
+        choose = None if self._ways is None else self._ways.choose
+        sampler = TableSampler(policy, derive(self.seed, "sampler", self.updates), choose)
+        self.engine: Engine[Position] = Engine(self.problem, self.chat, sampler)  # type: ignore[arg-type]
+        self._spread = _spread(self.truth) if self.critic == "noisy" else 0.0
+
+    def _says(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        return [tuple(self._value(one.ids[:at]) for at in one.at) for one in inputs]
+
+    def _value(self, ids: tuple[int, ...]) -> float:
+        if self.critic == "untaught":
+            return 0.0
+        value = self.truth.value_read(ids)
+        return (
+            value + self._spread * stream(self.seed, "critic", *ids).gauss(0, CRITIC_ERROR) if self._spread else value
+        )
+
+    def update(self) -> Update:
+        """Plays and credits one update; the policy stays."""
+        self.updates += 1
+        every = self.method.refresh_frozen_every
+        if every and (self.updates - 1) % every == 0:
+            self._frozen = self.engine
+        names = self.method.critics or tuple(self.method.critic_specs)
+        context = BenchContext(
+            self.engine,
+            dict.fromkeys(names, self._says),
+            seed=self.seed,
+            frozen=self._frozen if self.method.refresh_frozen_every or self.method.frozen_decay else None,
+            end_tokens=self.chat.end_tokens,
+        )
+        context.truth, context.update, context.ways = self.truth, self.updates, self._ways
+        rows = [{"seed": derive(self.seed, "task", self.updates, place)} for place in range(self.instances)]
+        collected = self.method.collector(rows, context, self.memory)
+        credit = self.method.estimator(collected, context, self.memory)
+        self.memory = credit.memory
+        return Update(*self._gradient(collected, credit), tokens=context.ledger.completion_tokens)
+
+    def move(self, step: Vector) -> None:
+        """Moves the logits; none by more than .5."""
+        self._take(self.policy.moved(step, most=0.5))
+
+    def _gradient(self, collected: RolloutBatch, credit: Credit) -> tuple[Vector, list[tuple[Decision, float]]]:
+        gradient = np.zeros_like(self.policy.probabilities)
+        credits = weighted(credit)
+        decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
+        trained = []
+        for name, decision in decisions.items():
+            value = credits.get(name)
+            if value is None:
+                continue
+            number = float(value[0]) if isinstance(value, Sequence) else float(value)
+            place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
+            gradient[place] += number * self.policy.score(place, action)
+            trained.append((decision, number))
+        return gradient / max(len(collected.episodes), 1), trained
+
+
+class BenchContext(LocalContext):
+    """As without a trainer, with what is true of the policy at hand.
+
+    Attributes:
+        truth: of the policy that plays.
+        ways: who draws in place of random numbers.
+    """
+
+    truth: Truth
+    ways: Ways | None = None
+
+    def draws(self, *purpose: int | str) -> random.Random:
+        """As without a trainer, or gone through."""
+        drawn = super().draws(*purpose)
+        return drawn if self.ways is None else _Drawn(self.ways, drawn.getrandbits(63))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TrueCredit:
+    """The credit of a decision from what is true: a reference that no estimator has."""
+
+    credit: Callable[[Truth, Decision], float]
+
+    def __call__(self, collected: RolloutBatch, context: Any, memory: None = None) -> Credit:
+        given = {
+            one.id: self.credit(context.truth, one) for episode in collected.episodes for one in episode.decisions
+        }
+        return Credit(decisions=given)
+
+
+def _advantage(truth: Truth, decision: Decision) -> float:
+    speakers = truth.problem.speakers(decision.state.node)
+    return float(truth.advantages(decision.state.node, list(speakers).index(decision.role))[int(decision.action_text)])
+
+
+def exact_advantage() -> Method:
+    """The exact advantage A(s, a), with V as its baseline: what every estimator estimates."""
+    return Method(name="exact_advantage", collector=Single(), estimator=_TrueCredit(credit=_advantage))
+
+
+def constant() -> Method:
+    """The same credit for everything, which has no signal."""
+    return Method(name="constant", collector=Single(), estimator=_TrueCredit(credit=lambda truth, decision: 1.0))
+
+
+REFERENCES: Mapping[str, Callable[[], Method]] = {"exact_advantage": exact_advantage, "constant": constant}
+
+
+def _spread(truth: Truth) -> float:
+    shares = np.array([share for (node, before), share in truth.reached.items() if truth.problem.speakers(node)])
+    values = np.array([truth.values[one] for one in truth.reached if truth.problem.speakers(one[0])])
+    mean = np.average(values, weights=shares)
+    return float(np.sqrt(np.average((values - mean) ** 2, weights=shares))) or abs(float(mean)) or 1.0

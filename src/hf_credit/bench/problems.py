@@ -1,0 +1,444 @@
+"""The problems of CreditBench: each isolates one property of a task, and has dials."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hf_credit.bench.problem import Position, Problem, View, Way
+
+AGENT = ("agent",)
+
+
+def logit(probability: float) -> float:
+    """log p - log(1 - p)."""
+    return math.log(probability) - math.log1p(-probability)
+
+
+@dataclass(frozen=True)
+class Key(Problem):
+    """The first of many decisions settles the outcome; each later one is paid a coin's toss, whatever it is.
+
+    Args:
+        horizon: how many decisions there are, at least 2.
+        noise: the standard deviation of what all tosses come to.
+        start_right: how likely the first decision is right at the start.
+    """
+
+    horizon: int = 8
+    noise: float = 1.0
+    start_right: float = 0.2
+
+    isolates = "one early decision settles the outcome, and noise follows"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon else ()
+
+    def logits(self, view: Any) -> Sequence[float]:
+        return [0.0, logit(self.start_right)] if view[0] == 0 else [0.0, 0.0]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, right = node
+        if step == 0:
+            return [Way(1.0, (1, actions[0]))]
+        toss, paid = self.noise / math.sqrt(self.horizon - 1), float(right and step == self.horizon - 1)
+        return [Way(0.5, (step + 1, right), paid + sign * toss) for sign in (-1, 1)]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(node[0] > 0 or action == 1)
+
+
+@dataclass(frozen=True)
+class Late(Problem):
+    """The last of many decisions settles the outcome: success is as likely as `good` after the right one, else `bad`.
+
+    Args:
+        horizon: how many decisions there are.
+        good, bad: the two probabilities.
+        start_right: how likely the last decision is right at the start.
+    """
+
+    horizon: int = 8
+    good: float = 0.9
+    bad: float = 0.3
+    start_right: float = 0.2
+
+    isolates = "one late decision settles the outcome, and chance has its say"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, 0)]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node < self.horizon else ()
+
+    def logits(self, view: Any) -> Sequence[float]:
+        return [0.0, logit(self.start_right)] if view == self.horizon - 1 else [0.0, 0.0]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        if node < self.horizon - 1:
+            return [Way(1.0, node + 1)]
+        success = self.good if actions[0] else self.bad
+        return [Way(1 - success, self.horizon), Way(success, self.horizon, 1.0)]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(node < self.horizon - 1 or action == 1)
+
+
+@dataclass(frozen=True)
+class Chain(Problem):
+    """Every decision must be right; what is wrong is known only at the end.
+
+    Args:
+        length: how many decisions there are.
+        start_right: how likely each is right at the start.
+        options: actions of each decision, one of which is right.
+    """
+
+    length: int = 4
+    start_right: float = 0.5
+    options: int = 2
+
+    isolates = "every one of several decisions must be right"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 1))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.length else ()
+
+    def actions(self, view: View) -> int:
+        return self.options
+
+    def logits(self, view: View) -> Sequence[float]:
+        return [0.0] * (self.options - 1) + [logit(self.start_right) + math.log(self.options - 1)]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, alive = node
+        alive = int(alive and actions[0] == self.options - 1)
+        return [Way(1.0, (step + 1, alive), float(alive and step + 1 == self.length))]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action == self.options - 1)
+
+
+@dataclass(frozen=True)
+class Branches(Chain):
+    """Many actions, one of which is right, in each of a few decisions.
+
+    Args:
+        options: actions of each decision.
+        length: how many decisions there are.
+        start_right: how likely each is right at the start.
+    """
+
+    length: int = 2
+    start_right: float = 0.125
+    options: int = 8
+
+    isolates = "many actions, few of them good"
+
+
+@dataclass(frozen=True)
+class Paid(Problem):
+    """Every decision is paid at once, by chance; the first may mislead.
+
+    Args:
+        horizon: how many decisions there are.
+        good, bad: how likely a right and a wrong decision are paid 1.
+        bait: what the wrong first decision gains at once, and costs twice at the end.
+    """
+
+    horizon: int = 8
+    good: float = 0.5
+    bad: float = 0.3
+    bait: float = 0.0
+
+    isolates = "rewards on the way"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon else ()
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, taken = node
+        taken = int(not actions[0]) if step == 0 and self.bait else taken
+        extra = self.bait * taken * ((step == 0) - 2 * (step == self.horizon - 1))
+        paid = self.good if actions[0] else self.bad
+        return [Way(1 - paid, (step + 1, taken), extra), Way(paid, (step + 1, taken), 1.0 + extra)]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action)
+
+
+@dataclass(frozen=True)
+class Stop(Problem):
+    """The policy decides when to end: going on may find something better, and has its price.
+
+    Args:
+        horizon: the most decisions.
+        price: of going on once.
+        found: how likely going on finds something better, worth `1 / horizon` more.
+    """
+
+    horizon: int = 8
+    price: float = 0.03
+    found: float = 0.5
+
+    isolates = "the policy decides when to end"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if 0 <= node[0] < self.horizon else ()
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, level = node
+        if actions[0]:
+            return [Way(1.0, (-1, level), level / self.horizon)]
+        last = step == self.horizon - 1
+        return [
+            Way(chance, (step + 1, after), after / self.horizon * last - self.price)
+            for chance, after in ((1 - self.found, level), (self.found, level + 1))
+        ]
+
+
+@dataclass(frozen=True)
+class Revisit(Problem):
+    """A walk on a line to its end: places come again, and look the same.
+
+    Args:
+        length: how far the end is.
+        horizon: the most steps.
+        slip: how likely a step goes the other way, which is the share of revisits of a policy that knows the way.
+    """
+
+    length: int = 3
+    horizon: int = 10
+    slip: float = 0.1
+
+    isolates = "states come again"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon and node[1] < self.length else ()
+
+    def view(self, node: Any, speaker: str) -> View:
+        return node[1]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, place = node
+        forth = 1 - self.slip if actions[0] else self.slip
+        ends = ((1 - forth, max(place - 1, 0)), (forth, place + 1))
+        return [Way(chance, (step + 1, after), float(after == self.length)) for chance, after in ends if chance]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action)
+
+
+@dataclass(frozen=True)
+class Relay(Problem):
+    """A bit is handed from speaker to speaker, each of whom hears the one before, and lost on the way by chance.
+
+    Args:
+        depth: how many speakers there are.
+        noise: how likely what is said is heard wrongly.
+        start_right: how likely a speaker passes on what was heard at the start.
+    """
+
+    depth: int = 6
+    noise: float = 0.02
+    start_right: float = 0.85
+
+    isolates = "what is said is used several speakers later"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(0.5, (0, bit, bit)) for bit in (0, 1)]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return (f"speaker_{node[0]}",) if node[0] < self.depth else ()
+
+    def view(self, node: Any, speaker: str) -> View:
+        return node[0], node[2]
+
+    def logits(self, view: Any) -> Sequence[float]:
+        tilt = logit(self.start_right) / 2
+        return [tilt, -tilt] if view[1] == 0 else [-tilt, tilt]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, truth, _ = node
+        if step == self.depth - 1:
+            return [Way(1.0, (self.depth, truth, actions[0]), float(truth == actions[0]))]
+        heard = ((1 - self.noise, actions[0]), (self.noise, 1 - actions[0]))
+        return [Way(chance, (step + 1, truth, bit)) for chance, bit in heard if chance]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action == node[2])
+
+
+@dataclass(frozen=True)
+class VotePosition(Position):
+    """A vote that some were left out of.
+
+    Attributes:
+        left: who.
+    """
+
+    left: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Vote(Problem):
+    """Agents vote at once on a bit of which each has a hint; some have a stock answer at the start.
+
+    Args:
+        agents: how many vote.
+        lazy: how many of them nearly always answer 0 at the start.
+        hint: how likely a hint is true.
+        tie: what a tie is worth.
+    """
+
+    agents: int = 5
+    lazy: int = 3
+    hint: float = 0.8
+    tie: float = 0.5
+
+    isolates = "a team decides at once, and some have a stock answer"
+
+    @property
+    def removable(self) -> Sequence[str]:
+        return self._everyone
+
+    @property
+    def _everyone(self) -> tuple[str, ...]:
+        return tuple(f"agent_{place}" for place in range(self.agents))
+
+    def starts(self) -> Sequence[Way]:
+        every = itertools.product((0, 1), repeat=self.agents + 1)
+        return [
+            Way(
+                0.5 * math.prod(self.hint if bit == truth else 1 - self.hint for bit in hints),
+                (truth, hints, ()),
+            )
+            for truth, *rest in every
+            for hints in [tuple(rest)]
+        ]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return () if node[2] else self._everyone
+
+    def view(self, node: Any, speaker: str) -> View:
+        place = int(speaker.rpartition("_")[2])
+        return place, node[1][place]
+
+    def logits(self, view: Any) -> Sequence[float]:
+        place, hint = view
+        if place < self.lazy:
+            return [logit(0.9) / 2, -logit(0.9) / 2]
+        return [0.4, -0.4] if hint == 0 else [-0.4, 0.4]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        truth, _, _ = node
+        return [Way(1.0, (truth, None, tuple(actions)), self.worth(truth, actions))]
+
+    def worth(self, truth: int, votes: Sequence[int]) -> float:
+        """What the votes come to: whether most of them are right."""
+        ahead = sum(1 if vote == truth else -1 for vote in votes)
+        return self.tie if ahead == 0 else float(ahead > 0)
+
+    def without(self, state: Any, role: str) -> Any:
+        """The vote as it is without one of the agents."""
+        truth, _, votes = state.node
+        left = getattr(state, "left", frozenset()) | {role}
+        kept = [vote for place, vote in enumerate(votes) if f"agent_{place}" not in left]
+        total = self.worth(truth, kept)
+        return VotePosition(state.node, state.seed, state.step, total, total, left)
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action == node[0])
+
+
+@dataclass(frozen=True)
+class Trap(Problem):
+    """Questions must be asked in the right way; after one wrong question nothing can be learned any more.
+
+    Args:
+        horizon: the most questions.
+        needed: how many right ones solve it.
+        absorbs: how likely a wrong question traps.
+    """
+
+    horizon: int = 8
+    needed: int = 3
+    absorbs: float = 1.0
+
+    isolates = "after one wrong step nothing can be gained any more"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon and node[1] < self.needed else ()
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, known, trapped = node
+        if trapped:
+            return [Way(1.0, (step + 1, known, 1))]
+        if actions[0]:
+            return [Way(1.0, (step + 1, known + 1, 0), float(known + 1 == self.needed))]
+        ends = ((self.absorbs, 1), (1 - self.absorbs, 0))
+        return [Way(chance, (step + 1, known, after)) for chance, after in ends if chance]
+
+    def right(self, node: Any, action: int) -> float:
+        return float(action == 1 or node[2])
+
+
+@dataclass(frozen=True)
+class Verdict(Problem):
+    """Most decisions must be right, and an oracle judges each, with an error of its own.
+
+    Args:
+        horizon: how many decisions there are.
+        error: how much of its verdict is the opposite, in [0, 0.5].
+        bias: what it adds to its verdict on action 0, right or wrong.
+    """
+
+    horizon: int = 8
+    error: float = 0.1
+    bias: float = 0.0
+
+    isolates = "an oracle judges every decision"
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 0))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.horizon else ()
+
+    def logits(self, view: Any) -> Sequence[float]:
+        return [0.0, logit(0.4)]
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        step, good = node
+        good += actions[0]
+        return [Way(1.0, (step + 1, good), float(step + 1 == self.horizon and 4 * good >= 3 * self.horizon))]
+
+    def right(self, node: Any, action: int) -> float:
+        verdict = 1 - self.error if action else self.error
+        return min(max(verdict + self.bias * (action == 0), 0.0), 1.0)
+
+
+PROBLEMS = {
+    one.__name__.lower(): f"{__name__}:{one.__name__}"
+    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict)
+}

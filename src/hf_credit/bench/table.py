@@ -1,0 +1,138 @@
+"""A policy that is a table of softmax logits over views, its sampler, and the chat that renders views as one token."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hf_credit.bench.problem import Problem, View
+from hf_credit.environments.randomness import stream
+from hf_credit.rollouts import Generation
+
+Vector = NDArray[np.float64]
+
+
+class TablePolicy:
+    """pi(a | v) = softmax of a row of logits.
+
+    Args:
+        problem: whose views and actions it has; its logits are those of the problem's start.
+        logits: of shape (views, actions); -inf where a view has fewer actions. Those of the start if `None`.
+    """
+
+    def __init__(self, problem: Problem, logits: Vector | None = None) -> None:
+        self.problem = problem
+        self.places = {view: place for place, view in enumerate(problem.views)}
+        if logits is None:
+            rows = [problem.logits(view) for view in problem.views]
+            logits = np.full((len(rows), max(map(len, rows))), -math.inf)
+            for place, row in enumerate(rows):
+                logits[place, : len(row)] = row
+        self.logits = logits
+        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+        self.probabilities: Vector = shifted / shifted.sum(axis=1, keepdims=True)
+
+    def of(self, view: View) -> Vector:
+        """The probability of each action."""
+        return self.probabilities[self.places[view], : self.problem.actions(view)]
+
+    def moved(self, step: Vector, most: float = math.inf) -> TablePolicy:
+        """With other logits.
+
+        Args:
+            step: what is added to them.
+            most: no logit moves by more than this; a longer step is shortened as a whole.
+        """
+        longest = float(np.abs(step).max(initial=0.0))
+        return TablePolicy(self.problem, self.logits + step * min(1.0, most / longest if longest else 1.0))
+
+    def score(self, place: int, action: int) -> Vector:
+        """The gradient of log pi(a | v) in the logits of the view's row."""
+        gradient = -self.probabilities[place]
+        gradient[action] += 1.0
+        return gradient
+
+
+class TableChat:
+    """Renders what a speaker sees as one token, and each action as one: token i is view i, later ones are actions.
+
+    Args:
+        problem: whose views and actions are rendered.
+    """
+
+    template_kwargs: Mapping[str, Any] = {}
+
+    def __init__(self, problem: Problem) -> None:
+        self.first_action = len(problem.views)
+        self.actions = max(problem.actions(view) for view in problem.views)
+        self._of = {repr(view): (place,) for place, view in enumerate(problem.views)}
+
+    def telling_of(self, tools: Sequence[Any]) -> TableChat:
+        """The same: nobody has tools here."""
+        return self
+
+    def contexts(self, asked: Sequence[tuple[Sequence[Any], Any]]) -> list[Any]:
+        """The token of each view."""
+        return [self._of[messages[-1]["content"]] for messages, _ in asked]
+
+    def context(self, messages: Sequence[Any], thread: Any = None) -> tuple[int, ...]:
+        """The token of a view."""
+        return self._of[messages[-1]["content"]]
+
+    def texts(self, replies: Sequence[Sequence[int]]) -> list[str]:
+        """Each action as its number."""
+        return [str(ids[0] - self.first_action) for ids in replies]
+
+    def reply_ids(self, text: str) -> tuple[int, ...]:
+        """The token of an action."""
+        return (self.first_action + int(text),)
+
+    @property
+    def end_tokens(self) -> range:
+        """Every action ends its reply."""
+        return range(self.first_action, self.first_action + self.actions)
+
+
+class TableSampler:
+    """Draws actions from a table.
+
+    Args:
+        policy: the table.
+        seed: of the draws.
+        choose: who draws in place of a seed's random numbers: from probabilities to a place among them.
+    """
+
+    def __init__(
+        self, policy: TablePolicy, seed: int = 0, choose: Callable[[Sequence[float]], int] | None = None
+    ) -> None:
+        self.policy = policy
+        self.first_action = len(policy.places)
+        self._random = random.Random(seed)
+        self._choose = choose
+        self._cumulative = [list(itertools.accumulate(row)) for row in policy.probabilities.tolist()]
+        self._logs = np.log(np.maximum(policy.probabilities, 1e-300)).tolist()
+        self.seeded = None if choose else self._seeded
+
+    def __call__(self, contexts: Sequence[Sequence[int]]) -> list[Generation]:
+        if self._choose is not None:
+            rows = self.policy.probabilities
+            return [self._reply(context[-1], self._choose(rows[context[-1]])) for context in contexts]
+        return [self._drawn(context[-1], self._random.random()) for context in contexts]
+
+    def _seeded(self, contexts: Sequence[Sequence[int]], seeds: Sequence[int | None]) -> list[Generation]:
+        uniform = (self._random.random() if seed is None else stream(seed, "table").random() for seed in seeds)
+        return [self._drawn(context[-1], one) for context, one in zip(contexts, uniform, strict=True)]
+
+    def _drawn(self, view: int, uniform: float) -> Generation:
+        row = self._cumulative[view]
+        return self._reply(view, min(bisect.bisect_right(row, uniform * row[-1]), len(row) - 1))
+
+    def _reply(self, view: int, action: int) -> Generation:
+        return Generation(ids=(self.first_action + action,), logprobs=(self._logs[view][action],))

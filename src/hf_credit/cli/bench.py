@@ -1,0 +1,98 @@
+"""`hf-credit bench`: which credit pays, by exact truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def bench(
+    method: Annotated[
+        list[str] | None, typer.Option(help="A method, or module:factory of your own; several are compared.")
+    ] = None,
+    problem: Annotated[list[str] | None, typer.Option(help="A problem, or module:factory of your own.")] = None,
+    dial: Annotated[
+        list[str] | None, typer.Option(help="A dial of the problem, as horizon=32; may be given several times.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Where methods are scored: start, half, solved or adversarial.")
+    ] = None,
+    critic: Annotated[str, typer.Option(help="What critics say: exact, noisy or untaught.")] = "exact",
+    seeds: Annotated[int, typer.Option(min=0, help="Seeds of learning; 0 scores only.")] = 10,
+    updates: Annotated[int, typer.Option(min=8, help="Updates that a score is measured over.")] = 200,
+    processes: Annotated[int | None, typer.Option(min=1, help="At once; by default one a core.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the cells; those it holds are not filled again.")] = Path(
+        "creditbench"
+    ),
+    guide: Annotated[Path | None, typer.Option(help="Write which method to take to this file.")] = None,
+) -> None:
+    """Measures methods against exact values: bias, cost of signal, and learning at equal tokens.
+
+    Without options it runs every method in every problem, and goes on where it was stopped.
+
+    \b
+    Examples:
+      hf-credit bench --method rloo --problem key --dial horizon=32 --seeds 0
+      hf-credit bench --method my_package:my_method --method ppo --problem chain
+      hf-credit bench --output creditbench --guide docs/which-method.md
+    """
+    from hf_credit.bench import cells
+    from hf_credit.bench import guide as pages
+    from hf_credit.bench.measures import POLICIES, make_problem
+    from hf_credit.bench.problems import PROBLEMS
+    from hf_credit.cli.progress import Progress
+    from hf_credit.evaluation.plots import require_matplotlib
+    from hf_credit.evaluation.statistics import mean_with_interval
+    from hf_credit.registry import search_here
+    from hf_credit.validators import one_of
+
+    one_of("critic", critic, ("exact", "noisy", "untaught"))
+    for name in policy or ():
+        one_of("policy", name, tuple(POLICIES))
+    for name in [*(method or ()), *(problem or ())]:
+        search_here(name)
+    dials = dict(map(_dial, dial or ()))
+    for name in problem or PROBLEMS:
+        make_problem(name, **dials)
+    if seeds > 1:  # what is missing is told before the work
+        require_matplotlib()
+        mean_with_interval([0.0, 1.0])
+    todo = cells.jobs(
+        method or None,
+        problem or None,
+        dials,
+        tuple(policy or ("start", "solved")),
+        critic=critic,
+        seeds=seeds,
+        updates=updates,
+    )
+    path = output / "cells.jsonl"
+    done = {cell["key"] for cell in cells.read(path)}
+    with Progress() as progress:
+        task = progress.task("cells", len(todo))
+        task.begin_at(sum(job.key in done for job in todo))
+        for cell in cells.run(todo, path, processes):
+            task.advance(note=f"{cell['method']} in {cell['problem']}")
+    keys = {job.key for job in todo}
+    filled = [cell for cell in cells.read(path) if cell["key"] in keys]
+    pages.write_parquet(filled, output / "cells.parquet")
+    text = pages.tables(filled)
+    (output / "tables.md").write_text(text, encoding="utf-8")
+    if seeds > 1:
+        pages.draw(filled, output / "learning.png")
+    if guide is not None:
+        guide.write_text(pages.which_method(filled, "hf-credit bench --guide docs/which-method.md"), encoding="utf-8")
+    typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
+
+
+def _dial(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"a dial must be written name=value, got {text!r}; write it as horizon=32.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        raise ValueError(f"the value of a dial must be a number, got {text!r}; write it as horizon=32.") from None

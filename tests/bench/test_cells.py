@@ -1,0 +1,83 @@
+"""Cells: written as they are done, taken up again, and read as tables and a guide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hf_credit.bench import cells, guide
+from hf_credit.cli import main
+
+
+def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    todo = cells.jobs(["rloo", "counterfactual_grpo"], ["chain"], {"length": 2}, ("start",), seeds=0, updates=8)
+    first, refused = list(cells.run(todo, path, processes=1))
+    assert first["refused"] is None
+    assert first["trace"] > 0
+    assert "team" in refused["refused"]
+    path.write_text(path.read_text()[:-20])  # the second line was cut off
+    assert [one["method"] for one in cells.run(todo, path, processes=1)] == ["counterfactual_grpo"]
+    assert list(cells.run(todo, path)) == []
+    assert [one["method"] for one in cells.read(path)] == ["rloo", "counterfactual_grpo"]
+
+
+def test_commands_write_tables_a_plot_and_which_method_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "which.md"
+    chosen = ["--method", "ppo", "--method", "rloo", "--method", "exact_advantage", "--problem", "chain"]
+    small = ["--dial", "length=2", "--seeds", "2", "--updates", "8", "--policy", "start", "--processes", "2"]
+    with pytest.raises(SystemExit) as left:
+        main(["bench", *chosen, *small, "--output", str(tmp_path), "--guide", str(page)])
+    assert not left.value.code
+    assert "| rloo |" in capsys.readouterr().out
+    assert (tmp_path / "learning.png").stat().st_size > 10_000
+    assert "every one of several decisions must be right" in page.read_text()
+    lines = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
+    assert {one["dials"]["length"] for one in lines} == {2}
+    from datasets import load_dataset
+
+    read = load_dataset(
+        "parquet", data_files=str(tmp_path / "cells.parquet"), split="train", cache_dir=str(tmp_path / "c")
+    )
+    assert set(read["method"]) == {"ppo", "rloo", "exact_advantage"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--dial", "horizon"], "name=value"),
+        (["--dial", "horizon=many"], "must be a number"),
+        (["--problem", "kee"], "problem must be"),
+        (["--policy", "best"], "policy"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--output", str(tmp_path), *arguments])
+    assert left.value.code == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_guide_names_those_that_cannot_be_told_from_the_best() -> None:
+    def cell(method: str, areas: list[float]) -> dict[str, object]:
+        numbers = dict.fromkeys(
+            ("angle", "angle_error", "scale", "along_error", "trace", "trace_error", "seconds"), 1.0
+        )
+        asked = {"method": method, "problem": "chain", "dials": {}, "policy": "start", "refused": None}
+        return {**asked, **numbers, "along": 10.0, "areas": areas, "tokens_to_90": [None] * len(areas)}
+
+    page = guide.which_method(
+        [cell("ppo", [0.8, 0.82, 0.81]), cell("rloo", [0.79, 0.81, 0.8]), cell("grpo", [0.2, 0.21, 0.22])], "a command"
+    )
+    (line,) = [line for line in page.splitlines() if "`chain`" in line]
+    best, level, _, least = line.split("|")[3:7]
+    assert "ppo" in best
+    assert "`rloo`" in level
+    assert "`grpo`" not in level
+    assert "grpo" in least

@@ -1,0 +1,153 @@
+"""What the bench says of methods: exactly, by going through everything that is drawn, and by playing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
+from hf_credit.bench.cells import SETTINGS
+from hf_credit.bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
+from hf_credit.methods import Method
+from hf_credit.options import options_of
+
+
+def made(name: str, **options: Any) -> Method:
+    """A method with the settings of the bench, as far as it knows them."""
+    known = options_of(methods.find(name))
+    return make_method(name, **{**{key: value for key, value in SETTINGS.items() if key in known}, **options})
+
+
+def test_exact_advantage_costs_what_was_worked_out_by_hand() -> None:
+    # The sum over depths of a(1 - pi) is 1/16 of 1/2, 3/2, 7/2 and 15/2, with probabilities 1/2, 1/4, 1/8 and 1/8.
+    measured = enumerated("exact_advantage", Chain(length=4))
+    assert measured.along == pytest.approx(5.25)
+    assert measured.trace == pytest.approx(11)
+
+
+def test_returns_less_exact_values_cost_what_was_worked_out() -> None:
+    measured = enumerated("ppo", Chain(length=4))
+    assert (measured.along, measured.trace) == (pytest.approx(33.75), pytest.approx(45))
+
+
+UNBIASED = [
+    ("exact_advantage", {}, Chain(length=3)),
+    ("exact_advantage", {}, Vote(agents=2, lazy=1)),
+    ("ppo", {"group_size": 1}, Chain(length=3)),
+    ("ppo", {"group_size": 1}, Trap(horizon=4, needed=2, absorbs=0.5)),
+    ("ppo", {"group_size": 1, "lam": 0.5}, Paid(horizon=3)),
+    ("mappo", {"group_size": 2}, Relay(depth=2)),
+    ("rloo", {"group_size": 2}, Chain(length=3)),
+    ("rloo", {"group_size": 3}, Late(horizon=2)),
+    ("magrpo", {"group_size": 2}, Vote(agents=2, lazy=1)),
+    ("all_turns_baseline", {"group_size": 2}, Chain(length=2)),
+    ("vineppo", {"group_size": 1}, Chain(length=2)),
+    ("vineppo", {"group_size": 1}, Late(horizon=2)),
+    ("replay_loo", {"alternatives": (2, 2), "budget": 4}, Chain(length=2)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "problem"), UNBIASED, ids=lambda one: getattr(one, "name", str(one)))
+def test_methods_that_claim_it_point_along_the_true_gradient(name: str, options: Any, problem: Any) -> None:
+    method = make_method(name) if name == "exact_advantage" else made(name, **options)
+    measured = enumerated(method, problem)
+    assert measured.angle == pytest.approx(0, abs=1e-5)
+    if name not in ("magrpo", "replay_loo"):  # these multiply all of it by a constant
+        assert measured.scale == pytest.approx(1)
+
+
+def test_whitening_by_standard_deviations_turns_the_gradient() -> None:
+    assert enumerated(made("grpo"), Chain(length=2, start_right=0.5)).scale > 1.2
+    assert enumerated(made("gigpo"), Chain(length=2)).angle > 1
+
+
+def test_a_critic_that_was_taught_nothing_leaves_the_gradient_and_costs_more() -> None:
+    untaught = enumerated("ppo", Chain(length=3), critic="untaught")
+    taught = enumerated("ppo", Chain(length=3))
+    assert untaught.angle == pytest.approx(0, abs=1e-5)
+    assert untaught.trace > taught.trace
+
+
+def test_no_unbranched_method_is_below_the_exact_advantage_by_trace() -> None:
+    limit = enumerated("exact_advantage", Chain(length=2)).trace
+    for name, options in (("ppo", {}), ("rloo", {"group_size": 2}), ("vineppo", {"group_size": 1})):
+        # Leave-one-out of two pays nobody where both came to the same.
+        assert (
+            enumerated(made(name, **options), Chain(length=2)).trace
+            >= enumerated("exact_advantage", Chain(length=2)).trace
+        )
+    assert limit > 0
+
+
+def test_constant_credit_has_no_signal() -> None:
+    measured = enumerated("constant", Chain(length=3))
+    assert measured.scale == pytest.approx(0, abs=1e-12)
+    assert measured.along == math.inf
+
+
+def test_playing_agrees_with_going_through_everything() -> None:
+    exact = enumerated(made("rloo"), Chain(length=2))
+    played = score(made("rloo"), Chain(length=2), updates=400, instances=1)
+    assert abs(played.along - exact.along) < 4 * played.along_error
+    assert abs(played.trace - exact.trace) < 4 * played.trace_error
+    assert played.credit_error < 0.1
+
+
+def test_replays_count_in_the_cost_of_signal() -> None:
+    # Two decisions, and a continuation from the state before each: 2 + 2 + 1 tokens.
+    measured = enumerated(made("vineppo", group_size=1), Chain(length=2))
+    assert measured.tokens == 5
+    assert measured.along == pytest.approx(10)
+
+
+def test_an_angle_that_noise_explains_is_none() -> None:
+    measured = score("ppo", Chain(length=3), updates=50, instances=2)
+    assert measured.angle < 8
+    assert measured.angle_error > 0
+
+
+def test_too_many_ways_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most 10 ways"):
+        enumerated("ppo", Chain(length=5), most=10)
+
+
+SMALL = {"vote": {"agents": 3, "lazy": 1}, "key": {"horizon": 4}, "late": {"horizon": 4}, "verdict": {"horizon": 4}}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_method_is_scored_in_every_problem_or_refused_in_a_sentence(name: str, problem: str) -> None:
+    refusal = ""
+    try:
+        measured = score(made(name), make_problem(problem, **SMALL.get(problem, {})), updates=8, instances=2)
+    except ValueError as error:
+        refusal = str(error)
+    assert refusal.endswith(".") if refusal else measured.tokens > 0
+    assert "\n" not in refusal
+
+
+def test_learning_is_the_same_for_the_same_seed_and_goes_up() -> None:
+    curve = learning("exact_advantage", "chain", seed=1, step=0.15, tokens=400)
+    assert curve == learning("exact_advantage", "chain", seed=1, step=0.15, tokens=400)
+    assert curve[0] == (0, 0.0625)
+    assert curve[-1][0] >= 400
+    assert curve[-1][1] > 0.3
+
+
+def test_area_of_a_curve_by_hand() -> None:
+    # .2 for 10 tokens, .6 for 30 of the 40: a mean of .5, of a range from .2 to 1.
+    assert area([(0, 0.2), (10, 0.6), (50, 1.0)], 40, 0.2, 1.0) == pytest.approx((0.5 - 0.2) / 0.8)
+
+
+def test_going_on_has_its_price() -> None:
+    state = Stop(price=0.1, found=0.0).start({}, 0)
+    after = Stop(price=0.1, found=0.0).advance(state, ["0"])
+    assert after.reward == pytest.approx(-0.1)
+
+
+def test_unknown_dials_are_refused() -> None:
+    with pytest.raises(ValueError, match="takes its dials alone"):
+        make_problem("key", length=3)
