@@ -47,6 +47,7 @@ UNBIASED = [
     ("vineppo", {"group_size": 1}, Chain(length=2)),
     ("vineppo", {"group_size": 1}, Late(horizon=2)),
     ("replay_loo", {"alternatives": (2, 2), "budget": 4}, Chain(length=2)),
+    ("replay_loo", {"alternatives": (2, 2), "budget": 4}, Late(horizon=2)),  # whose subtrees meet one world
 ]
 
 

@@ -45,7 +45,7 @@ class Ways:
     def _begin(self) -> None:
         self._taken: list[tuple[int, list[int]]] = []
         self._share = 1.0
-        self._worlds: dict[tuple[int, int], int] = {}
+        self._worlds: dict[tuple[int, int], tuple[float, float]] = {}
 
     def all(self, run: Callable[[], T]) -> Iterator[tuple[float, T]]:
         """How likely each way is, and what `run` returned in it.
@@ -70,17 +70,24 @@ class Ways:
     def choose(self, probabilities: Sequence[float]) -> int:
         """Which of several is drawn in this run."""
         depth = len(self._taken)
-        possible = [place for place, share in enumerate(probabilities) if share > 0]
+        possible = [place for place, share in enumerate(probabilities) if share > 1e-12]
         place = self._given[depth] if depth < len(self._given) else possible[0]
         self._taken.append((place, possible[possible.index(place) + 1 :]))
         self._share *= float(probabilities[place])
         return place
 
     def chance(self, seed: int, step: int, probabilities: Sequence[float]) -> int:
-        """As `hf_credit.bench.Chance`: what one seed and step bring is drawn once in a run."""
-        if (seed, step) not in self._worlds:
-            self._worlds[seed, step] = self.choose(probabilities)
-        return self._worlds[seed, step]
+        """As `hf_credit.bench.Chance`: one uniform number for each seed and step, known as far as it was asked about.
+
+        Several walks may meet it with different probabilities, so what is kept is the range that it lies in.
+        """
+        low, high = self._worlds.get((seed, step), (0.0, 1.0))
+        ends = [0.0, *itertools.accumulate(probabilities)]
+        ends[-1] = 1.0
+        ranges = [(max(low, start), min(high, end)) for start, end in itertools.pairwise(ends)]
+        place = self.choose([max(end - start, 0.0) / (high - low) for start, end in ranges])
+        self._worlds[seed, step] = ranges[place]
+        return place
 
 
 class _Drawn(random.Random):
