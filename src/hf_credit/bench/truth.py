@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hf_credit.bench.problem import Node, Problem
+from hf_credit.bench.problem import Node, Problem, Way
 from hf_credit.bench.table import TablePolicy, Vector
 
 Micro = tuple[Node, tuple[int, ...]]
@@ -32,57 +34,43 @@ class Truth:
         self.policy, self.problem = policy, policy.problem
         self.values: dict[Micro, float] = {}
         self.action_values: dict[Micro, list[float]] = {}
-        for node in reversed(_in_order(self.problem)):
-            self._settle(node)
+        self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
+        for place in reversed([*self._layout.values()]):
+            self._settle(place)
         self.start = sum(way.probability * self.values[way.node, ()] for way in self.problem.starts())
-        self._reached: dict[Micro, float] = {}
         self._advantages: dict[tuple[Node, int], Vector] = {}
 
-    def _settle(self, node: Node) -> None:
-        speakers = self.problem.speakers(node)
-        rows = [self.policy.of(self.problem.view(node, role)) for role in speakers]
-        values = self.values
-        if not speakers:
+    def _settle(self, one: _Place) -> None:
+        values, node = self.values, one.node
+        if not one.views:
             values[node, ()] = 0.0
-        for actions in self.problem.joint_actions(node):
-            values[node, actions] = sum(
-                way.probability * (way.reward + values[way.node, ()]) for way in self.problem.ways(node, actions)
-            )
-        for known in range(len(speakers) - 1, -1, -1):
-            row = rows[known]
-            for before in {actions[:known] for actions in self.problem.joint_actions(node)}:
-                later = [values[node, (*before, action)] for action in range(len(row))]
-                self.action_values[node, before] = later
-                values[node, before] = float(row @ np.array(later))
+        for actions, ways in one.joint.items():
+            values[node, actions] = sum(way.probability * (way.reward + values[way.node, ()]) for way in ways)
+        for before in reversed(one.before):
+            row = self._rows[one.views[len(before)]]
+            later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
+            self.action_values[node, before] = later
+            values[node, before] = sum(map(operator.mul, row, later))
 
-    @property
+    @functools.cached_property
     def reached(self) -> Mapping[Micro, float]:
         """How likely each x is passed in an episode."""
-        if not self._reached:
-            reached: dict[Micro, float] = {}
-            for way in self.problem.starts():
-                reached[way.node, ()] = reached.get((way.node, ()), 0.0) + way.probability
-            for node in _in_order(self.problem):
-                for actions in self._microsteps(node):
-                    share = reached.get((node, actions), 0.0)
-                    for probability, after in self._after(node, actions) if share else ():
-                        reached[after] = reached.get(after, 0.0) + share * probability
-            self._reached = reached
-        return self._reached
-
-    def _microsteps(self, node: Node) -> list[tuple[int, ...]]:
-        joint = self.problem.joint_actions(node)
-        every = dict.fromkeys(
-            actions[:known] for known in range(len(joint[0]) + 1 if joint else 0) for actions in joint
-        )
-        return list(every)
+        reached: dict[Micro, float] = {}
+        for way in self.problem.starts():
+            reached[way.node, ()] = reached.get((way.node, ()), 0.0) + way.probability
+        for one in self._layout.values():
+            for actions in (*one.before, *one.joint):
+                share = reached.get((one.node, actions), 0.0)
+                for probability, after in self._after(one.node, actions) if share else ():
+                    reached[after] = reached.get(after, 0.0) + share * probability
+        return reached
 
     def _after(self, node: Node, actions: tuple[int, ...]) -> list[tuple[float, Micro]]:
-        speakers = self.problem.speakers(node)
-        if len(actions) == len(speakers):
-            return [(way.probability, (way.node, ())) for way in self.problem.ways(node, actions)]
-        row = self.policy.of(self.problem.view(node, speakers[len(actions)]))
-        return [(float(share), (node, (*actions, action))) for action, share in enumerate(row)]
+        one = self._layout[node]
+        if len(actions) == len(one.views):
+            return [(way.probability, (way.node, ())) for way in one.joint[actions]]
+        row = self._rows[one.views[len(actions)]]
+        return [(row[action], (node, (*actions, action))) for action in range(one.counts[len(actions)])]
 
     @functools.cached_property
     def gradient(self) -> Vector:
@@ -91,10 +79,10 @@ class Truth:
         for (node, before), later in self.action_values.items():
             share = self.reached.get((node, before), 0.0)
             if share:
-                view = self.problem.view(node, self.problem.speakers(node)[len(before)])
-                place, row = self.policy.places[view], self.policy.of(view)
-                values = np.array(later)
-                gradient[place, : len(row)] += share * row * (values - row @ values)
+                place, value = self._layout[node].views[len(before)], self.values[node, before]
+                row = self._rows[place]
+                for action, worth in enumerate(later):
+                    gradient[place, action] += share * row[action] * (worth - value)
         return gradient
 
     def advantages(self, node: Node, speaker: int) -> Vector:
@@ -119,7 +107,6 @@ class Truth:
             self._advantages[node, speaker] = total - self.values[node, ()]
         return self._advantages[node, speaker]
 
-    @functools.cache  # noqa: B019 - as long as the policy
     def value_read(self, ids: tuple[int, ...]) -> float:
         """What a critic should say that has read these tokens: the mean of V over all that may be so.
 
@@ -129,20 +116,22 @@ class Truth:
         Args:
             ids: of `TableChat`.
         """
-        first_action = len(self.policy.places)
-        beliefs: dict[Micro, float] = dict(self.reached)
-        for place, token in enumerate(ids):
-            if token < first_action:
-                if place:
-                    beliefs = self._until_view(beliefs, token)
-                kept = {one: share for one, share in beliefs.items() if self._place(one) == token}
-                beliefs = kept or beliefs
-            else:
-                beliefs = {(node, (*before, token - first_action)): share for (node, before), share in beliefs.items()}
-        weight = sum(beliefs.values())
-        return sum(share * self.values[one] for one, share in beliefs.items()) / weight if weight else 0.0
+        return self._read(ids)[1]
 
-    def _until_view(self, beliefs: dict[Micro, float], token: int) -> dict[Micro, float]:
+    @functools.cache  # noqa: B019 - as long as the policy
+    def _read(self, ids: tuple[int, ...]) -> tuple[Mapping[Micro, float], float]:
+        """What may be so, and the mean of V over it."""
+        beliefs = self._read(ids[:-1])[0] if ids else self.reached
+        if ids and ids[-1] < len(self._rows):
+            met = self._until_view(beliefs, ids[-1]) if len(ids) > 1 else beliefs
+            beliefs = {one: share for one, share in met.items() if self._place(one) == ids[-1]} or beliefs
+        elif ids:
+            action = ids[-1] - len(self._rows)
+            beliefs = {(node, (*before, action)): share for (node, before), share in beliefs.items()}
+        weight = sum(beliefs.values())
+        return beliefs, sum(share * self.values[one] for one, share in beliefs.items()) / weight if weight else 0.0
+
+    def _until_view(self, beliefs: Mapping[Micro, float], token: int) -> dict[Micro, float]:
         """What may be so when a view is met next."""
         met: dict[Micro, float] = {}
         while beliefs:
@@ -158,41 +147,61 @@ class Truth:
 
     def _place(self, one: Micro) -> int | None:
         node, before = one
-        speakers = self.problem.speakers(node)
-        if len(before) == len(speakers):
-            return None
-        return self.policy.places[self.problem.view(node, speakers[len(before)])]
+        views = self._layout[node].views
+        return views[len(before)] if len(before) < len(views) else None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node, laid out once for all policies.
+
+    Attributes:
+        node: itself.
+        views: the place of what each speaker sees among the problem's views.
+        counts: how many actions each has.
+        before: what those may have done who are taken before another, the shortest first.
+        joint: what may come of the actions of all; empty where it is over.
+    """
+
+    node: Node
+    views: tuple[int, ...]
+    counts: tuple[int, ...]
+    before: tuple[tuple[int, ...], ...]
+    joint: Mapping[tuple[int, ...], Sequence[Way]]
 
 
 @functools.lru_cache(maxsize=64)
-def _order(problem: Problem) -> tuple[Node, ...]:
+def _layout(problem: Problem) -> Mapping[Node, _Place]:
     """All nodes, each before those it leads to."""
-    before = dict.fromkeys(problem.nodes, 0)
-    leads = {
-        node: {way.node for actions in problem.joint_actions(node) for way in problem.ways(node, actions)}
-        for node in problem.nodes
-    }
-    for after in leads.values():
-        for node in after:
-            before[node] += 1
-    ready = [node for node, count in before.items() if not count]
-    order = []
+    places = {view: place for place, view in enumerate(problem.views)}
+    laid = {}
+    for node in problem.nodes:
+        seen = [problem.view(node, role) for role in problem.speakers(node)]
+        joint = {actions: tuple(problem.ways(node, actions)) for actions in problem.joint_actions(node)}
+        before = dict.fromkeys(actions[:known] for known in range(len(seen)) for actions in joint)
+        views, counts = (places[view] for view in seen), (problem.actions(view) for view in seen)
+        laid[node] = _Place(node, tuple(views), tuple(counts), tuple(before), joint)
+    return {node: laid[node] for node in _in_order(laid)}
+
+
+def _in_order(laid: Mapping[Node, _Place]) -> Iterator[Node]:
+    leads = {node: {way.node for ways in one.joint.values() for way in ways} for node, one in laid.items()}
+    waiting = dict.fromkeys(laid, 0)
+    for later in leads.values():
+        for node in later:
+            waiting[node] += 1
+    ready, done = [node for node, count in waiting.items() if not count], 0
     while ready:
         node = ready.pop()
-        order.append(node)
-        for later in leads[node]:
-            before[later] -= 1
-            if not before[later]:
-                ready.append(later)
-    if len(order) < len(leads):
-        raise ValueError(
-            f"nodes of a problem must never return, got a circle in {problem.name!r}; count steps in them."
-        )
-    return tuple(order)
-
-
-def _in_order(problem: Problem) -> Sequence[Node]:
-    return _order(problem)
+        done += 1
+        yield node
+        for after in leads[node]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    if done < len(laid):
+        circle = next(node for node, count in waiting.items() if count)
+        raise ValueError(f"nodes of a problem must never return, got {circle!r} in a circle; count steps in them.")
 
 
 def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TablePolicy:
