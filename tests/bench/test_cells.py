@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hf_credit.bench import cells, guide
@@ -44,6 +48,22 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
         "parquet", data_files=str(tmp_path / "cells.parquet"), split="train", cache_dir=str(tmp_path / "c")
     )
     assert set(read["method"]) == {"ppo", "rloo", "exact_advantage"}
+
+
+def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hf_credit.cli", "bench", "--processes", "2", "--output", str(tmp_path)]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not cells.read(tmp_path / "cells.jsonl"):
+            assert run.poll() is None
+            time.sleep(0.2)
+        workers = psutil.Process(run.pid).children(recursive=True)
+    finally:
+        run.kill()
+        run.wait()
+    assert len(workers) >= 2
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import dataclasses
 import json
 import math
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -113,7 +115,7 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
                 yield _written(file, fill(job))
             return
         with ProcessPoolExecutor(
-            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes,)
+            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(codes, os.getpid())
         ) as pool:
             for future in as_completed([pool.submit(fill, job) for job in waiting]):
                 yield _written(file, future.result())
@@ -125,12 +127,20 @@ def _written(file: Any, cell: Mapping[str, Any]) -> Mapping[str, Any]:
     return cell
 
 
-def _begin(codes: Sequence[str]) -> None:
+def _begin(codes: Sequence[str], parent: int) -> None:
     import torch
 
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     for name in codes:
         search_here(name)
+
+
+def _leave_with(parent: int) -> None:
+    """A killed run leaves nobody behind: workers wait for each other's jobs for ever, as all hold the queue open."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
