@@ -40,7 +40,7 @@ METHODS = [
 ]
 # Both compare all trajectories of an update, so one alone has nothing to be compared with.
 ROWS = {"mc_process_reward": 2, "verifiable_process": 2}
-MOST = 50_000
+MOST = 3_000
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,7 +86,8 @@ def bench(
     if seeds > 1:
         pages.draw(filled, output / "learning.png")
     if guide is not None:
-        guide.write_text(pages.which_method(filled, "hf-credit bench --guide docs/which-method.md"), encoding="utf-8")
+        command = f"hf-credit {shlex.join(sys.argv[1:])}"
+        guide.write_text(pages.which_method(filled, command), encoding="utf-8")
     typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
 
 
