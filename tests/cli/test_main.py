@@ -27,6 +27,7 @@ COMMANDS = {
     "train",
     "evaluate",
     "diagnose",
+    "bench",
     "report",
     "demo",
     "submit",
