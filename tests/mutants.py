@@ -56,8 +56,8 @@ MUTANTS = [
     Mutant(
         "exact gradients forget how likely a state is passed",
         _BENCH + "truth.py",
-        "gradient[place, : len(row)] += share * row",
-        "gradient[place, : len(row)] += row",
+        "gradient[place, action] += share * row[action]",
+        "gradient[place, action] += row[action]",
         [_TEST_BENCH + "test_truth.py::test_gradient_is_the_derivative_of_the_value"],
     ),
     Mutant(
