@@ -89,13 +89,22 @@ def test_the_guide_names_those_that_cannot_be_told_from_the_best() -> None:
         numbers = dict.fromkeys(
             ("angle", "angle_error", "scale", "along_error", "trace", "trace_error", "seconds"), 1.0
         )
-        asked = {"method": method, "problem": "chain", "dials": {}, "policy": "start", "refused": None}
+        asked = {
+            "method": method,
+            "problem": "chain",
+            "dials": {},
+            "policy": "start",
+            "refused": None,
+            "critic": "noisy",
+        }
         return {**asked, **numbers, "along": 10.0, "areas": areas, "tokens_to_90": [None] * len(areas)}
 
     page = guide.which_method(
         [cell("ppo", [0.8, 0.82, 0.81]), cell("rloo", [0.79, 0.81, 0.8]), cell("grpo", [0.2, 0.21, 0.22])], "a command"
     )
     (line,) = [line for line in page.splitlines() if "`chain`" in line]
+    assert "Each has 3 seeds" in page
+    assert "Critics are noisy" in page
     best, level, _, least = line.split("|")[3:7]
     assert "ppo" in best
     assert "`rloo`" in level

@@ -56,7 +56,7 @@ def test_values_of_late_know_chance_and_policy() -> None:
 def test_advantage_of_one_voter_leaves_the_others_to_the_policy() -> None:
     vote = Vote(agents=3, lazy=0)
     truth = Truth(TablePolicy(vote))
-    node = (1, (1, 1, 1), None) if (1, (1, 1, 1), None) in vote.nodes else (1, (1, 1, 1), ())
+    node = (1, (1, 1, 1), ())
     shares = [truth.policy.of(vote.view(node, role)) for role in vote.speakers(node)]
     by_hand = [
         sum(shares[0][a] * shares[2][c] * vote.worth(1, (a, b, c)) for a in (0, 1) for c in (0, 1)) for b in (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,11 @@ Cells = Sequence[Mapping[str, Any]]
 _GUIDE = """\
 Find the line that is most like your task. A number is the area under a method's learning curve: the mean of the exact
 success of its policy over a fixed budget of tokens, replays and comparison episodes included; 0 is the start, 1 the
-best there is. Each has ten seeds, and a step size chosen on other seeds. The brackets are 95 % intervals. *Not told
-from it* are methods whose interval meets that of the best.
+best there is. Each has {seeds} seeds, and a step size chosen on other seeds. The brackets are 95 % intervals. *Not
+told from it* are methods whose interval meets that of the best.
 
-Critics say the exact value here, so `ppo` and `mappo` are at their best; with an untaught critic they are not (see
-`hf-credit bench --critic untaught`). An oracle tells `verifiable_process` which actions are right, with an error in
+Critics are {critic} here: `--critic exact` says the exact value, so `ppo` and `mappo` are at their best; with `noisy`
+or `untaught` ones they are not. An oracle tells `verifiable_process` which actions are right, with an error in
 `verdict` alone; take it where you have one. Policies are tables: states share nothing, as they do in a network."""
 
 _AGREEMENT = """\
@@ -36,7 +37,7 @@ def write_parquet(cells: Cells, path: Path) -> None:
     """The cells as one table, as the Hub shows it."""
     from datasets import Dataset
 
-    rows = [{**cell, "dials": str(dict(cell["dials"])), "options": str(dict(cell["options"]))} for cell in cells]
+    rows = [{**cell, **{name: json.dumps(cell[name]) for name in ("dials", "options")}} for cell in cells]
     names = dict.fromkeys(name for row in rows for name in row)
     Dataset.from_list([{name: row.get(name) for name in names} for row in rows]).to_parquet(str(path))
 
@@ -91,8 +92,8 @@ def _number(value: float | None) -> str:
 
 
 def _with_error(value: float | None, error: float | None, unit: str = "") -> str:
-    if value is None or error is None or (value and error > abs(value)):
-        return "no signal seen" if value is None or error is None else f"{value:.3g}{unit} ± {error:.2g}"
+    if value is None or error is None:
+        return "no signal seen"
     return f"{value:.3g}{unit} ± {error:.2g}"
 
 
@@ -157,7 +158,7 @@ def which_method(cells: Cells, command: str) -> str:
         [
             "# Which method?",
             "",
-            _GUIDE,
+            _GUIDE.format(seeds=max(len(cell.get("areas") or ()) for cell in cells), critic=cells[0]["critic"]),
             "",
             table(header, rows),
             "",
