@@ -36,7 +36,7 @@ from hf_credit.evaluation.report import table
 from hf_credit.evaluation.runs import versions
 from hf_credit.evaluation.statistics import paired_difference, permutation_test
 from hf_credit.methods import Credit
-from hf_credit.methods.cvt import FAMILIES, counterfactual, verified_success
+from hf_credit.methods.cvt import FAMILIES, counterfactual, replacement_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import is_audited, numbers
 from hf_credit.trainers.credit import CreditCallback, CreditTrainer
@@ -132,10 +132,11 @@ def _unlike(trainer: CreditTrainer, collected: RolloutBatch) -> dict[str, dict[s
     for family in FAMILIES:
         for sample in collected.of_kind(counterfactual(family)):
             origin = decisions[sample.source]
-            if sample.reply != origin.action_ids:  # an altered report keeps the reply
-                text = trainer.processing_class.decode(sample.reply, skip_special_tokens=True)
+            reply = replacement_of(sample).reply
+            if reply != origin.action_ids:  # an altered report keeps the reply
+                text = trainer.processing_class.decode(reply, skip_special_tokens=True)
                 families.append(family)
-                proposed.append(dataclasses.replace(origin, action_ids=sample.reply, action_text=text))
+                proposed.append(dataclasses.replace(origin, action_ids=reply, action_text=text))
     own = list(decisions.values())
     told = [sum(one) / len(one) for one in context.logprobs([*proposed, *own], "frozen")]
     kinds = [auditor.audit(*interaction.action_of(one.state, one.action_text)).kind for one in [*proposed, *own]]

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
-from hf_credit.methods.cvt import LIMITS, verified_success
+from hf_credit.methods.cvt import LIMITS, replacement_of, verified_success
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
@@ -91,8 +91,9 @@ def test_it_trains_on_what_the_policy_played_and_on_nothing_that_was_replaced(tr
         replaced = [one for one in collected.rollouts if one.kind.startswith("counterfactual")]
         assert replaced
         assert not any(one.trained for one in replaced)
-        assert all(0 < one.probability <= 1 and one.reply for one in replaced)
-        assert any(one.features[0] for one in replaced)  # how likely steps were, of which this sampler tells nothing
+        changes = [replacement_of(one) for one in replaced]
+        assert all(0 < one.probability <= 1 and one.reply for one in changes)
+        assert any(one.features[0] for one in changes)  # how likely steps were, of which this sampler tells nothing
         assert len(by_episode(collected.episodes, credit.decisions)) == len(collected.trained) == 6
         assert all(verified_success(one.episode) is not None for one in collected.rollouts)
         tokens += sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)

@@ -27,9 +27,7 @@ class Rollout:
         counted: whether it counts in `reward` and all else that is logged of episodes, if it is trained.
         kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
         source: the id of the decision that it starts from or stands beside; empty where there is none.
-        probability: with which that decision was drawn, where it was.
-        features: what was known of that decision by which it was drawn.
-        reply: the tokens that stand in its place, where it was replaced.
+        extras: by name, what a collector notes of it for its method that no other needs.
     """
 
     episode: Episode
@@ -38,9 +36,7 @@ class Rollout:
     counted: bool = True
     kind: str = "policy"
     source: str = ""
-    probability: float = 1.0
-    features: tuple[float, ...] = ()
-    reply: tuple[int, ...] = ()
+    extras: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @renamed_fields({"samples": "rollouts"})

@@ -12,7 +12,14 @@ import pytest
 from hf_credit import make
 from hf_credit.collectors import Group
 from hf_credit.environments.evidence import legal_actions
-from hf_credit.methods.cvt import AuditedSteps, audit_of, counterfactual, step_features, verified_success
+from hf_credit.methods.cvt import (
+    AuditedSteps,
+    audit_of,
+    counterfactual,
+    replacement_of,
+    step_features,
+    verified_success,
+)
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import Chat, Ending, Engine, EnvironmentInteraction, Generation, Ledger, LocalContext
@@ -62,11 +69,11 @@ def test_every_step_that_is_played_on_stands_beside_a_decision_and_is_audited(ch
     for one in replaced:
         state, action = WORLD.action_of(decisions[one.source].state, decisions[one.source].action_text)
         assert action in legal_actions(state)
-        said = chat.tokenizer.decode(list(one.reply), skip_special_tokens=True)
+        said = chat.tokenizer.decode(list(replacement_of(one).reply), skip_special_tokens=True)
         if one.kind == counterfactual("deletion"):
             assert said == "<action>think</action>"
         if one.kind == counterfactual("perturbation"):
-            assert one.reply == decisions[one.source].action_ids
+            assert replacement_of(one).reply == decisions[one.source].action_ids
         assert one.episode.ending == Ending.ERROR or verified_success(one.episode) is not None
     tokens = sum(len(d.context_ids) + len(d.action_ids) for one in replaced for d in one.episode.decisions)
     assert own.ledger.counterfactual_tokens == tokens
@@ -77,7 +84,7 @@ def test_steps_are_drawn_as_often_as_their_probability_says(chat: Chat) -> None:
     expected: Counter[int] = Counter()
     for seed in range(60):
         collected, _ = collect(chat, rows=3, seed=seed, families=("deletion",), gate=False, branches=1)
-        sources = {one.source: one.probability for one in collected.rollouts if not one.trained}
+        sources = {one.source: replacement_of(one).probability for one in collected.rollouts if not one.trained}
         for episode in collected.episodes:
             legal = [one for one in episode.decisions if audit_of(one).kind]
             for one in legal:
@@ -168,9 +175,9 @@ def test_steps_are_drawn_by_what_a_selector_is_told_of_them_and_that_is_kept_wit
     drawn = {one.source: one for one in collected.rollouts if not one.trained}
     after_others = [one.decisions for one in collected.episodes if len(one.decisions) in (2, 3, 4)]
     told = [drawn[one[-1].id] for one in after_others if "final" in one[-1].action_text and one[-1].id in drawn]
-    assert {one.features[0] for one in told} == {1.0}
+    assert {replacement_of(one).features[0] for one in told} == {1.0}
     # One step in the mean: the last of n has what the others leave of it, .15 each.
-    assert {round(one.probability, 6) for one in told} <= {0.85, 0.7, 0.55}
+    assert {round(replacement_of(one).probability, 6) for one in told} <= {0.85, 0.7, 0.55}
 
 
 def test_what_a_selector_knows_of_a_step(chat: Chat) -> None:

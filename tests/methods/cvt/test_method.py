@@ -14,7 +14,15 @@ from hf_credit import make, methods
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.environments.evidence import Evidence
 from hf_credit.methods import Credit
-from hf_credit.methods.cvt import BASELINES, LIMITS, ConstrainedCounterfactual, Constraints, counterfactual
+from hf_credit.methods.cvt import (
+    BASELINES,
+    LIMITS,
+    REPLACEMENT,
+    ConstrainedCounterfactual,
+    Constraints,
+    Replacement,
+    counterfactual,
+)
 from hf_credit.methods.t3 import Truncated, make_rule
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
 from hf_credit.oracles.evidence_audit import EvidenceAuditor
@@ -75,9 +83,7 @@ def branch(
         trained=False,
         kind=counterfactual(family),
         source=source,
-        probability=probability,
-        features=(0.0,),
-        reply=(6,),
+        extras={REPLACEMENT: Replacement(probability=probability, features=(0.0,), reply=(6,))},
     )
 
 

@@ -6,7 +6,15 @@ estimate what each contributed (eqs. 4 to 6); `method` makes of it the reward, t
 2, 3, 7 and 10).
 """
 
-from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, counterfactual, step_features
+from hf_credit.methods.cvt.audited_steps import (
+    REPLACEMENT,
+    AuditedSteps,
+    Replacement,
+    context_values,
+    counterfactual,
+    replacement_of,
+    step_features,
+)
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
@@ -30,6 +38,7 @@ __all__ = [
     "LIMITS",
     "OUTCOMES",
     "PAPER",
+    "REPLACEMENT",
     "AuditedSteps",
     "Branch",
     "Branches",
@@ -37,6 +46,7 @@ __all__ = [
     "Constraints",
     "DrawnStep",
     "Gate",
+    "Replacement",
     "StepContributions",
     "audit_of",
     "audited",
@@ -45,6 +55,7 @@ __all__ = [
     "context_values",
     "counterfactual",
     "is_audited",
+    "replacement_of",
     "step_features",
     "verified_success",
 ]

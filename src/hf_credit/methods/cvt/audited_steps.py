@@ -20,6 +20,8 @@ from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import MethodContext, Policy
 
 COUNTERFACTUAL = "counterfactual"
+REPLACEMENT = "cvt.replacement"
+"""Where `Rollout.extras` has the `Replacement` of a drawn step."""
 
 Features = tuple[float, ...]
 """What is known of a step by which a selector tells it from others."""
@@ -28,6 +30,27 @@ Features = tuple[float, ...]
 def counterfactual(family: str) -> str:
     """The kind of a sample in which a step was replaced."""
     return f"{COUNTERFACTUAL} {family}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """A drawn step, and what stands in its place.
+
+    Attributes:
+        probability: with which the step was drawn.
+        features: what was known of it by which it was drawn; empty without a selector.
+        reply: the tokens that stand in its place.
+    """
+
+    probability: float = 1.0
+    features: Features = ()
+    reply: tuple[int, ...] = ()
+
+
+def replacement_of(rollout: Rollout) -> Replacement:
+    """What a rollout whose kind is a `counterfactual` notes; the defaults where its collector noted nothing."""
+    replacement: Replacement = rollout.extras.get(REPLACEMENT, Replacement())
+    return replacement
 
 
 class Scores(Protocol):
@@ -45,9 +68,9 @@ class AuditedSteps(Options):
 
     Steps are drawn with known probabilities, the higher the more a memory's `selector` expects of them. At each drawn
     step every family that applies proposes alternatives; those that pass the gate are played on by the frozen policy,
-    from the state that they lead to. Such samples are there for comparison only: their kind is `counterfactual` and
-    the family, their `source` the decision, `probability` that with which it was drawn, and `reply` what stands in
-    its place. Nothing is replaced in an episode that failed.
+    from the state that they lead to. Such rollouts are there for comparison only: their kind is `counterfactual` and
+    the family, their `source` the decision, and `replacement_of` them what stands in its place. Nothing is replaced
+    in an episode that failed.
 
     Args:
         inner: plays what is trained on.
@@ -243,9 +266,11 @@ class AuditedSteps(Options):
                 trained=False,
                 kind=counterfactual(family),
                 source=source,
-                probability=probability,
-                features=features.get(source, ()),
-                reply=branch.action_ids,
+                extras={
+                    REPLACEMENT: Replacement(
+                        probability=probability, features=features.get(source, ()), reply=branch.action_ids
+                    )
+                },
             )
             for episode, source, (sample, _, probability, family, branch) in zip(played, sources, made, strict=True)
         ]

@@ -18,7 +18,7 @@ from hf_credit.credit import (
     sequential_values,
 )
 from hf_credit.methods.base import CriticTargets
-from hf_credit.methods.cvt.audited_steps import counterfactual
+from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
 from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Episode
@@ -49,7 +49,7 @@ class StepContributions:
         for family in self.families:
             for sample in collected.of_kind(counterfactual(family)):
                 own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
-                probability[sample.source] = sample.probability
+                probability[sample.source] = replacement_of(sample).probability
         every = self.selection == "augmented" or self.estimator == "process"
         return [
             DrawnStep(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hf_credit.collectors import Rollout
 from hf_credit.methods.base import CriticTargets
-from hf_credit.methods.cvt.audited_steps import counterfactual
+from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
 from hf_credit.methods.cvt.audits import verified_success
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Decision, Ending, Episode
@@ -78,7 +78,7 @@ class OutcomeReadings:
         self._replaced = [
             CriticInput(ids=ids, at=(len(ids),))
             for one in self.branches
-            for ids in [(*given[id(one)], *one.reply, *marks[one.kind])]
+            for ids in [(*given[id(one)], *replacement_of(one).reply, *marks[one.kind])]
         ]
         self._later = {
             one.id: CriticInput(ids=_said(one), at=(len(one.context_ids), len(_said(one))))

@@ -25,7 +25,7 @@ from hf_credit.credit import (
 from hf_credit.critics.readings import context_readings
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods.base import Credit, CriticTargets, Method, all_gather_with_slice, mean_over_shared, paper
-from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values
+from hf_credit.methods.cvt.audited_steps import AuditedSteps, context_values, replacement_of
 from hf_credit.methods.cvt.audits import audit_of, verified_success
 from hf_credit.methods.cvt.contributions import StepContributions
 from hf_credit.methods.cvt.drawn_steps import DrawnStep, is_audited
@@ -309,10 +309,11 @@ class ConstrainedCounterfactual(Options):
         examples = []
         for step in steps:
             without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
-            if without and without[0].features:
+            features = replacement_of(without[0]).features if without else ()
+            if features:
                 before, told = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
                 changed = any(_verdict(one.episode, before) != told for one in without)
-                examples.append((without[0].features, float(changed)))
+                examples.append((features, float(changed)))
         return selector.updated(all_gather_with_slice(examples, context)[0])
 
     # Reward and belief --------------------------------------------------------------------------------------------
