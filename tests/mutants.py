@@ -533,8 +533,8 @@ MUTANTS = [
     Mutant(
         "CVT-RL's outcome model learns what another policy came to",
         "src/hf_credit/methods/cvt/drawn_steps.py",
-        "[*came, y] if _equal(own) else came",
-        "[*came, y]",
+        "[*outcomes, y] if _equal(own) else outcomes",
+        "[*outcomes, y]",
         [f"{_TEST_CVT}test_the_outcome_model_learns_what_the_copy_came_to_and_not_what_another_policy_did"],
     ),
     Mutant(

@@ -15,7 +15,8 @@ import pytest
 from hf_credit.collectors import RolloutBatch
 from hf_credit.critics.specs import CriticSpec
 from hf_credit.methods import Credit, CriticTargets, make
-from hf_credit.rollouts import CriticInput, Ending, Episode
+from hf_credit.rollouts import CriticInput, Ending, Episode, LocalContext
+from hf_credit.trainers.method_context import TrainerContext
 
 INPUT = CriticInput(ids=(1, 2), at=(2,))
 
@@ -53,6 +54,18 @@ def test_a_field_is_given_and_read_by_the_name_it_had(build: Any, before: str, n
         assert dataclasses.replace(build(**{now: value}), **{before: type(value)()}) != old
     assert before not in inspect.signature(type(old)).parameters
     assert before not in [one.name for one in dataclasses.fields(old)]
+
+
+def test_an_argument_is_given_by_the_name_it_had() -> None:
+    context = LocalContext(critics={"critic": lambda inputs: [(0.5,) for _ in inputs]})
+    with pytest.warns(
+        DeprecationWarning, match=r"LocalContext.values.readings is now called inputs .*use the"
+    ) as warned:
+        assert context.values(readings=[INPUT]) == context.values(inputs=[INPUT]) == [(0.5,)]  # type: ignore[call-arg]
+    assert [warning.filename for warning in warned] == [__file__]
+    assert [*inspect.signature(LocalContext.values).parameters] == [
+        *inspect.signature(TrainerContext.values).parameters
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def renamed(module: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None) -> Callable[[str], Any]:
@@ -34,6 +35,28 @@ def renamed(module: str, names: Mapping[str, str], moved: Mapping[str, str] | No
     return look_up
 
 
+def renamed_arguments(names: Mapping[str, str]) -> Callable[[F], F]:
+    """A decorator of a function whose arguments are still given by the names they had before, with a warning.
+
+    Args:
+        names: what an argument is called now, by the name it had.
+    """
+
+    def decorate(function: F) -> F:
+        where = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def accept(*args: Any, **values: Any) -> Any:
+            for name in names.keys() & values.keys():
+                _warn(where, name, names[name])
+                values[names[name]] = values.pop(name)  # `dataclasses.replace` has given a field by its new name too
+            return function(*args, **values)
+
+        return cast(F, accept)
+
+    return decorate
+
+
 def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """A decorator of a dataclass whose fields are still given and read by the names they had before, with a warning.
 
@@ -43,16 +66,7 @@ def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
 
     def decorate(owner: type[T]) -> type[T]:
         changed: Any = owner
-        initialise = changed.__init__
-
-        @functools.wraps(initialise)
-        def accept(self: Any, *args: Any, **values: Any) -> None:
-            for name in names.keys() & values.keys():
-                _warn_of_field(changed, name, names[name])
-                values[names[name]] = values.pop(name)  # `dataclasses.replace` has given the field by its new name too
-            initialise(self, *args, **values)
-
-        changed.__init__ = accept
+        changed.__init__ = renamed_arguments(names)(changed.__init__)
         for name, now in names.items():
             setattr(changed, name, _old_field(changed, name, now))
         return owner
@@ -62,12 +76,12 @@ def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
 
 def _old_field(owner: type, name: str, now: str) -> property:
     def read(self: Any) -> Any:
-        _warn_of_field(owner, name, now)
+        _warn(owner.__name__, name, now)
         return getattr(self, now)
 
     return property(read)
 
 
-def _warn_of_field(owner: type, name: str, now: str) -> None:
-    text = f"{owner.__name__}.{name} is now called {now} and will be removed in 1.0; use the new name."
+def _warn(where: str, name: str, now: str) -> None:
+    text = f"{where}.{name} is now called {now} and will be removed in 1.0; use the new name."
     warnings.warn(text, DeprecationWarning, stacklevel=3)

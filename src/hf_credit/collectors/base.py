@@ -104,10 +104,10 @@ def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> 
         instances: the instance of each start of that call.
         rows: how many task rows there were.
     """
-    samples = (
+    rollouts = (
         Rollout(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
     )
-    return RolloutBatch(rollouts=tuple(samples), rows=rows)
+    return RolloutBatch(rollouts=tuple(rollouts), rows=rows)
 
 
 def of_instance(episode: Episode, instance: int) -> Episode:
@@ -199,8 +199,8 @@ def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
         RuntimeError: an instance took more.
     """
     spent: dict[int, int] = {}
-    for sample in collected.rollouts:
-        spent[sample.instance] = spent.get(sample.instance, 0) + sample.episode.scored
+    for rollout in collected.rollouts:
+        spent[rollout.instance] = spent.get(rollout.instance, 0) + rollout.episode.scored
     most = max(spent.values(), default=0)
     if budget is not None and most > budget:
         raise RuntimeError(

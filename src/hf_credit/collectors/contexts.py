@@ -59,7 +59,7 @@ class VisitedContexts(Options):
         continued = context.play(replays)
         tokens = sum(episode.generated_tokens for episode in references)
         context.total("tokens/reference_rollouts", tokens)
-        samples = [
+        rollouts = [
             *(
                 Rollout(episode=episode, instance=episode.start // self.references, trained=False, kind="reference")
                 for episode in references
@@ -69,7 +69,7 @@ class VisitedContexts(Options):
                 for one in continued
             ),
         ]
-        collected = RolloutBatch(rollouts=tuple(samples), rows=len(rows))
+        collected = RolloutBatch(rollouts=tuple(rollouts), rows=len(rows))
         refuse_over_budget(collected, self.budget)
         return collected
 

@@ -45,16 +45,16 @@ class Continuations(Options):
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
         collected = self.inner(rows, context, memory)
         origins = [
-            (sample, decision)
-            for sample in collected.trained
-            if sample.episode.ending != Ending.ERROR
-            for decision in sample.episode.decisions
+            (rollout, decision)
+            for rollout in collected.trained
+            if rollout.episode.ending != Ending.ERROR
+            for decision in rollout.episode.decisions
         ]
         starts = [self._start(decision, seed) for _, decision in origins for seed in range(self.rollouts)]
         played = context.play(starts, template_kwargs=self.template_kwargs)
         tokens = sum(episode.generated_tokens for episode in played)
         context.total("tokens/continuations", tokens)
-        samples = (
+        rollouts = (
             Rollout(
                 episode=episode,
                 instance=origins[place // self.rollouts][0].instance,
@@ -64,7 +64,7 @@ class Continuations(Options):
             )
             for place, episode in enumerate(played)
         )
-        return replace(collected, rollouts=(*collected.rollouts, *samples))
+        return replace(collected, rollouts=(*collected.rollouts, *rollouts))
 
     def _start(self, decision: Decision, seed: int) -> RolloutRequest[Any]:
         contexts = {decision.event: decision.context_ids} if self.template_kwargs is None else {}
@@ -80,10 +80,10 @@ def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
         `None` for an episode that failed, from which nothing was rolled out.
     """
     outcomes: dict[str, list[float]] = {}
-    for sample in collected.of_kind(CONTINUATION):
-        known = outcomes.setdefault(sample.source, [])
-        if sample.episode.ending != Ending.ERROR:
-            known.append(sample.episode.outcome)
+    for rollout in collected.of_kind(CONTINUATION):
+        known = outcomes.setdefault(rollout.source, [])
+        if rollout.episode.ending != Ending.ERROR:
+            known.append(rollout.episode.outcome)
     return [
         None
         if episode.ending == Ending.ERROR

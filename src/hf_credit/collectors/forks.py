@@ -22,35 +22,35 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
     the decision it stands beside.
 
     Args:
-        origins: a sample and the index of one of its decisions, for each; there may be none.
+        origins: a rollout and the index of one of its decisions, for each; there may be none.
         seeds: of the randomness ahead of each.
         context: plays.
     """
     starts: list[RolloutRequest[Any]] = [
-        replay_from(context.interaction, context.chat, sample.episode, index, seed=seed)
-        for (sample, index), seed in zip(origins, seeds, strict=True)
+        replay_from(context.interaction, context.chat, rollout.episode, index, seed=seed)
+        for (rollout, index), seed in zip(origins, seeds, strict=True)
     ]
     forks = []
     for played in context.play(starts):
-        sample, index = origins[played.start]
-        before = sample.episode.decisions[:index]
-        episode = replace(played, decisions=(*before, *played.decisions), prefix_length=index, start=sample.instance)
-        source = sample.episode.decisions[index].id
-        forks.append(Rollout(episode=episode, instance=sample.instance, kind=FORK, source=source))
+        rollout, index = origins[played.start]
+        before = rollout.episode.decisions[:index]
+        episode = replace(played, decisions=(*before, *played.decisions), prefix_length=index, start=rollout.instance)
+        source = rollout.episode.decisions[index].id
+        forks.append(Rollout(episode=episode, instance=rollout.instance, kind=FORK, source=source))
     return forks
 
 
 def tree_numbers(collected: RolloutBatch) -> list[int]:
-    """The tree of each trained sample: one for each episode that was played from the start, and its forks'.
+    """The tree of each trained rollout: one for each episode that was played from the start, and its forks'.
 
     Forks come behind the episodes that they are of.
     """
     of_decision: dict[str, int] = {}
     numbers = []
-    for place, sample in enumerate(collected.trained):
-        number = of_decision.get(sample.source, place)
+    for place, rollout in enumerate(collected.trained):
+        number = of_decision.get(rollout.source, place)
         numbers.append(number)
-        for decision in sample.episode.decisions:
+        for decision in rollout.episode.decisions:
             of_decision.setdefault(decision.id, number)
     return numbers
 
@@ -84,8 +84,8 @@ class RandomForks(Options):
         for number in range(self.rounds):
             drawn: list[tuple[Rollout, int]] = []
             of_tree: dict[int, list[tuple[Rollout, int]]] = {}
-            for tree, sample in zip(tree_numbers(collected), collected.rollouts, strict=True):
-                of_tree.setdefault(tree, []).extend((sample, index) for index, _, _ in _fresh_steps(sample))
+            for tree, rollout in zip(tree_numbers(collected), collected.rollouts, strict=True):
+                of_tree.setdefault(tree, []).extend((rollout, index) for index, _, _ in _fresh_steps(rollout))
             for tree, nodes in of_tree.items():
                 drawn += context.draws("forks", number, tree).sample(nodes, min(self.expansions, len(nodes)))
             seeds = range(len(collected.rollouts), len(collected.rollouts) + len(drawn))
@@ -98,7 +98,7 @@ class _State:
     """A state that episodes of an instance went through.
 
     Attributes:
-        origin: where it was first met: a sample, and the index of its decision there.
+        origin: where it was first met: a rollout, and the index of its decision there.
         surprise: for each step that was taken from it, how little the policy expected it.
         children: how many steps were taken from it, those that are to be played included.
     """
@@ -150,12 +150,12 @@ class UncertainForks(Options):
         return collected
 
     def _look(self, fresh: Sequence[Rollout], known: list[dict[str, _State]], context: MethodContext) -> None:
-        """Takes in the steps of samples that have just been played."""
-        taken = [(sample, *found) for sample in fresh for found in _fresh_steps(sample)]
+        """Takes in the steps of rollouts that have just been played."""
+        taken = [(rollout, *found) for rollout in fresh for found in _fresh_steps(rollout)]
         logprobs = iter(context.logprobs([decision for _, _, step, _ in taken for decision in step]))
-        for sample, index, step, above in taken:
+        for rollout, index, step, above in taken:
             surprise = [-sum(own) / max(len(own), 1) for own in (next(logprobs) for _ in step)]
-            state = known[sample.instance].setdefault(above, _State(origin=(sample, index)))
+            state = known[rollout.instance].setdefault(above, _State(origin=(rollout, index)))
             state.surprise.append(sum(surprise) / len(surprise))
             state.children = max(state.children, len(state.surprise))
 
@@ -170,13 +170,13 @@ def _choose(states: Collection[_State], number: int) -> list[tuple[Rollout, int]
     return chosen
 
 
-def _fresh_steps(sample: Rollout) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
-    """The steps that no earlier sample holds: the index of the first decision, the step, and the id of the decision
+def _fresh_steps(rollout: Rollout) -> Iterator[tuple[int, tuple[Decision, ...], str]]:
+    """The steps that no earlier rollout holds: the index of the first decision, the step, and the id of the decision
     before it, the first of its step; empty at the start. There are none in an episode that failed."""
-    if sample.episode.ending == Ending.ERROR:
+    if rollout.episode.ending == Ending.ERROR:
         return
     index, above = 0, ""
-    for step in sample.episode.steps:
-        if index >= sample.episode.prefix_length:
+    for step in rollout.episode.steps:
+        if index >= rollout.episode.prefix_length:
             yield index, step, above
         index, above = index + len(step), step[0].id

@@ -16,7 +16,7 @@ Roles = tuple[str, ...]
 
 
 def without(roles: Sequence[str]) -> str:
-    """The kind of a sample that was played without these roles."""
+    """The kind of a rollout that was played without these roles."""
     return f"without {', '.join(roles)}"
 
 
@@ -29,7 +29,7 @@ class Removals(Options):
     does, nothing of the walk is left, and it is played from the start, within the rounds of the whole episodes.
     Otherwise what the others said before stays, and those who heard the role speak anew, in further rounds.
 
-    Such samples are there for comparison only. Their `source` is the first decision of the episode that they are
+    Such rollouts are there for comparison only. Their `source` is the first decision of the episode that they are
     compared with.
 
     Args:
@@ -100,10 +100,10 @@ class Removals(Options):
         again = context.play([start for _, start in later])
         played |= dict(zip([one for one, _ in later], again, strict=True))
         drawn_anew = {roles for _, _, roles in made}
-        samples = (
-            self._sample(one, episode, whole[one[:2]], drawn_anew) for one, episode in sorted_by_place(played).items()
+        rollouts = (
+            self._rollout(one, episode, whole[one[:2]], drawn_anew) for one, episode in sorted_by_place(played).items()
         )
-        return RolloutBatch(rollouts=tuple(samples), rows=len(rows))
+        return RolloutBatch(rollouts=tuple(rollouts), rows=len(rows))
 
     def _left(self, context: MethodContext, state: Any, roles: Roles) -> list[Any]:
         """The state without these roles; none where the Interaction's own code fails, which is shown."""
@@ -118,7 +118,7 @@ class Removals(Options):
     def _stream(self, context: MethodContext, instance: int, number: int) -> str | None:
         return context.stream("rollout", instance, number) if self.pairing == "common" else None
 
-    def _sample(
+    def _rollout(
         self, one: tuple[int, int, Roles], episode: Episode, whole: Episode, drawn_anew: set[Roles]
     ) -> Rollout:
         instance, _, roles = one

@@ -73,6 +73,6 @@ class Verified:
         return replace(
             collected,
             rollouts=tuple(
-                replace(sample, episode=next(rest)) if sample.trained else sample for sample in collected.rollouts
+                replace(rollout, episode=next(rest)) if rollout.trained else rollout for rollout in collected.rollouts
             ),
         )

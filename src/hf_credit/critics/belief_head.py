@@ -59,20 +59,20 @@ class BeliefHead(Saved):
         )
 
     @torch.no_grad()
-    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        """The distributions of each reading, all of it read, one slot after the other."""
-        if not readings:
+    def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """The distributions of each input, all of it read, one slot after the other."""
+        if not inputs:
             return []
-        logs = self._log_probabilities(self.head(self._states(readings)))
+        logs = self._log_probabilities(self.head(self._states(inputs)))
         return [tuple(own) for own in torch.cat(logs, dim=1).exp().tolist()]
 
     def learn(
-        self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
+        self, inputs: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         """Moves the distributions towards others, by cross-entropy; called on all processes at the same time.
 
         Args:
-            readings: as they were read.
+            inputs: as they were read.
             targets: the distributions there should be, one slot after the other; NaN in a slot that has none.
             values: what was said before; not used.
 
@@ -82,14 +82,14 @@ class BeliefHead(Saved):
         """
         device = self.accelerator.device
         sums = torch.zeros(3, dtype=torch.float64, device=device)
-        wanted = torch.tensor([list(own) for own in targets], device=device).reshape(len(readings), sum(self.slots))
+        wanted = torch.tensor([list(own) for own in targets], device=device).reshape(len(inputs), sum(self.slots))
         there = ~torch.stack([own.isnan().any(1) for own in wanted.split(self.slots, dim=1)])
         wanted = wanted.nan_to_num()
         every = self.accelerator.reduce(there.sum(), "sum").item()
         if not every:
             return {"loss": 0.0, "accuracy": 0.0, "grad_norm": 0.0}
         norms = []
-        states = self._states(readings) if readings else torch.zeros(0, self.backbone.width, device=device)
+        states = self._states(inputs) if inputs else torch.zeros(0, self.backbone.width, device=device)
         for _ in range(self.config.passes):
             logs = self._log_probabilities(self.head(states))
             pairs = list(zip(wanted.split(self.slots, dim=1), logs, strict=True))
@@ -102,9 +102,9 @@ class BeliefHead(Saved):
         return {"loss": loss / slots, "accuracy": right_ones / slots, "grad_norm": sum(norms) / len(norms)}
 
     @torch.no_grad()
-    def _states(self, readings: Sequence[CriticInput]) -> Tensor:
-        """The last hidden state of each reading."""
-        texts = [one.ids if self.max_tokens is None else one.ids[-self.max_tokens :] for one in readings]
+    def _states(self, inputs: Sequence[CriticInput]) -> Tensor:
+        """The last hidden state of each input."""
+        texts = [one.ids if self.max_tokens is None else one.ids[-self.max_tokens :] for one in inputs]
         device = self.accelerator.device
         batch = {name: value.to(device) for name, value in context_batch(texts, self.pad_token_id).items()}
         batch["row"] = torch.arange(len(texts), device=device)

@@ -165,12 +165,12 @@ class Critic(Saved):
         """The value of each context, at its last token, float32, of shape (contexts,)."""
         return self.values(context_batch(contexts, self.pad_token_id))[:, 0]
 
-    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        """The values at the places of each reading."""
-        if not readings:
+    def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """The values at the places of each input."""
+        if not inputs:
             return []
-        values = self.values(self._batch(readings)).tolist()
-        pairs = zip(values, readings, strict=True)
+        values = self.values(self._batch(inputs)).tolist()
+        pairs = zip(values, inputs, strict=True)
         return [tuple(own[place] for place in self._places(reading)) for own, reading in pairs]
 
     # How it learns ----------------------------------------------------------------------------------------------
@@ -230,22 +230,22 @@ class Critic(Saved):
         }
 
     def learn(
-        self, readings: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
+        self, inputs: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
     ) -> dict[str, float]:
-        """`fit` with a target at each place of readings; called on all processes, also on one without readings.
+        """`fit` with a target at each place of the inputs; called on all processes, also on one without inputs.
 
         Args:
-            readings: as they were read.
+            inputs: as they were read.
             targets: the value there should be at each place of each.
             values: what was said there before.
         """
-        if not readings:
+        if not inputs:
             nothing = torch.zeros(0)
             return self.fit_contexts([], nothing, nothing)
-        batch = self._batch(readings)
+        batch = self._batch(inputs)
         wanted = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-        for row, reading in enumerate(readings):
+        for row, reading in enumerate(inputs):
             for place, target, value in zip(self._places(reading), targets[row], values[row], strict=True):
                 wanted[row, place], old[row, place], mask[row, place] = target, value, True
         return self.fit(batch, wanted, mask, old)
@@ -344,17 +344,17 @@ class Critic(Saved):
             raise ValueError("a sequence must have a context for a critic to read, got an empty prompt; leave it out.")
         return sequences
 
-    def _batch(self, readings: Sequence[CriticInput]) -> dict[str, Tensor]:
-        """Readings as rows whose completions begin at their first place: values stand before their tokens."""
+    def _batch(self, inputs: Sequence[CriticInput]) -> dict[str, Tensor]:
+        """Inputs as rows whose completions begin at their first place: values stand before their tokens."""
         rows = []
-        for reading in readings:
+        for reading in inputs:
             ids, first = self._cut(reading)
             # Behind the last token a value stands before a token that nobody reads.
             rows.append(Row.without_credit(ids[:first], (*ids[first:], self.pad_token_id)))
         return pad_rows(rows, self.pad_token_id)
 
     def _places(self, reading: CriticInput) -> list[int]:
-        """Where in the completion of its row the places of a reading are."""
+        """Where in the completion of its row the places of an input are."""
         ids, first = self._cut(reading)
         gone = len(reading.ids) - len(ids)
         return [max(at - gone, 1) - first for at in reading.at]

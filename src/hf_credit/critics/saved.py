@@ -56,7 +56,7 @@ def make_critic(
 
 
 class SavedCritic:
-    """Says what a saved critic says of readings, as for `hf_credit.rollouts.LocalContext`; loaded when first asked.
+    """Says what a saved critic says of inputs, as for `hf_credit.rollouts.LocalContext`; loaded when first asked.
 
     It lies where the policy lies.
 
@@ -85,10 +85,10 @@ class SavedCritic:
         self.kind, self.model, self.max_tokens = kind or CriticSpec(), model, max_tokens
         self._critic: Critic | BeliefHead | None = None
 
-    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+    def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         if self._critic is None:
             self._critic = self._load()
-        return self._critic(readings)
+        return self._critic(inputs)
 
     def _load(self) -> Critic | BeliefHead:
         # The weights of a backbone are saved whole, so any model of its kind will hold them: the policy is one.

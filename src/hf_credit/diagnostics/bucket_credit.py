@@ -53,8 +53,8 @@ class BucketBatch(RolloutBatch):
         found = super().of_kind(kind)
         if self.rollouts and not found:
             raise OnlyInTrainingError(
-                f"credit of buckets must come from replays of their candidates, got a method that asks for samples of "
-                f"kind {kind!r}, which only its own collector plays; diagnose it on the credit of training."
+                f"credit of buckets must come from replays of their candidates, got a method that asks for rollouts "
+                f"of kind {kind!r}, which only its own collector plays; diagnose it on the credit of training."
             )
         return found
 
@@ -66,7 +66,7 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
         buckets: together the batch, where a method compares across contexts. Where one holds no replays but only
             returns, each is an episode that ends with the candidate.
     """
-    samples: list[Rollout] = []
+    rollouts: list[Rollout] = []
     candidates: list[tuple[str, ...]] = []
     for number, bucket in enumerate(buckets):
         before = _before(bucket, number)
@@ -87,16 +87,16 @@ def collected_from(buckets: Sequence[Bucket]) -> BucketBatch:
                     branch=(place, replay),
                     prefix_length=0 if first else len(before) + shared,
                 )
-                samples.append(Rollout(episode=whole, instance=number))
+                rollouts.append(Rollout(episode=whole, instance=number))
         candidates.append(tuple(own))
-    return BucketBatch(rollouts=tuple(samples), rows=len(buckets), candidates=tuple(candidates))
+    return BucketBatch(rollouts=tuple(rollouts), rows=len(buckets), candidates=tuple(candidates))
 
 
 class RememberedValues:
     """A critic for `LocalContext` that is asked once for each text: the replays of a bucket share most of theirs.
 
     Args:
-        critic: says the values at the places of readings, and learns nothing meanwhile.
+        critic: says the values at the places of inputs, and learns nothing meanwhile.
         batch: how many texts it is asked about at once.
     """
 
@@ -107,13 +107,13 @@ class RememberedValues:
         self._batch = batch
         self._known: dict[CriticInput, tuple[float, ...]] = {}
 
-    def __call__(self, readings: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        new = [reading for reading in dict.fromkeys(readings) if reading not in self._known]
+    def __call__(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        new = [reading for reading in dict.fromkeys(inputs) if reading not in self._known]
         new.sort(key=lambda reading: len(reading.ids))  # texts of one length need no padding
         for first in range(0, len(new), self._batch):
             part = new[first : first + self._batch]
             self._known.update(zip(part, self._critic(part), strict=True))
-        return [self._known[reading] for reading in readings]
+        return [self._known[reading] for reading in inputs]
 
 
 def assigned_credit(
@@ -140,8 +140,8 @@ def assigned_credit(
         NaN where a candidate gets no credit: it is alone at its context, no oracle judged it.
 
     Raises:
-        OnlyInTrainingError: the estimator asks for samples that only the method's own collector plays, or for a critic
-            where a bucket holds no replays to read.
+        OnlyInTrainingError: the estimator asks for rollouts that only the method's own collector plays, or for a
+            critic where a bucket holds no replays to read.
         ValueError: there is no such method, no such critic, or a number is out of range.
     """
     method = methods.make(method) if isinstance(method, str) else method

@@ -268,9 +268,9 @@ class CounterfactualAdvantages(Options):
         assert self.last is not None
         gain = known.of(f"{self.last}/contribution")
         pairs = [
-            Pair(row, sample.instance, sample.episode.outcome, 0.0)
-            for row, sample in enumerate(collected.trained)
-            if not sample.counted and sample.episode.ending != Ending.ERROR
+            Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
+            for row, rollout in enumerate(collected.trained)
+            if not rollout.counted and rollout.episode.ending != Ending.ERROR
         ]
         if not self._knows_enough(gain):
             return {}  # there is nothing to weigh them by, and the last speaker has the team's outcome
@@ -324,18 +324,18 @@ def counterfactual_grpo(
 def _whole(collected: RolloutBatch) -> list[Pair]:
     """The whole episodes that did not fail."""
     return [
-        Pair(row, sample.instance, sample.episode.outcome, 0.0)
-        for row, sample in enumerate(collected.trained)
-        if sample.counted and sample.episode.ending != Ending.ERROR
+        Pair(row, rollout.instance, rollout.episode.outcome, 0.0)
+        for row, rollout in enumerate(collected.trained)
+        if rollout.counted and rollout.episode.ending != Ending.ERROR
     ]
 
 
 def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
     """The whole episodes that did not fail, each with what the walks of a kind were worth that stand beside it."""
     beside: dict[str | int, list[float]] = {}
-    for sample in collected.of_kind(kind):
-        if sample.episode.ending != Ending.ERROR:
-            beside.setdefault(sample.source or sample.instance, []).append(sample.episode.outcome)
+    for rollout in collected.of_kind(kind):
+        if rollout.episode.ending != Ending.ERROR:
+            beside.setdefault(rollout.source or rollout.instance, []).append(rollout.episode.outcome)
     pairs = []
     for one in _whole(collected):
         first = collected.episodes[one.row].decisions[:1]
@@ -398,9 +398,9 @@ def _by_decision(
 
 
 def _refuse_outcomes(collected: RolloutBatch) -> None:
-    for sample in collected.rollouts:
-        outcome = sample.episode.outcome
-        if sample.episode.ending != Ending.ERROR and not 0 <= outcome <= 1:
+    for rollout in collected.rollouts:
+        outcome = rollout.episode.outcome
+        if rollout.episode.ending != Ending.ERROR and not 0 <= outcome <= 1:
             raise ValueError(
                 f"what a team achieves must be worth from 0 to 1 (paper CCPO, section 3), got an outcome of "
                 f"{outcome}; scale it in the scorer or the Interaction."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from hf_credit.deprecated import renamed_arguments
 from hf_credit.environments.randomness import stream
 from hf_credit.rollouts.chat import Chat
 from hf_credit.rollouts.engine import Engine, RolloutRequest
@@ -82,8 +83,8 @@ class MethodContext(Protocol):
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under a policy, in nats."""
 
-    def values(self, readings: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
-        """What a critic of the method says at each place of each reading, in the unit of the reward."""
+    def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
+        """What a critic of the method predicts at each place of each input, in the unit of the reward."""
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """The items of all processes, in the order of the processes."""
@@ -113,7 +114,7 @@ class LocalContext:
 
     Args:
         engine: plays, with the policy that is looked at; `None` for one that only credits what was played.
-        critics: by name, what each says at the places of readings.
+        critics: by name, what each predicts at the places of inputs.
         seed: of all draws.
         frozen: plays with the frozen copy, where a method asks for it.
         logprobs: those of a policy's tokens, in nats; where `None`, what the sampler reported.
@@ -187,13 +188,14 @@ class LocalContext:
             )
         return [one for one in found if one is not None]
 
-    def values(self, readings: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
+    @renamed_arguments({"readings": "inputs"})
+    def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
         if critic not in self.critics:
             raise ValueError(
                 f"a method that asks a critic must be run with it, got none called {critic!r}; load the critic that "
                 "was trained with the policy."
             )
-        return list(self.critics[critic](readings)) if readings else []
+        return list(self.critics[critic](inputs)) if inputs else []
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         return list(items)

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal, Protocol
 from hf_credit.collectors.base import Collector, Rollout, RolloutBatch, Single, TaskRow, gives_of
 from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
+from hf_credit.critics.readings import context_readings
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
 from hf_credit.methods.cvt.interventions import Branch, Gate, branches
 from hf_credit.options import Count, Options, Positive, Range, filled_by_factory
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
-from hf_credit.rollouts import CriticInput, Decision, Ending, Episode, Interaction
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction
 from hf_credit.rollouts.capabilities import Acting, Auditable
 from hf_credit.rollouts.method_context import MethodContext, Policy
 
@@ -28,7 +29,7 @@ Features = tuple[float, ...]
 
 
 def counterfactual(family: str) -> str:
-    """The kind of a sample in which a step was replaced."""
+    """The kind of a rollout in which a step was replaced."""
     return f"{COUNTERFACTUAL} {family}"
 
 
@@ -155,24 +156,24 @@ class AuditedSteps(Options):
             more = self._replaced(drawn, features, context)
         return replace(collected, rollouts=(*collected.rollouts, *self._audited(more, context)))
 
-    def _audited(self, samples: Sequence[Rollout], context: MethodContext) -> tuple[Rollout, ...]:
+    def _audited(self, rollouts: Sequence[Rollout], context: MethodContext) -> tuple[Rollout, ...]:
         auditor = resolve_auditor(self.auditor)
         assert auditor is not None, "bind it to an Interaction"
         begun = time.perf_counter()
-        episodes = audited([one.episode for one in samples], auditor, context.interaction, context.failures)
+        episodes = audited([one.episode for one in rollouts], auditor, context.interaction, context.failures)
         context.log("auditor/seconds", time.perf_counter() - begun)
-        return tuple(replace(one, episode=episode) for one, episode in zip(samples, episodes, strict=True))
+        return tuple(replace(one, episode=episode) for one, episode in zip(rollouts, episodes, strict=True))
 
     def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
         """What a selector knows of each decision, by its id, for which the policy and the critic are read."""
         episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
         values = context_values(episodes, context)
-        told = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
-        logprobs = [[next(told) for _ in episode.decisions] for episode in episodes]
+        of_decisions = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
+        logprobs = [[next(of_decisions) for _ in episode.decisions] for episode in episodes]
         return {
             decision.id: features
-            for episode, said, own in zip(episodes, values, logprobs, strict=True)
-            for decision, features in zip(episode.decisions, step_features(episode, said, own), strict=True)
+            for episode, predicted, own in zip(episodes, values, logprobs, strict=True)
+            for decision, features in zip(episode.decisions, step_features(episode, predicted, own), strict=True)
         }
 
     def _drawn(
@@ -182,26 +183,26 @@ class AuditedSteps(Options):
         selector: Scores | None,
         features: Mapping[str, Features],
     ) -> list[tuple[Rollout, int, float]]:
-        """The drawn steps: a sample, the index of the decision, and with which probability it was drawn."""
-        samples = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
+        """The drawn steps: a rollout, the index of the decision, and with which probability it was drawn."""
+        rollouts = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
         drawn, lowered = [], 0
-        for place, sample in enumerate(samples):
-            count = len(sample.episode.decisions)
+        for place, rollout in enumerate(rollouts):
+            count = len(rollout.episode.decisions)
             if not count:
                 continue
             scores = [1.0] * count
             if selector is not None and selector.fitted:
-                scores = selector.scores([features[one.id] for one in sample.episode.decisions])
+                scores = selector.scores([features[one.id] for one in rollout.episode.decisions])
             probabilities = inclusion_probabilities(scores, float(self.steps), self.floor)
             lowered += self.floor * count > self.steps
             uniform = context.draws("steps", place).random()
-            drawn += [(sample, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
-        told = context.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
-        every = sum(one[0] for one in told)
-        context.log("selection/steps", every)
-        context.log("selection/floor_lowered", sum(one[2] for one in told))
-        if every:
-            context.log("selection/probability", sum(one[1] for one in told) / every)
+            drawn += [(rollout, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
+        gathered = context.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
+        steps = sum(one[0] for one in gathered)
+        context.log("selection/steps", steps)
+        context.log("selection/floor_lowered", sum(one[2] for one in gathered))
+        if steps:
+            context.log("selection/probability", sum(one[1] for one in gathered) / steps)
         return drawn
 
     def _applying(self, decision: Decision, context: MethodContext) -> list[str]:
@@ -213,9 +214,9 @@ class AuditedSteps(Options):
 
     def _extra(self, drawn: Sequence[tuple[Rollout, int, float]], context: MethodContext) -> list[Rollout]:
         origins = [
-            (sample, index)
-            for sample, index, _ in drawn
-            for _ in self._applying(sample.episode.decisions[index], context)
+            (rollout, index)
+            for rollout, index, _ in drawn
+            for _ in self._applying(rollout.episode.decisions[index], context)
             for _ in range(self.branches)
         ]
         seeds = [context.draws("extra", place).randrange(2**31) for place in range(len(origins))]
@@ -229,8 +230,8 @@ class AuditedSteps(Options):
         made: list[tuple[Rollout, Decision, float, str, Branch]] = []
         counts: dict[str, list[int]] = {}
         gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
-        for place, (sample, index, probability) in enumerate(drawn):
-            decision = sample.episode.decisions[index]
+        for place, (rollout, index, probability) in enumerate(drawn):
+            decision = rollout.episode.decisions[index]
             draws = context.draws("interventions", place)
             for family in self._applying(decision, context):
                 found = branches(
@@ -244,10 +245,10 @@ class AuditedSteps(Options):
                     gate,
                     context.failures,
                 )
-                told = counts.setdefault(family, [0, 0, 0])
+                totals = counts.setdefault(family, [0, 0, 0])
                 for at, count in enumerate((found.proposals, found.invalid, not found.branches)):
-                    told[at] += count
-                made += [(sample, decision, probability, family, branch) for branch in found.branches]
+                    totals[at] += count
+                made += [(rollout, decision, probability, family, branch) for branch in found.branches]
         self._log_proposals(counts, context)
         sources = [one[1].id for one in made]
         if self.counterfactuals == "random":
@@ -262,7 +263,7 @@ class AuditedSteps(Options):
         return [
             Rollout(
                 episode=episode,
-                instance=sample.instance,
+                instance=rollout.instance,
                 trained=False,
                 kind=counterfactual(family),
                 source=source,
@@ -272,7 +273,7 @@ class AuditedSteps(Options):
                     )
                 },
             )
-            for episode, source, (sample, _, probability, family, branch) in zip(played, sources, made, strict=True)
+            for episode, source, (rollout, _, probability, family, branch) in zip(played, sources, made, strict=True)
         ]
 
     def _log_drift(
@@ -295,28 +296,24 @@ class AuditedSteps(Options):
                     found.setdefault(place, []).append(success)
             means.append({place: fmean(own) for place, own in found.items()})
         before, now = means
-        apart = [abs(value - now[place]) for place, value in before.items() if place in now]
-        told = [value for own in context.gather([apart]) for value in own]
-        if told:
-            context.log("contribution/drift", fmean(told))
+        differences = [abs(value - now[place]) for place, value in before.items() if place in now]
+        gathered = [value for own in context.gather([differences]) for value in own]
+        if gathered:
+            context.log("contribution/drift", fmean(gathered))
 
     def _log_proposals(self, counts: dict[str, list[int]], context: MethodContext) -> None:
-        told = context.gather([counts])
-        for family in sorted({name for one in told for name in one}):
-            proposals, invalid, missing = (sum(one.get(family, (0, 0, 0))[at] for one in told) for at in range(3))
+        gathered = context.gather([counts])
+        for family in sorted({name for one in gathered for name in one}):
+            proposals, invalid, missing = (sum(one.get(family, (0, 0, 0))[at] for one in gathered) for at in range(3))
             context.log(f"interventions/{family}/invalid", invalid / max(proposals, 1))
             context.log(f"interventions/{family}/missing", missing)
 
 
 def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:
-    """What the critic says before each decision of each episode; called on all processes at the same time."""
-    readings = [
-        CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),))
-        for episode in episodes
-        for decision in episode.decisions
-    ]
-    told = iter(context.values(readings))
-    return [[next(told)[0] for _ in episode.decisions] for episode in episodes]
+    """The value of each decision's context, by episode; called on all processes at the same time."""
+    contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
+    values = iter(context.values(context_readings(contexts)))
+    return [[next(values)[0] for _ in episode.decisions] for episode in episodes]
 
 
 def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[Sequence[float]]) -> list[Features]:
@@ -328,7 +325,7 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
 
     Args:
         episode: with an audit of each decision.
-        values: what a critic says before each.
+        values: of the contexts of these.
         logprobs: of the tokens of each under the policy, in nats.
     """
     seen: set[tuple[str, str]] = set()
@@ -342,19 +339,19 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
         if audit is None:
             found.append((0.0,) * 6)
             continue
-        said = str(sorted(audit.arguments.items()))
+        given = str(sorted(audit.arguments.items()))
         found.append(
             (
                 (before - mean) if before is not None else 0.0,
                 abs(after - values[place]),
                 abs(audit.uncertainty[0] - audit.uncertainty[1]),
                 float(len(audit.arguments)),
-                float(bool(audit.arguments) and said not in arguments),
-                float((audit.kind, said) not in seen),
+                float(bool(audit.arguments) and given not in arguments),
+                float((audit.kind, given) not in seen),
             )
         )
-        seen.add((audit.kind, said))
-        arguments.add(said)
+        seen.add((audit.kind, given))
+        arguments.add(given)
         before = mean
     return found
 

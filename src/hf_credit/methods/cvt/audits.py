@@ -14,7 +14,7 @@ from hf_credit.rollouts.interaction import Interaction
 
 
 def audit_of(decision: Decision) -> Audit | None:
-    """What an auditor said of a decision; `None` where none was asked or it failed."""
+    """The audit of a decision; `None` where none was asked or it failed."""
     audit: Audit | None = decision.extras.get(AUDIT)
     return audit
 

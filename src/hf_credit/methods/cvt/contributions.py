@@ -19,7 +19,7 @@ from hf_credit.credit import (
 )
 from hf_credit.methods.base import CriticTargets
 from hf_credit.methods.cvt.audited_steps import counterfactual, replacement_of
-from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomeReadings, numbers, sound_branches
+from hf_credit.methods.cvt.drawn_steps import PARAPHRASE, DrawnStep, OutcomePredictions, audited_branches, numbers
 from hf_credit.methods.turns import pad_to_matrix
 from hf_credit.rollouts import Episode
 from hf_credit.rollouts.method_context import MethodContext
@@ -47,9 +47,9 @@ class StepContributions:
         own: dict[str, dict[str, list[Rollout]]] = {}
         probability: dict[str, float] = {}
         for family in self.families:
-            for sample in collected.of_kind(counterfactual(family)):
-                own.setdefault(sample.source, {}).setdefault(family, []).append(sample)
-                probability[sample.source] = replacement_of(sample).probability
+            for rollout in collected.of_kind(counterfactual(family)):
+                own.setdefault(rollout.source, {}).setdefault(family, []).append(rollout)
+                probability[rollout.source] = replacement_of(rollout).probability
         every = self.selection == "augmented" or self.estimator == "process"
         return [
             DrawnStep(
@@ -68,17 +68,17 @@ class StepContributions:
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[dict[tuple[int, int], float], list[CriticTargets]]:
         """The mean contribution of each step over its families, and what the outcome model learns."""
-        ratios, apart = self._ratios(steps, episodes, context)
+        ratios, by_decision = self._ratios(steps, episodes, context)
         along = self.estimator == "sequential"
         model = None
         if self.estimator != "ips":
-            model = OutcomeReadings(steps, episodes, tuple(self.families), context, along)
-        critic_targets = [] if model is None else [model.lesson(self._outcome, apart)]
+            model = OutcomePredictions(steps, episodes, tuple(self.families), context, along)
+        critic_targets = [] if model is None else [model.critic_targets(self._outcome, by_decision)]
         if not any(step.drawn for step in steps):
             if model is not None and self.estimator == "process":
                 context.gather([(0.0, 0)])
             return {}, critic_targets
-        return self._estimated(steps, episodes, ratios, apart, model, context), critic_targets
+        return self._estimated(steps, episodes, ratios, by_decision, model, context), critic_targets
 
     def _outcome(self, episode: Episode) -> float:
         value = self.outcome(episode)
@@ -91,25 +91,26 @@ class StepContributions:
         steps: Sequence[DrawnStep],
         episodes: Sequence[Episode],
         ratios: Tensor,
-        apart: Sequence[Sequence[float]],
-        model: OutcomeReadings | None,
+        by_decision: Sequence[Sequence[float]],
+        model: OutcomePredictions | None,
         context: MethodContext,
     ) -> dict[tuple[int, int], float]:
         outcomes = numbers([self._outcome(episodes[step.row]) for step in steps])
         probabilities = numbers([step.probability for step in steps])
         drawn = torch.tensor([step.drawn for step in steps])
-        said = torch.zeros_like(outcomes) if model is None else model.of_steps
+        predicted = torch.zeros_like(outcomes) if model is None else model.of_steps
         if self.estimator == "process":
-            told = context.gather([(said.sum().item(), len(said))])
-            mean = sum(one for one, _ in told) / max(sum(count for _, count in told), 1)
-            return {(step.row, step.turn): value for step, value in zip(steps, (said - mean).tolist(), strict=True)}
+            gathered = context.gather([(predicted.sum().item(), len(predicted))])
+            mean = sum(one for one, _ in gathered) / max(sum(count for _, count in gathered), 1)
+            credits = zip(steps, (predicted - mean).tolist(), strict=True)
+            return {(step.row, step.turn): value for step, value in credits}
         if self.estimator == "model":
-            worth = said
+            worth = predicted
         elif self.estimator == "sequential":
             assert model is not None
-            worth = sequential_values(outcomes, *model.along(apart))
+            worth = sequential_values(outcomes, *model.along(by_decision))
         else:
-            worth = doubly_robust_values(outcomes, said, ratios)
+            worth = doubly_robust_values(outcomes, predicted, ratios)
         if self.estimator != "model":
             worth = self._pooled(worth, steps)
         guessed = None
@@ -117,7 +118,7 @@ class StepContributions:
             guessed = torch.zeros_like(outcomes) if model is None else model.advantages
         estimates = []
         for family in self.families:
-            branches = [sound_branches(step, family) for step in steps]
+            branches = [audited_branches(step, family) for step in steps]
             replaced, mask = pad_to_matrix([[self._outcome(one.episode) for one in own] for own in branches])
             if self.estimator == "model":
                 assert model is not None
@@ -144,9 +145,9 @@ class StepContributions:
 
     def _pooled(self, worth: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
         """The mean with what the paraphrases of each step came to, which are its own action played on by the copy."""
-        outcomes = [[self._outcome(one.episode) for one in sound_branches(step, PARAPHRASE)] for step in steps]
-        came, mask = pad_to_matrix(outcomes)
-        return (worth + came.sum(dim=1)) / (1 + mask.sum(dim=1))
+        outcomes = [[self._outcome(one.episode) for one in audited_branches(step, PARAPHRASE)] for step in steps]
+        paraphrased, mask = pad_to_matrix(outcomes)
+        return (worth + paraphrased.sum(dim=1)) / (1 + mask.sum(dim=1))
 
     def _ratios(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
@@ -161,19 +162,22 @@ class StepContributions:
         needed = {one.id: one for own in later for one in own}
         target = dict(zip(needed, context.logprobs(list(needed.values()), "frozen"), strict=True))
         behaviour = dict(zip(needed, context.logprobs(list(needed.values()), "current"), strict=True))
-        apart = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
+        by_decision = [[math.exp(sum(target[one.id]) - sum(behaviour[one.id])) for one in own] for own in later]
         under, mask = pad_to_matrix([[value for one in own for value in target[one.id]] for own in later])
         before, _ = pad_to_matrix([[value for one in own for value in behaviour[one.id]] for own in later])
         whole = continuation_ratio(under, before, mask, 0.0, math.inf)
         clipped = whole.clamp(self.ratio_low, self.ratio_high)
-        told = sorted(value for own in context.gather([whole.tolist()]) for value in own)
-        if told:
-            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in told)
-            context.log("overlap/ratio_median", told[len(told) // 2])
-            context.log("overlap/ratio_95", told[int(0.95 * (len(told) - 1))])
-            context.log("overlap/ratio_clipped", cut / len(told))
-            context.log("overlap/effective", sum(told) ** 2 / max(sum(value**2 for value in told), 1e-300) / len(told))
-        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in apart]
+        gathered = sorted(value for own in context.gather([whole.tolist()]) for value in own)
+        if gathered:
+            cut = sum(not self.ratio_low <= value <= self.ratio_high for value in gathered)
+            context.log("overlap/ratio_median", gathered[len(gathered) // 2])
+            context.log("overlap/ratio_95", gathered[int(0.95 * (len(gathered) - 1))])
+            context.log("overlap/ratio_clipped", cut / len(gathered))
+            context.log(
+                "overlap/effective",
+                sum(gathered) ** 2 / max(sum(value**2 for value in gathered), 1e-300) / len(gathered),
+            )
+        bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in by_decision]
         return clipped, bound
 
     def _log_families(self, by_family: Tensor, drawn: Tensor, context: MethodContext) -> None:

@@ -1,4 +1,4 @@
-"""Drawn steps of episodes, and what an outcome model says of them and of what replaced them (paper CVT-RL, A.1)."""
+"""Drawn steps, and what an outcome model predicts of them and of what replaced them (paper CVT-RL, Appendix A.1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DrawnStep:
         turn: its place in it.
         probability: with which it was drawn.
         drawn: whether it was.
-        branches: by family, the samples that were played on from there.
+        branches: by family, the rollouts that were played on from there.
     """
 
     row: int
@@ -41,8 +41,8 @@ class DrawnStep:
     branches: Mapping[str, Sequence[Rollout]] = field(default_factory=dict)
 
 
-class OutcomeReadings:
-    """What the outcome model of the last update says of steps and of what was put in their place.
+class OutcomePredictions:
+    """What the outcome model of the last update predicts of steps and of what was put in their place.
 
     Args:
         steps: whose actions are read.
@@ -73,7 +73,7 @@ class OutcomeReadings:
             counterfactual(name): context.chat.encode(f" [{number} {name}]") for number, name in enumerate(families, 1)
         }
         self._own = [
-            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_said(one)]
+            CriticInput(ids=ids, at=(len(one.context_ids), len(ids))) for one in decisions for ids in [_read(one)]
         ]
         self._replaced = [
             CriticInput(ids=ids, at=(len(ids),))
@@ -81,32 +81,32 @@ class OutcomeReadings:
             for ids in [(*given[id(one)], *replacement_of(one).reply, *marks[one.kind])]
         ]
         self._later = {
-            one.id: CriticInput(ids=_said(one), at=(len(one.context_ids), len(_said(one))))
+            one.id: CriticInput(ids=_read(one), at=(len(one.context_ids), len(_read(one))))
             for step in steps
             for one in episodes[step.row].decisions[step.turn + 1 :]
             if along
         }
-        readings = [*self._own, *self._replaced, *self._later.values()]
-        self.told = context.values(readings, "outcome")
+        self._predicted = context.values([*self._own, *self._replaced, *self._later.values()], "outcome")
         first, second = len(self._own), len(self._own) + len(self._replaced)
-        self._before = [one[0] for one in self.told[:first]]
-        self.of_steps = numbers([one[1] for one in self.told[:first]])
-        self.of_branches = {id(one): said[0] for one, said in zip(self.branches, self.told[first:second], strict=True)}
-        self._said_later = dict(zip(self._later, self.told[second:], strict=True))
+        self._before = [one[0] for one in self._predicted[:first]]
+        self.of_steps = numbers([one[1] for one in self._predicted[:first]])
+        replaced = zip(self.branches, self._predicted[first:second], strict=True)
+        self.of_branches = {id(one): values[0] for one, values in replaced}
+        self._predicted_later = dict(zip(self._later, self._predicted[second:], strict=True))
 
     @property
     def advantages(self) -> Tensor:
-        """What it says of each step, less what it said before it: a guess at what the step contributed."""
+        """The prediction after each step less that before it: a guess at what the step contributed."""
         return self.of_steps - numbers(self._before)
 
     def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What it says before and of each later decision of each step, their ratios, and which there are."""
+        """The predictions before and after each later decision of each step, their ratios, and which there are."""
         later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
-        before, mask = pad_to_matrix([[self._said_later[one.id][0] for one in own] for own in later])
-        of, _ = pad_to_matrix([[self._said_later[one.id][1] for one in own] for own in later])
+        before, mask = pad_to_matrix([[self._predicted_later[one.id][0] for one in own] for own in later])
+        of, _ = pad_to_matrix([[self._predicted_later[one.id][1] for one in own] for own in later])
         return before, of, pad_to_matrix(ratios)[0], mask
 
-    def lesson(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> CriticTargets:
+    def critic_targets(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> CriticTargets:
         """Outcomes of the frozen copy, of which alone the model is: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
 
         For a step as it was taken these are the outcomes of its paraphrases. The policy's own continuation is one of
@@ -117,31 +117,31 @@ class OutcomeReadings:
             outcome: Y of an episode.
             ratios: of each decision after each step, as `along` takes them.
         """
-        taught: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []
+        examples: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []
         later: dict[str, float] = {}
-        for step, reading, values, own in zip(self.steps, self._own, self.told, ratios, strict=False):
+        for step, text, values, own in zip(self.steps, self._own, self._predicted, ratios, strict=False):
             if step.drawn:
                 episode = self.episodes[step.row]
                 y = outcome(episode)
-                came = [outcome(one.episode) for one in sound_branches(step, PARAPHRASE)]
-                taught.append((reading, [*came, y] if _equal(own) else came, values))
+                outcomes = [outcome(one.episode) for one in audited_branches(step, PARAPHRASE)]
+                examples.append((text, [*outcomes, y] if _equal(own) else outcomes, values))
                 after = enumerate(episode.decisions[step.turn + 1 :])
                 later |= {one.id: y for at, one in after if one.id in self._later and _equal(own[at:])}
-        for one, reading in zip(self.branches, self._replaced, strict=True):
-            came = [outcome(one.episode)] if is_audited(one.episode) else []
-            taught.append((reading, came, (self.of_branches[id(one)],)))
-        taught += [(self._later[name], [y], self._said_later[name]) for name, y in later.items()]
-        known = [one for one in taught if one[1]]
+        for one, text in zip(self.branches, self._replaced, strict=True):
+            outcomes = [outcome(one.episode)] if is_audited(one.episode) else []
+            examples.append((text, outcomes, (self.of_branches[id(one)],)))
+        examples += [(self._later[name], [y], self._predicted_later[name]) for name, y in later.items()]
+        known = [one for one in examples if one[1]]
         return CriticTargets(
-            inputs=[reading for reading, _, _ in known],
+            inputs=[text for text, _, _ in known],
             targets=[(fmean(outcomes),) * len(values) for _, outcomes, values in known],
             values=[values for _, _, values in known],
             critic="outcome",
         )
 
 
-def sound_branches(step: DrawnStep, family: str) -> list[Rollout]:
-    """The branches of a family at a step whose episodes are sound."""
+def audited_branches(step: DrawnStep, family: str) -> list[Rollout]:
+    """The branches of a family at a step whose episodes `is_audited`."""
     return [one for one in step.branches.get(family, ()) if is_audited(one.episode)]
 
 
@@ -155,7 +155,7 @@ def _equal(ratios: Sequence[float]) -> bool:
     return all(math.isclose(ratio, 1) for ratio in ratios)
 
 
-def _said(decision: Decision) -> tuple[int, ...]:
+def _read(decision: Decision) -> tuple[int, ...]:
     return decision.context_ids + decision.action_ids
 
 

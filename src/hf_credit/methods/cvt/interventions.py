@@ -231,8 +231,8 @@ def word_overlap(history: str, proposal: str) -> float:
     Returns:
         In [0, 1].
     """
-    said, known = set(_words(proposal)), set(_words(history))
-    return len(said & known) / len(said) if said else 1.0
+    proposed, known = set(_words(proposal)), set(_words(history))
+    return len(proposed & known) / len(proposed) if proposed else 1.0
 
 
 def _words(text: str) -> list[str]:

@@ -44,7 +44,7 @@ from hf_credit.options import (
 from hf_credit.oracles.auditors import AuditorLike, resolve_auditor
 from hf_credit.rollouts import Decision, Episode, Interaction
 from hf_credit.rollouts.capabilities import Auditable
-from hf_credit.rollouts.method_context import CriticInput, MethodContext
+from hf_credit.rollouts.method_context import MethodContext
 from hf_credit.validators import finite_number, one_of
 
 PAPER = paper(
@@ -263,7 +263,7 @@ class ConstrainedCounterfactual(Options):
         table, there = pad_to_matrix(rewards)
         known, _ = pad_to_matrix(values)
         advantages = generalized_advantages(table, known, there, self.gamma, self.lam)
-        critic_targets.insert(0, _value_lesson(episodes, values, advantages))
+        critic_targets.insert(0, _value_targets(episodes, values, advantages))
         for row, episode in enumerate(episodes):
             for turn, decision in enumerate(episode.decisions):
                 contributed = found.get((row, turn), 0.0)
@@ -272,8 +272,7 @@ class ConstrainedCounterfactual(Options):
 
         # Constraints (eqs. 2 and 10): advantages in each cost, weighed by multipliers that this update still uses
         remembered = self.multipliers(memory.multipliers)
-        samples = collected.trained
-        counted = [samples[row].counted for row in rows]
+        counted = [collected.trained[row].counted for row in rows]
         if self.constrained:
             weighed, remembered = self._constrained(episodes, counted, remembered, context)
             advantages -= weighed[:, : advantages.shape[1]]
@@ -282,7 +281,7 @@ class ConstrainedCounterfactual(Options):
         for row, own in zip(rows, advantages.tolist(), strict=True):
             given[row] = own[: len(collected.episodes[row].decisions)]
         if beliefs is not None:
-            critic_targets.append(self._belief_lesson(episodes, beliefs))
+            critic_targets.append(self._belief_targets(episodes, beliefs))
         whole = [place for place, one in enumerate(counted) if one]
         self._log([episodes[place] for place in whole], [rewards[place] for place in whole], found, context)
         assert remembered.values is not None
@@ -311,8 +310,8 @@ class ConstrainedCounterfactual(Options):
             without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
             features = replacement_of(without[0]).features if without else ()
             if features:
-                before, told = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
-                changed = any(_verdict(one.episode, before) != told for one in without)
+                before, verdict = episodes[step.row].decisions[: step.turn], _verdict(episodes[step.row])
+                changed = any(_verdict(one.episode, before) != verdict for one in without)
                 examples.append((features, float(changed)))
         return selector.updated(all_gather_with_slice(examples, context)[0])
 
@@ -341,40 +340,39 @@ class ConstrainedCounterfactual(Options):
     def _beliefs(self, episodes: Sequence[Episode], context: MethodContext) -> list[list[tuple[float, ...]]] | None:
         if not (self.believes and self.slots):
             return None
-        told = iter(
-            context.values(context_readings([one.context_ids for own in episodes for one in own.decisions]), "belief")
-        )
-        return [[next(told) for _ in episode.decisions] for episode in episodes]
+        contexts = [decision.context_ids for episode in episodes for decision in episode.decisions]
+        beliefs = iter(context.values(context_readings(contexts), "belief"))
+        return [[next(beliefs) for _ in episode.decisions] for episode in episodes]
 
     def _held(
-        self, told: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
+        self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
     ) -> dict[str, Sequence[float]] | None:
         """What the head believes before a decision, by slot."""
-        if told is None:
+        if beliefs is None:
             return None
         held: dict[str, Sequence[float]] = {}
         at = 0
         for name, size in self.slots:
-            held[name] = told[row][turn][at : at + size]
+            held[name] = beliefs[row][turn][at : at + size]
             at += size
         return held
 
-    def _belief_lesson(
-        self, episodes: Sequence[Episode], told: Sequence[Sequence[tuple[float, ...]]]
+    def _belief_targets(
+        self, episodes: Sequence[Episode], beliefs: Sequence[Sequence[tuple[float, ...]]]
     ) -> CriticTargets:
         """Each slot's shares, one after the other; NaN in a slot that is not defined."""
-        readings, targets, values = [], [], []
-        for episode, own in zip(episodes, told, strict=True):
-            for decision, said in zip(episode.decisions, own, strict=True):
+        targets = []
+        for episode in episodes:
+            for decision in episode.decisions:
                 audit = audit_of(decision)
                 assert audit is not None
                 wanted: list[float] = []
                 for name, size in self.slots:
                     wanted += audit.beliefs.get(name, (math.nan,) * size)
-                readings.append(CriticInput(ids=decision.context_ids, at=(len(decision.context_ids),)))
                 targets.append(tuple(wanted))
-                values.append(said)
-        return CriticTargets(inputs=readings, targets=targets, values=values, critic="belief")
+        inputs = context_readings([decision.context_ids for episode in episodes for decision in episode.decisions])
+        values = [belief for own in beliefs for belief in own]
+        return CriticTargets(inputs=inputs, targets=targets, values=values, critic="belief")
 
     # Constraints --------------------------------------------------------------------------------------------------
 
@@ -388,13 +386,15 @@ class ConstrainedCounterfactual(Options):
         """
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
-        told, here = all_gather_with_slice(own, context)
+        gathered, local = all_gather_with_slice(own, context)
         whole = torch.tensor(all_gather_with_slice(counted, context)[0], dtype=torch.bool)
         if not whole.any():
-            return torch.zeros(len(own), max(map(len, told), default=1), dtype=torch.float64), known
-        width = max(map(len, told))
-        weighed = torch.zeros(len(told), max(width, 1), dtype=torch.float64)
-        tables = {name: pad_to_matrix([[turn[at] for turn in rows] for rows in told]) for at, name in enumerate(names)}
+            return torch.zeros(len(own), max(map(len, gathered), default=1), dtype=torch.float64), known
+        width = max(map(len, gathered))
+        weighed = torch.zeros(len(gathered), max(width, 1), dtype=torch.float64)
+        tables = {
+            name: pad_to_matrix([[turn[at] for turn in rows] for rows in gathered]) for at, name in enumerate(names)
+        }
         discount = self.gamma ** torch.arange(max(width, 1), dtype=torch.float64)
         means = {name: float((table[whole] * discount).sum() / whole.sum()) for name, (table, _) in tables.items()}
         for name, weight in known.weights(means).items():
@@ -404,7 +404,7 @@ class ConstrainedCounterfactual(Options):
         for name in names:
             context.log(f"costs/{name}", means[name])
             context.log(f"multipliers/{name}", known.values[name])
-        return weighed[here], following
+        return weighed[local], following
 
     # What is logged -----------------------------------------------------------------------------------------------
 
@@ -428,9 +428,9 @@ class ConstrainedCounterfactual(Options):
             "contribution/mean": list(found.values()),
             "contribution/size": [abs(value) for value in found.values()],
         }
-        told = context.gather([lists])
+        gathered = context.gather([lists])
         for name in lists:
-            values = [value for one in told for value in one[name]]
+            values = [value for one in gathered for value in one[name]]
             if values:
                 context.log(name, sum(values) / len(values))
 
@@ -532,8 +532,10 @@ def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ..
     return verified_success(episode), episode.outcome, hacks, tuple(finals)
 
 
-def _value_lesson(episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor) -> CriticTargets:
-    """What the critic should have said before each decision: the advantage plus what it did say."""
+def _value_targets(
+    episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor
+) -> CriticTargets:
+    """What the critic should have predicted before each decision: the advantage plus what it did predict."""
     pairs = zip(values, advantages.tolist(), strict=True)
     return CriticTargets(
         inputs=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),
