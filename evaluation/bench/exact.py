@@ -41,6 +41,7 @@ METHODS = [
 # Both compare all trajectories of an update, so one alone has nothing to be compared with.
 ROWS = {"mc_process_reward": 2, "verifiable_process": 2}
 MOST = 3_000
+HEADER = ["method", "angle", "scale", "credit off", "along", "trace", "tokens", "ways"]
 
 
 def main() -> None:
@@ -57,9 +58,9 @@ def main() -> None:
             try:
                 one = enumerated(make_method(method, **options), problem, instances=ROWS.get(method, 1), most=MOST)
             except ValueError as error:
-                rows.append([label, str(error), "", "", "", "", ""])
+                rows.append([label, str(error), *[""] * 6])
                 continue
-            numbers = (one.angle, one.scale, one.along, one.trace, one.tokens)
+            numbers = (one.angle, one.scale, one.credit_error, one.along, one.trace, one.tokens)
             rows.append(
                 [
                     label,
@@ -67,7 +68,7 @@ def main() -> None:
                     str(one.updates),
                 ]
             )
-        parts.append(f"\n## {name}\n\n{table(['method', 'angle', 'scale', 'along', 'trace', 'tokens', 'ways'], rows)}")
+        parts.append(f"\n## {name}\n\n{table(HEADER, rows)}")
         print(parts[-1], flush=True)
     Path(__file__).with_name("exact.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
 

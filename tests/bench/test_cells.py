@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from hf_credit.bench import cells, guide
 from hf_credit.cli import main
+from hf_credit.collectors import Single
+from hf_credit.methods import Credit, Method
 
 
 def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
@@ -25,7 +28,32 @@ def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-20])  # the second line was cut off
     assert [one["method"] for one in cells.run(todo, path, processes=1)] == ["counterfactual_grpo"]
     assert list(cells.run(todo, path)) == []
-    assert [one["method"] for one in cells.read(path)] == ["rloo", "counterfactual_grpo"]
+    assert [one["method"] for one in cells.read(path).values()] == ["rloo", "counterfactual_grpo"]
+
+
+def broken() -> Method:
+    """A method of a user whose estimator has a mistake."""
+
+    def estimator(collected: Any, context: Any, memory: None) -> Credit:
+        raise ValueError(f"no such {len(collected.episodes)}")
+
+    return Method(name="broken", collector=Single(), estimator=estimator)
+
+
+def test_broken_code_is_shown_with_its_traceback_costs_no_other_cell_and_is_filled_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--problem", "chain", "--policy", "start", "--seeds", "0", "--updates", "8", "--processes", "1"]
+    methods = ["--method", f"{__name__}:broken", "--method", "rloo"]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(["bench", *methods, *asked, "--output", str(tmp_path)])
+        shown = capsys.readouterr()
+        assert left.value.code == 1
+        assert 'raise ValueError(f"no such' in shown.err
+        assert "1 cells that failed" in shown.err
+        assert "| rloo |" in shown.out
+        assert "broken" not in shown.out
 
 
 def test_commands_write_tables_a_plot_and_which_method_to_take(
@@ -87,7 +115,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 def test_the_guide_names_those_that_cannot_be_told_from_the_best() -> None:
     def cell(method: str, areas: list[float]) -> dict[str, object]:
         numbers = dict.fromkeys(
-            ("angle", "angle_error", "scale", "along_error", "trace", "trace_error", "seconds"), 1.0
+            ("angle", "angle_error", "scale", "credit_error", "along_error", "trace", "trace_error", "seconds"), 1.0
         )
         asked = {
             "method": method,

@@ -10,6 +10,7 @@ import pytest
 from hf_credit import methods
 from hf_credit.bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
 from hf_credit.bench.cells import SETTINGS
+from hf_credit.bench.play import bound
 from hf_credit.bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
 from hf_credit.methods import Method
 from hf_credit.options import options_of
@@ -97,6 +98,13 @@ def test_playing_agrees_with_going_through_everything() -> None:
     assert played.credit_error < 0.1
 
 
+def test_expected_credit_is_the_advantage_of_what_is_unbiased_and_not_of_what_divides_by_a_spread() -> None:
+    assert enumerated("exact_advantage", Chain(length=3)).credit_error == pytest.approx(0, abs=1e-7)
+    assert enumerated(made("rloo"), Chain(length=2)).credit_error == pytest.approx(0, abs=1e-7)
+    assert enumerated("constant", Chain(length=2)).credit_error == math.inf
+    assert enumerated(made("gigpo"), Chain(length=2)).credit_error > 0.05
+
+
 def test_replays_count_in_the_cost_of_signal() -> None:
     # Two decisions, and a continuation from the state before each: 2 + 2 + 1 tokens.
     measured = enumerated(made("vineppo", group_size=1), Chain(length=2))
@@ -121,13 +129,17 @@ SMALL = {"vote": {"agents": 3, "lazy": 1}, "key": {"horizon": 4}, "late": {"hori
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_every_method_is_scored_in_every_problem_or_refused_in_a_sentence(name: str, problem: str) -> None:
+    method, world = made(name), make_problem(problem, **SMALL.get(problem, {}))
     refusal = ""
     try:
-        measured = score(made(name), make_problem(problem, **SMALL.get(problem, {})), updates=8, instances=2)
+        bound(method, world)
     except ValueError as error:
         refusal = str(error)
-    assert refusal.endswith(".") if refusal else measured.tokens > 0
-    assert "\n" not in refusal
+    if refusal:
+        assert refusal.endswith(".")
+        assert "\n" not in refusal
+    else:
+        assert score(method, world, updates=8, instances=2).tokens > 0
 
 
 def test_learning_is_the_same_for_the_same_seed_and_goes_up() -> None:
@@ -147,6 +159,11 @@ def test_going_on_has_its_price() -> None:
     state = Stop(price=0.1, found=0.0).start({}, 0)
     after = Stop(price=0.1, found=0.0).advance(state, ["0"])
     assert after.reward == pytest.approx(-0.1)
+
+
+def test_outcomes_lie_between_the_worst_and_the_best_way() -> None:
+    assert Stop(price=0.1, found=0.5, horizon=2).outcome_range == pytest.approx((-0.2, 0.8))
+    assert Chain(length=3).outcome_range == (0.0, 1.0)
 
 
 def test_unknown_dials_are_refused() -> None:

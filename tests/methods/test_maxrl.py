@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from hf_credit.methods.maxrl import MeanScaled, mean_scaled
+from hf_credit.bench import make_problem
+from hf_credit.methods.maxrl import MeanScaled, maxrl, mean_scaled
 from hf_credit.methods.rloo import OthersMean
 from hf_credit.rollouts import Ending
 
@@ -54,3 +55,9 @@ def test_the_expected_gradient_is_that_of_log_p_but_for_its_late_terms(size):
 def test_a_negative_outcome_is_refused():
     with pytest.raises(ValueError, match=r"at least 0 for MaxRL, got -1\.0; "):
         of(1.0, -1.0)
+
+
+def test_a_task_whose_outcomes_may_be_below_0_is_refused_before_anything_is_played() -> None:
+    with pytest.raises(ValueError, match=r"at least 0 for MaxRL, got -0\.2"):
+        maxrl().bind(make_problem("stop", price=0.1, horizon=2))
+    assert maxrl().bind(make_problem("chain")).name == "maxrl"

@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 
 from hf_credit import methods
 from hf_credit.bench.measures import STEPS, Score, area, learning, make_method, make_problem, policy_of, score
-from hf_credit.bench.play import REFERENCES, Critic
+from hf_credit.bench.play import REFERENCES, Critic, bound
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
 from hf_credit.options import options_of
@@ -96,11 +97,11 @@ def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterat
 
     Args:
         todo: the cells.
-        path: of JSON lines; a line that was cut off is filled again.
+        path: of JSON lines; a line that was cut off is filled again, and so is a cell that failed.
         processes: at once; as many as there are cores if `None`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = {cell["key"] for cell in read(path)}
+    done = read(path)
     waiting = [job for job in todo if job.key not in done]
     if not waiting:
         return
@@ -143,28 +144,33 @@ def _leave_with(parent: int) -> None:
     os._exit(1)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The cells of a file; none where there is no file."""
-    cells = []
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The cells of a file by their keys; none where there is no file, and none that failed."""
+    cells = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            cells.append(json.loads(line))
+            cell = json.loads(line)
         except json.JSONDecodeError:
             continue
-    return cells
+        cells[cell["key"]] = cell
+    return {key: cell for key, cell in cells.items() if not cell.get("failed")}
 
 
 def fill(job: Job) -> dict[str, Any]:
-    """A cell: what was asked, and what came of it, or in one sentence why the method does not fit."""
-    cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None}
+    """A cell: what was asked, and what came of it, in one sentence why the method does not fit, or how it failed."""
+    cell: dict[str, Any] = {"key": job.key, **dataclasses.asdict(job), "refused": None, "failed": None}
     try:
+        try:
+            bound(_method(job), make_problem(job.problem, **job.dials))
+        except ValueError as error:
+            return {**cell, "refused": str(error)}
         instances = _instances(job)
         scored = _score(job, instances, job.updates)
         cell |= {"instances": instances, **dataclasses.asdict(scored)}
         if job.seeds:
             cell |= _learned(job, instances)
-    except ValueError as error:
-        cell["refused"] = str(error)
+    except Exception:
+        cell["failed"] = traceback.format_exc()
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in cell.items()
     }

@@ -38,7 +38,7 @@ def write_parquet(cells: Cells, path: Path) -> None:
     from datasets import Dataset
 
     rows = [{**cell, **{name: json.dumps(cell[name]) for name in ("dials", "options")}} for cell in cells]
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row if name != "failed")  # no cell here did
     Dataset.from_list([{name: row.get(name) for name in names} for row in rows]).to_parquet(str(path))
 
 
@@ -51,7 +51,19 @@ def tables(cells: Cells) -> str:
         rows = [_row(one, limit) for one in sorted(_played(group), key=lambda one: one["trace"] or math.inf)]
         parts.append(
             table(
-                ["method", "angle", "scale", "along", "trace", "of the limit", "area under J", "to 90 %", "ms"], rows
+                [
+                    "method",
+                    "angle",
+                    "scale",
+                    "credit off",
+                    "along",
+                    "trace",
+                    "of the limit",
+                    "area under J",
+                    "to 90 %",
+                    "ms",
+                ],
+                rows,
             )
         )
         parts.extend(f"\n{one['method']} does not fit: {one['refused']}\n" for one in group if one["refused"])
@@ -78,6 +90,7 @@ def _row(cell: Mapping[str, Any], limit: float | None) -> list[str]:
         cell["method"],
         _with_error(cell["angle"], cell["angle_error"], "°"),
         _number(cell["scale"]),
+        _number(cell["credit_error"]),
         _with_error(cell["along"], cell["along_error"]),
         _with_error(cell["trace"], cell["trace_error"]),
         share,

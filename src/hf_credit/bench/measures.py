@@ -120,13 +120,11 @@ def score(
         ValueError: the method does not fit the problem, or an argument is out of range.
     """
     whole_number("updates", updates, 8)
-    world = make_problem(problem)
-    table = policy_of(world, policy) if isinstance(policy, str) else policy
+    world, table = _at(problem, policy)
     player = Player(make_method(method), world, table, critic, instances, seed)
     begun = time.process_time()
     played = [player.update() for _ in range(updates)]
-    seconds = (time.process_time() - begun) / updates
-    return _measured(player.truth, played, seconds)
+    return _measured(player.truth, played, None, time.process_time() - begun)
 
 
 def enumerated(
@@ -147,122 +145,118 @@ def enumerated(
     Raises:
         ValueError: there are more, or the method draws what cannot be gone through.
     """
+    world, table = _at(problem, policy)
+    made, ways, truth = make_method(method), Ways(most), Truth(table)
+    begun = time.process_time()
+    found = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
+    shares = np.array([share for share, _ in found])
+    return _measured(truth, [update for _, update in found], shares, time.process_time() - begun)
+
+
+def _at(problem: str | Problem, policy: str | TablePolicy) -> tuple[Problem, TablePolicy]:
     world = make_problem(problem)
-    table = policy_of(world, policy) if isinstance(policy, str) else policy
-    made, ways, begun = make_method(method), Ways(most), time.process_time()
-    truth = Truth(table)
-    played = list(ways.all(lambda: Player(made, world, table, critic, instances, ways=ways, truth=truth).update()))
-    true = truth.gradient.ravel()
-    length = float(np.linalg.norm(true))
-    unit = true / length if length else true
-    shares = np.array([share for share, _ in played])
-    gradients = np.stack([one.gradient.ravel() for _, one in played])
-    mean = shares @ gradients
-    signal = float(mean @ unit)
-    tokens = float(shares @ np.array([one.tokens for _, one in played]))
-    variances = [
-        float(shares @ ((gradients - mean) @ unit) ** 2),
-        float(shares @ ((gradients - mean) ** 2).sum(axis=1)),
-    ]
-    along, trace = (tokens * one / signal**2 if abs(signal) > 1e-12 else math.inf for one in variances)
-    across = float(np.linalg.norm(mean - signal * unit))
-    return Score(
-        scale=signal / length if length else math.nan,
-        angle=math.degrees(math.atan2(across, signal)) if max(across, abs(signal)) > 1e-12 else math.nan,
-        angle_error=0.0,
-        along=along,
-        along_error=0.0,
-        trace=trace,
-        trace_error=0.0,
-        credit_error=math.nan,
-        tokens=tokens,
-        updates=len(played),
-        seconds=(time.process_time() - begun) / len(played),
-    )
+    return world, policy_of(world, policy) if isinstance(policy, str) else policy
 
 
-def _measured(truth: Truth, played: Sequence[Update], seconds: float) -> Score:
+def _measured(truth: Truth, played: Sequence[Update], shares: Vector | None, seconds: float) -> Score:
+    """What updates come to.
+
+    Args:
+        truth: of the policy.
+        played: the updates.
+        shares: how likely each is where they are all there can be; `None` of a sample, which has errors.
+        seconds: that they took together.
+    """
     count = len(played)
+    # How many draws the sample leaves to tell its spread by; everything is no sample.
+    free = count - 1 if shares is None else math.inf
+    shares = np.full(count, 1 / count) if shares is None else shares
     true = truth.gradient.ravel()
     length = float(np.linalg.norm(true))
     unit = true / length if length else true
     gradients = np.stack([one.gradient.ravel() for one in played])
     tokens = np.array([one.tokens for one in played], dtype=float)
-    mean = gradients.mean(axis=0)
+    mean = shares @ gradients
     off = gradients - mean
     along = gradients @ unit
-    signal = float(along.mean())
-    squares = (off**2).sum(axis=1)
+    signal = float(shares @ along)
+    squares, ahead = (off**2).sum(axis=1), (along - signal) ** 2
     # Of the mean's part across the truth, what noise alone would give is taken off.
     across = mean - signal * unit
-    noise = max(float(squares.sum() - ((off @ unit) ** 2).sum()), 0.0) / (count - 1) / count
+    noise = max(float(shares @ (squares - ahead)), 0.0) / free
     bias = max(float(across @ across) - noise, 0.0)
-    # The squared length of the mean's part across spreads by about sqrt(2 tr S^2 + 4 b' S b), S its covariance.
-    covariance = off.T @ off / (count - 1) / count
-    spread = math.sqrt(max(2 * float((covariance**2).sum()) + 4 * float(across @ covariance @ across), 0.0))
-    angle = math.degrees(math.atan2(math.sqrt(bias), signal)) if signal or bias else math.nan
-    angle_error = math.degrees(math.atan2(math.sqrt(spread), abs(signal))) if signal else math.nan
-    costs = [
-        _cost(tokens, (along - signal) ** 2 * count / (count - 1), along, signal, count),
-        _cost(tokens, squares * count / (count - 1), along, signal, count),
-    ]
+    spread = _spread(off, across) if math.isfinite(free) else 0.0
+    seen = max(bias, abs(signal)) > 1e-12
+    costs = [_cost(tokens, one * (1 + 1 / free), along, signal, shares, free) for one in (ahead, squares)]
     return Score(
         scale=signal / length if length else math.nan,
-        angle=angle,
-        angle_error=angle_error,
+        angle=math.degrees(math.atan2(math.sqrt(bias), signal)) if seen else math.nan,
+        angle_error=math.degrees(math.atan2(math.sqrt(spread), abs(signal))) if seen else math.nan,
         along=costs[0][0],
         along_error=costs[0][1],
         trace=costs[1][0],
         trace_error=costs[1][1],
-        credit_error=_credit_error(truth, played),
-        tokens=float(tokens.mean()),
+        credit_error=_credit_error(truth, played, shares, free),
+        tokens=float(shares @ tokens),
         updates=count,
-        seconds=seconds,
+        seconds=seconds / count,
     )
 
 
-def _cost(tokens: Vector, squares: Vector, along: Vector, signal: float, count: int) -> tuple[float, float]:
+def _spread(off: Vector, across: Vector) -> float:
+    """By how much the squared length of a mean's part across the truth spreads: about sqrt(2 tr S^2 + 4 b' S b).
+
+    S is the covariance of the mean, b that part; tr S^2 is had from the products of the draws, which are fewer than
+    the numbers of a gradient.
+    """
+    count = len(off) * (len(off) - 1)
+    return math.sqrt(2 * float(((off @ off.T) ** 2).sum()) / count**2 + 4 * float(((off @ across) ** 2).sum()) / count)
+
+
+def _cost(
+    tokens: Vector, squares: Vector, along: Vector, signal: float, shares: Vector, free: float
+) -> tuple[float, float]:
     """Tokens x variance / signal^2, and its standard error by the delta method."""
-    if not signal:
+    if abs(signal) < 1e-12:
         return math.inf, math.nan
-    variance, spent = float(squares.mean()), float(tokens.mean())
+    variance, spent = float(shares @ squares), float(shares @ tokens)
     cost = spent * variance / signal**2
     if not cost:
         return 0.0, 0.0
     influence = squares / variance + tokens / spent - 2 * along / signal
-    return cost, cost * float(np.std(influence, ddof=1)) / math.sqrt(count)
+    return cost, cost * math.sqrt(float(shares @ (influence - shares @ influence) ** 2) / free)
 
 
-def _credit_error(truth: Truth, played: Sequence[Update], least: int = 8) -> float:
-    got: dict[tuple[Any, int, int], list[float]] = {}
-    for update in played:
+def _credit_error(truth: Truth, played: Sequence[Update], shares: Vector, free: float, least: int = 8) -> float:
+    got: dict[tuple[Any, int, int], list[tuple[float, float]]] = {}
+    for update, share in zip(played, shares, strict=True):
         for decision, credit in update.decisions:
             node = decision.state.node
             speaker = list(truth.problem.speakers(node)).index(decision.role)
-            got.setdefault((node, speaker, int(decision.action_text)), []).append(credit)
+            got.setdefault((node, speaker, int(decision.action_text)), []).append((share, credit))
+    sampled = math.isfinite(free)
     means: list[float] = []
     errors: list[float] = []
     exact: list[float] = []
     weights: list[float] = []
     for node, speaker in {(node, speaker) for node, speaker, _ in got}:
         advantages = truth.advantages(node, speaker)
-        credits = [got.get((node, speaker, action), []) for action in range(len(advantages))]
-        if any(len(one) < least for one in credits):
+        credits = [np.array(got.get((node, speaker, action), [])) for action in range(len(advantages))]
+        if any(len(one) < (least if sampled else 1) for one in credits):
             continue
-        counts = np.array([len(one) for one in credits], dtype=float)
-        shares = truth.policy.of(truth.problem.view(node, truth.problem.speakers(node)[speaker]))
-        middle = np.array([np.mean(one) for one in credits])
-        means.extend(middle - shares @ middle)
-        variances = np.array([np.var(one, ddof=1) / len(one) for one in credits])
-        errors.extend(variances * (1 - 2 * shares) + shares**2 @ variances)
+        policy = truth.policy.of(truth.problem.view(node, truth.problem.speakers(node)[speaker]))
+        middle = np.array([np.average(one[:, 1], weights=one[:, 0]) for one in credits])
+        means.extend(middle - policy @ middle)
+        variances = np.array([np.var(one[:, 1], ddof=1) / len(one) if sampled else 0.0 for one in credits])
+        errors.extend(variances * (1 - 2 * policy) + policy**2 @ variances)
         exact.extend(advantages)
-        weights.extend(shares * counts.sum())
+        weights.extend(policy * sum(one[:, 0].sum() for one in credits))
     if not weights:
         return math.nan
     c, a, w, v = map(np.array, (means, exact, weights, errors))
     size = float(np.average(a**2, weights=w))
     scale = float(np.average(a * c, weights=w)) / size if size else 0.0
-    if scale <= 0:
+    if scale <= 1e-12:
         return math.inf
     squares = np.average((c / scale - a) ** 2 - v / scale**2, weights=w)
     return math.sqrt(max(float(squares), 0.0) / size)

@@ -114,13 +114,26 @@ class Update:
     Attributes:
         gradient: sum of w c grad log pi over the trained decisions, divided by the trained episodes, of the policy's
             shape.
-        decisions: the trained ones, with what they got.
+        decisions: the trained ones, with their credit.
         tokens: that were generated, for comparison included.
     """
 
     gradient: Vector
     decisions: Sequence[tuple[Decision, float]]
     tokens: int
+
+
+def bound(method: Method, problem: Problem) -> Method:
+    """A method for a problem.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    method = method.bind(problem)
+    outputs = {spec.output for spec in method.critic_specs.values()} - {"value", "probability"}
+    if outputs:
+        raise ValueError(f"a critic of the bench says values, got one of {', '.join(outputs)}; take another method.")
+    return method
 
 
 class Player:
@@ -156,12 +169,7 @@ class Player:
             problem = copy.copy(problem)
             object.__setattr__(problem, "chance", ways.chance)
         self.problem, self.instances, self.seed, self.critic = problem, instances, seed, critic
-        self.method = method.bind(problem)
-        outputs = {spec.output for spec in self.method.critic_specs.values()} - {"value", "probability"}
-        if outputs:
-            raise ValueError(
-                f"a critic of the bench says values, got one of {', '.join(outputs)}; take another method."
-            )
+        self.method = bound(method, problem)
         self.chat = TableChat(problem)
         self.memory = self.method.memory
         self.updates = 0
@@ -217,14 +225,18 @@ class Player:
         decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
         trained = []
         for name, decision in decisions.items():
-            value = credits.get(name)
-            if value is None:
+            value, counted = credit.decisions.get(name), credits.get(name)
+            if value is None or counted is None:
                 continue
-            number = float(value[0]) if isinstance(value, Sequence) else float(value)
             place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
-            gradient[place] += number * self.policy.score(place, action)
-            trained.append((decision, number))
+            gradient[place] += _number(counted) * self.policy.score(place, action)
+            trained.append((decision, _number(value)))
         return gradient / max(len(collected.episodes), 1), trained
+
+
+def _number(credit: float | Sequence[float]) -> float:
+    """The credit of a reply of one token."""
+    return float(credit[0]) if isinstance(credit, Sequence) else float(credit)
 
 
 class BenchContext(LocalContext):

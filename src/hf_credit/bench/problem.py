@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -144,6 +145,21 @@ class Problem(Interaction[Position]):
     def views(self) -> tuple[View, ...]:
         """All that a speaker may see."""
         return tuple(dict.fromkeys(self.view(node, role) for node in self.nodes for role in self.speakers(node)))
+
+    @cached_property
+    def outcome_range(self) -> tuple[float, float]:
+        """The least and the most that an episode may be paid."""
+
+        @functools.cache
+        def ahead(node: Node) -> tuple[float, float]:
+            return ends(way for actions in self.joint_actions(node) for way in self.ways(node, actions))
+
+        def ends(ways: Iterable[Way]) -> tuple[float, float]:
+            found = [[way.reward + end for end in ahead(way.node)] for way in ways if way.probability]
+            lows, highs = zip(*found, strict=True) if found else ((0.0,), (0.0,))
+            return min(lows), max(highs)
+
+        return ends(self.starts())
 
     def joint_actions(self, node: Node) -> list[tuple[int, ...]]:
         """Every combination of actions of those who speak in a node; none where it is over."""

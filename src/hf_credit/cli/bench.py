@@ -72,14 +72,19 @@ def bench(
         updates=updates,
     )
     path = output / "cells.jsonl"
-    done = {cell["key"] for cell in cells.read(path)}
+    done, failed = cells.read(path), []
     with Progress() as progress:
         task = progress.task("cells", len(todo))
         task.begin_at(sum(job.key in done for job in todo))
         for cell in cells.run(todo, path, processes):
             task.advance(note=f"{cell['method']} in {cell['problem']}")
-    keys = {job.key for job in todo}
-    filled = [cell for cell in cells.read(path) if cell["key"] in keys]
+            failed += [cell] if cell["failed"] else []
+    known = cells.read(path)
+    filled = [known[job.key] for job in todo if job.key in known]
+    for cell in failed:
+        typer.echo(f"{cell['method']} in {cell['problem']} failed:\n{cell['failed']}", err=True)
+    if failed and not filled:
+        raise _failed(failed)
     pages.write_parquet(filled, output / "cells.parquet")
     text = pages.tables(filled)
     (output / "tables.md").write_text(text, encoding="utf-8")
@@ -89,6 +94,15 @@ def bench(
         command = f"hf-credit {shlex.join(sys.argv[1:])}"
         guide.write_text(pages.which_method(filled, command), encoding="utf-8")
     typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
+    if failed:
+        raise _failed(failed)
+
+
+def _failed(cells: list[Any]) -> ValueError:
+    return ValueError(
+        f"a method must play to its end, got {len(cells)} cells that failed, the first {cells[0]['method']} in "
+        f"{cells[0]['problem']}; mend what the tracebacks above show and run again, which fills these alone."
+    )
 
 
 def _dial(text: str) -> tuple[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +13,8 @@ from hf_credit.collectors import Group, RolloutBatch
 from hf_credit.credit import full_mean
 from hf_credit.methods.base import Credit, Method, compare_outcomes, paper
 from hf_credit.options import GroupSize, with_parts
+from hf_credit.rollouts import Interaction
+from hf_credit.rollouts.capabilities import Bounded
 from hf_credit.rollouts.method_context import MethodContext
 
 PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
@@ -34,12 +36,14 @@ def mean_scaled(outcomes: Float[Tensor, " rollouts"], groups: Int[Tensor, " roll
         ValueError: an outcome is below 0 or not finite, or shapes differ.
     """
     if bool((outcomes < 0).any()):
-        raise ValueError(
-            f"outcomes must be at least 0 for MaxRL, got {outcomes.min().item()}; shift them, or take the method grpo."
-        )
+        raise _below_zero(outcomes.min().item())
     centred = full_mean(outcomes, groups)
     mean = outcomes - centred
     return torch.where(mean > 0, centred / mean, 0)
+
+
+def _below_zero(outcome: float) -> ValueError:
+    return ValueError(f"outcomes must be at least 0 for MaxRL, got {outcome}; shift them, or take the method grpo.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,17 @@ class MeanScaled:
     """`mean_scaled` of the outcomes of each instance. Episodes that failed get no credit."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
+
+    def bind(self, interaction: Interaction[Any]) -> MeanScaled:
+        """The same, where no outcome is known to be below 0.
+
+        Raises:
+            ValueError: one may be.
+        """
+        least, _ = Bounded(interaction).outcome_range or (0.0, 0.0)
+        if least < 0:
+            raise _below_zero(least)
+        return self
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
         return Credit(decisions=compare_outcomes(collected, mean_scaled))

@@ -187,6 +187,16 @@ class Enumerable(Capability):
     enumerable: bool = False
 
 
+class Bounded(Capability):
+    """What its outcomes may be is known.
+
+    Attributes:
+        outcome_range: the least and the most; `None` where that is not known.
+    """
+
+    outcome_range: tuple[float, float] | None = None
+
+
 class Acting(Capability):
     """One agent whose replies are actions in an environment."""
 
