@@ -316,13 +316,8 @@ def test_the_template_shows_the_tools_and_answers_come_from_the_role_tool(taught
     )
 
 
-def test_a_template_that_knows_no_tools_is_refused(chat):
-    with pytest.raises(ValueError, match=r"the chat template must show tools, got one of .* that does not"):
-        Engine(EnvironmentInteraction(shop()), chat, lambda contexts: [])
-
-
-def test_an_engine_of_another_interaction_tells_of_its_tools_alone(taught):
-    engine = Engine(EnvironmentInteraction(shop()), Chat(taught), lambda contexts: [])
-    assert "tools" in engine.chat.template_kwargs
-    other = engine.of(EnvironmentInteraction(make("sudoku", size=4)))
-    assert "tools" not in other.chat.template_kwargs
+def test_a_template_that_knows_no_tools_ends_the_episode(chat):
+    engine = Engine(EnvironmentInteraction(shop()), chat, lambda contexts: [])
+    (episode,) = engine.run([RolloutRequest(task={"prompt": "Buy it.", "goal": "tea"}, seed=0)])
+    assert episode.ending == Ending.ERROR
+    assert "the chat template must show tools, got one of" in str(episode.error)

@@ -414,3 +414,24 @@ def test_who_shows_nothing_is_shown_how_far_it_is(tmp_path, capsys, monkeypatch)
     assert "scripted play" in told
     assert "warm-up: 100%" in told
     assert "loss" in told
+
+
+def test_a_tokenizer_of_tasks_with_tools_shows_them_and_reads_their_calls(tmp_path):
+    tools = [
+        {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {}}}}}
+    ]
+    said = '<tool_call>{"name": "look", "arguments": {"at": "a door"}}</tool_call>'
+    tokenizer_of(["What now?", "look: at, ", said], tools=True).save_pretrained(tmp_path)
+    chat = Chat(AutoTokenizer.from_pretrained(tmp_path))
+    messages = [{"role": "user", "content": "What now?"}]
+    context = chat.context(messages, None, tools)
+    assert chat.tokenizer.decode(context) == "<|system|>look: at, <|end|><|user|>What now?<|end|><|assistant|>"
+    reply = chat.reply(chat.reply_ids(said), context, tools)
+    assert (reply.content, reply.calls) == ("", (("look", '{"at": "a door"}'),))
+    called = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": "look", "arguments": {"at": "a door"}}}],
+    }
+    shown = chat.context([*messages, called, {"role": "tool", "content": "now"}], None, tools)
+    assert chat.tokenizer.decode(shown[len(context) :]).startswith(f"{said}<|end|><|user|>now<|end|>")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_credit.rollouts import Chat
+from hf_credit.policies.micro import RESPONSE_TEMPLATE
+from hf_credit.rollouts import Chat, Request
 from hf_credit.rollouts import chat as rendering
 from hf_credit.rollouts.chat import Thread
 
@@ -252,5 +253,93 @@ def test_one_that_loops_in_some_conversations_alone_is_waited_for_once(tokenizer
     chat = Chat(with_template(tokenizer, "{% if messages|length == 5 %}" + ENDLESS + "{% endif %}" + PLAIN))
     monkeypatch.setattr(rendering, "RENDERING_SECONDS", 0.2)
     long = [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]
-    found = chat.contexts([(long, None), ([user("a")], None), (long, None)])
+    found = chat.contexts([(Request(role="r", messages=one), None) for one in (long, [user("a")], long)])
     assert all("must be rendered within" in str(one) for one in found)
+
+
+# Parts, tools and tool calls
+
+TOOLS = (
+    "{% for t in tools or [] %}<|system|>{{ t.function.name }}<|end|>{% endfor %}"
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments.x }}]{% endfor %}"
+    "<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def tool(name):
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.fixture
+def taught(tokenizer):
+    other = with_template(tokenizer, TOOLS)
+    other.response_template = RESPONSE_TEMPLATE
+    return Chat(other)
+
+
+def test_text_parts_are_joined(chat):
+    parts = [{"type": "text", "text": "ab"}, {"type": "text", "text": "c"}]
+    assert chat.context([user(parts)]) == chat.context([user("ab\nc")])
+    assert chat.context([user("x"), assistant(None), user("y")]) == chat.context([user("x"), assistant(""), user("y")])
+    with pytest.raises(ValueError, match="a message must be text or parts of text"):
+        chat.context([user([{"type": "image_url"}])])
+
+
+def test_each_request_shows_its_own_tools(taught):
+    requests = [Request(role="r", messages=[user("x")], tools=tools) for tools in ((), [tool("ab")], [tool("c")])]
+    shown = [decode(taught, context) for context in taught.contexts([(one, None) for one in requests])]
+    assert shown == [
+        f"{head}<|user|>x<|end|><|assistant|>" for head in ("", "<|system|>ab<|end|>", "<|system|>c<|end|>")
+    ]
+    assert taught.telling_of([tool("ab")]) is taught.telling_of([tool("ab")])
+
+
+def test_a_conversation_goes_on_only_with_the_tools_it_began_with(taught):
+    first = Request(role="r", messages=[user("x")], tools=[tool("ab")])
+    (context,) = taught.contexts([(first, None)])
+    thread = Thread.after(first, "ab", context + tokens(taught, "a", "b", "<|end|>"))
+    messages = [*thread.messages, user("z")]
+    same, other = (Request(role="r", messages=messages, tools=[tool(name)]) for name in ("ab", "c"))
+    (kept,), (anew,) = taught.contexts([(same, thread)]), taught.contexts([(other, thread)])
+    assert kept[: len(thread.ids)] == thread.ids
+    assert anew == taught.context(messages, None, [tool("c")])
+
+
+def test_tool_calls_of_messages_spell_no_special_token(taught):
+    call = {"type": "function", "function": {"name": "ab", "arguments": {"x": "<|end|>"}}}
+    context = taught.context([user("x"), {**assistant(""), "tool_calls": [call]}, user("y")])
+    assert context.count(taught.tokenizer.eos_token_id) == 3
+    assert decode(taught, context).count("[ab <|end|>]") == 1
+
+
+def test_tool_calls_are_read_only_where_tools_were_offered(taught):
+    said = '<tool_call>{"name": "ab", "arguments": {"x": 1}}</tool_call>'
+    ids = (*encode(taught, f"a {said}"), taught.tokenizer.eos_token_id)
+    context = taught.context([user("x")], None, [tool("ab")])
+    reply = taught.reply(ids, context, [tool("ab")])
+    assert (reply, reply.content, reply.calls, reply.ended) == (f"a {said}", "a", (("ab", '{"x": 1}'),), True)
+    plain = taught.reply(ids[:-1], context)
+    assert (plain.content, plain.calls, plain.ended) == (f"a {said}", (), False)
+
+
+@pytest.mark.parametrize(
+    "said", ["<tool_call>{nothing}</tool_call>", '<tool_call>{"name": 1}</tool_call>', "<tool_call>{"]
+)
+def test_a_call_that_cannot_be_read_is_text(taught, said):
+    reply = taught.reply(encode(taught, said), taught.context([user("x")]), [tool("ab")])
+    assert (reply.content, reply.calls) == (said, ())
+
+
+def test_without_a_response_template_calls_are_read_in_the_known_forms(tokenizer):
+    chat = Chat(with_template(tokenizer, TOOLS))
+    reply = chat.reply(encode(chat, '<tool_call>{"name": "ab", "arguments": {}}</tool_call>'), (), [tool("ab")])
+    assert (reply.content, reply.calls) == ("", (("ab", "{}"),))
+
+
+def test_a_response_template_of_another_chat_template_is_refused(tokenizer):
+    other = with_template(tokenizer, TOOLS)
+    other.response_template = {**RESPONSE_TEMPLATE, "start_anchor": "<|im_start|>assistant"}
+    with pytest.raises(ValueError, match=r"must read a reply of the chat template as it is, got '.*' for"):
+        Chat(other).telling_of([tool("ab")])

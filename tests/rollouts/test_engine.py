@@ -740,3 +740,32 @@ def test_a_sampler_without_seeds_is_asked_without_them(chat):
 def test_a_fanout_below_one_is_refused(chat):
     with pytest.raises(ValueError, match=r"at least 1 alternative, got a fanout of \(2, 0\); raise it"):
         Engine(TaleInteraction(), chat, Letters(chat)).run([replace(tale("a", 1), fanout=(2, 0))])
+
+
+# What a request asks for, and what of a reply is handed on
+
+
+class ShortTale(TaleInteraction):
+    """Wants replies of two tokens, and looks at them as tokens."""
+
+    reads_tokens = True
+
+    def __init__(self):
+        self.handed = []
+
+    def pending(self, state):
+        return tuple(replace(request, max_tokens=2) for request in super().pending(state))
+
+    def advance(self, state, replies):
+        self.handed += replies
+        return super().advance(state, replies)
+
+
+def test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens(chat):
+    long = Generation(ids=chat.tokenizer.convert_tokens_to_ids(["a", "b", "c", "<|end|>"]), logprobs=[-1, -2, -3, -4])
+    interaction = ShortTale()
+    (episode,) = Engine(interaction, chat, Sampler(lambda context: long)).run([tale("x", 1)])
+    (decision,) = episode.decisions
+    assert (decision.action_text, decision.action_ids, decision.logprobs) == ("ab", tuple(long.ids[:2]), (-1, -2))
+    (reply,) = interaction.handed
+    assert (reply, reply.ids, reply.ended, reply.calls) == ("ab", decision.action_ids, False, ())

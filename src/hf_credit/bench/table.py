@@ -74,15 +74,11 @@ class TableChat:
         self.actions = max(problem.actions(view) for view in problem.views)
         self._of = {repr(view): (place,) for place, view in enumerate(problem.views)}
 
-    def telling_of(self, tools: Sequence[Any]) -> TableChat:
-        """The same: nobody has tools here."""
-        return self
-
-    def contexts(self, asked: Sequence[tuple[Sequence[Any], Any]]) -> list[Any]:
+    def contexts(self, asked: Sequence[tuple[Any, Any]]) -> list[Any]:
         """The token of each view."""
-        return [self._of[messages[-1]["content"]] for messages, _ in asked]
+        return [self._of[request.messages[-1]["content"]] for request, _ in asked]
 
-    def context(self, messages: Sequence[Any], thread: Any = None) -> tuple[int, ...]:
+    def context(self, messages: Sequence[Any], thread: Any = None, tools: Sequence[Any] = ()) -> tuple[int, ...]:
         """The token of a view."""
         return self._of[messages[-1]["content"]]
 

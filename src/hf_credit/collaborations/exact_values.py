@@ -254,7 +254,7 @@ def reply_probabilities(
         ValueError: a number is out of range.
     """
     _refuse_limits(max_new_tokens, temperature, floor)
-    asked = [(request.role, chat.context(request.messages)) for request in requests]
+    asked = [(request.role, chat.context(request.messages, tools=request.tools)) for request in requests]
     found: dict[tuple[str, tuple[int, ...]], dict[str, float]] = {}
     shared = isinstance(model, torch.nn.Module)
     for role in dict.fromkeys("" if shared else role for role, _ in asked):

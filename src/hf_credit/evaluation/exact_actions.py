@@ -205,7 +205,7 @@ def model_policy(
         requests = [interaction.pending(turn)[0] for turn in shown]
         contexts = [
             context if not isinstance(context, Exception) else _raise(context)
-            for context in chat.contexts([(request.messages, None) for request in requests])
+            for context in chat.contexts([(request, None) for request in requests])
         ]
         found = [
             known(context, environment.legal_actions(state)) for context, state in zip(contexts, states, strict=True)

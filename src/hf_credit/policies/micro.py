@@ -25,6 +25,7 @@ from transformers.utils.logging import tqdm
 from hf_credit.collaborations import Collaboration
 from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
+from hf_credit.environments.tool_calls import marked
 from hf_credit.oracles import Oracle
 from hf_credit.policies.scripted import play, walk
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, RolloutRequest, Row, decision_rows
@@ -54,6 +55,33 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+TOOL_CHAT_TEMPLATE = (
+    "{% if tools %}<|system|>{% for tool in tools %}{{ tool.function.name }}: "
+    "{{ tool.function.parameters.properties | join(', ') }}, {% endfor %}<|end|>{% endif %}"
+    "{% for message in messages %}<|{{ 'user' if message.role == 'tool' else message.role }}|>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
+    "<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>"
+    "{% endfor %}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""That of tasks with tools, of which it shows the names and those of their arguments."""
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|assistant|>",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close": "</tool_call>",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close": "<|end|>", "content": "text"},
+    },
+}
+"""How tool calls are read in its replies, for `tokenizer.parse_response`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +134,13 @@ def build_tokenizer(environment: Environment[Any], episodes: int = _RANDOM_EPISO
     return tokenizer_of(random_texts(environment, episodes))
 
 
-def tokenizer_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer over the words, numbers and tags of `texts`, with every character of theirs behind them."""
+def tokenizer_of(texts: Iterable[str], tools: bool = False) -> PreTrainedTokenizerFast:
+    """A tokenizer over the words, numbers and tags of `texts`, with every character of theirs behind them.
+
+    Args:
+        texts: all that is shown and replied.
+        tools: whether its chat template shows tools, and its tool calls can be read.
+    """
     units: dict[str, None] = {}
     characters: dict[str, None] = {}
     for text in texts:
@@ -124,16 +157,19 @@ def tokenizer_of(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_UNIT), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
+    made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<|pad|>",
         eos_token="<|end|>",
         unk_token="<|unknown|>",
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
-        chat_template=CHAT_TEMPLATE,
+        chat_template=TOOL_CHAT_TEMPLATE if tools else CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )
+    if tools:
+        made.response_template = RESPONSE_TEMPLATE
+    return made
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, config: MicroConfig, context: int = 4096) -> Qwen3ForCausalLM:
@@ -290,13 +326,16 @@ def init_scripted_policy(
         config: how it is built; its quality is only noted.
     """
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
-    texts = Scripted(interaction).texts(_RANDOM_EPISODES)
+    texts, tools = Scripted(interaction).texts(_RANDOM_EPISODES), False
     if texts is None:
         played = list(played)
         steps = [step for start in played for step in walk(interaction, script, start)[0]]
-        shown = [message["content"] for _, requests, _ in steps for r in requests for message in r.messages]
-        texts = [*shown, *(reply for _, _, replies in steps for reply in replies)]
-    tokenizer = tokenizer_of(texts)
+        asked = [request for _, requests, _ in steps for request in requests]
+        tools = any(request.tools for request in asked)
+        shown = [str(message.get("content") or "") for request in asked for message in request.messages]
+        offered = [json.dumps(list(request.tools)) for request in asked] + [marked("")] if tools else []
+        texts = [*shown, *offered, *(reply for _, _, replies in steps for reply in replies)]
+    tokenizer = tokenizer_of(texts, tools)
     model = _imitate(interaction, tokenizer, script, played, config, on_step)
     folder = _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
     try:

@@ -48,10 +48,9 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
     for number, ((state, requests, replies), after) in enumerate(zip(steps, states[1:], strict=True)):
         reward = interaction.reward(after)
         for request, reply in zip(requests, replies, strict=True):
-            context = chat.context(request.messages, threads.get(request.event))
+            context = chat.context(request.messages, threads.get(request.event), request.tools)
             ids = chat.reply_ids(reply)
-            said = {"role": "assistant", "content": reply}
-            threads[request.event] = Thread(messages=(*request.messages, said), ids=context + ids)
+            threads[request.event] = Thread.after(request, reply, context + ids)
             decisions.append(
                 Decision(
                     role=request.role,

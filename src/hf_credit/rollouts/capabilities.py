@@ -37,12 +37,21 @@ class Shown(Capability):
     """What a context shows.
 
     Attributes:
-        tools: JSON schemas of functions, which the chat template shows to whoever speaks.
         history: `"current"` where a context holds the present only, not what was said before.
     """
 
-    tools: Sequence[Mapping[str, Any]] = ()
     history: str = "append"
+
+
+class ReadsTokens(Capability):
+    """What is made of a reply.
+
+    Attributes:
+        reads_tokens: whether `advance` is handed each reply as a `hf_credit.rollouts.interaction.Reply`, with its
+            tokens and its tool calls, in place of the text alone.
+    """
+
+    reads_tokens: bool = False
 
 
 class Learned(Capability):

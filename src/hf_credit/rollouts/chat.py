@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from hf_credit.rollouts.interaction import Message
+from hf_credit.environments.tool_calls import Call, read_calls
+from hf_credit.rollouts.interaction import Message, Reply, Request
 from hf_credit.rollouts.special_tokens import Hidden, SpecialTokens
 from hf_credit.safe_io import TookTooLong, at_most
 
@@ -19,6 +20,9 @@ from hf_credit.safe_io import TookTooLong, at_most
 _REPLY = "\ue000reply\ue001"
 RENDERING_SECONDS = 60.0
 """For all conversations of a round, which take milliseconds."""
+
+_MOST_TOOL_LISTS = 64  # that are kept; a program that makes tools up has no end of them
+_ANCHOR_TOKENS = 256  # of a context's end, which are enough to see how the template opened the reply
 
 _ANY_REPLY = ({"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY})
 
@@ -30,10 +34,18 @@ class Thread:
     Attributes:
         messages: what was rendered, the last reply included.
         ids: the context of the last reply followed by the reply, as the model got and produced them.
+        tools: that its head shows.
     """
 
     messages: tuple[Message, ...]
     ids: tuple[int, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
+        """The thread that `text` leaves, replied to `request`, with the tokens up to its end."""
+        reply = {"role": "assistant", "content": text}
+        return cls(messages=(*request.messages, reply), ids=ids, tools=tuple(request.tools))
 
 
 class Chat:
@@ -71,57 +83,87 @@ class Chat:
         with suppress(TemplateError):  # not every template knows the role
             skeleton += self._render([{"role": "system", "content": "?"}, user])
         self._special = SpecialTokens(tokenizer, skeleton)
+        self._telling: dict[str, Chat] = {}
 
     def telling_of(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        """The same, whose template shows these tools at the head of each conversation.
+        """The same, whose template shows these tools at the head of each conversation; made once.
 
         Args:
-            tools: JSON schemas of functions, as `apply_chat_template` takes them; none for a chat without tools.
+            tools: JSON schemas of functions, as `apply_chat_template` takes them; none for this chat itself.
 
         Raises:
-            ValueError: the template knows no tools, or a tool's text spells a special token: the template writes it as
-                it stands, and it may come from elsewhere.
+            ValueError: the template knows no tools; a tool's text spells a special token: the template writes it as
+                it stands, and it may come from elsewhere; or the tokenizer's `response_template` does not find
+                where a reply of this template begins.
         """
-        told = list(tools)
-        if told == self.template_kwargs.get("tools", []):
+        if not tools:
             return self
-        spelled = self._special.spelled(json.dumps(told, ensure_ascii=False))
+        told = json.dumps(list(tools), ensure_ascii=False)
+        if told not in self._telling:
+            chat = self._told(told)
+            if len(self._telling) >= _MOST_TOOL_LISTS:
+                self._telling.clear()
+            self._telling[told] = chat
+        return self._telling[told]
+
+    def _told(self, told: str) -> Chat:
+        spelled = self._special.spelled(told)
         if spelled:
             raise ValueError(f"the text of a tool must spell no special token, got {spelled!r}; reword it.")
-        without = {name: value for name, value in self.template_kwargs.items() if name != "tools"}
-        chat = Chat(self.tokenizer, {**without, "tools": told} if told else without)
+        chat = Chat(self.tokenizer, {**self.template_kwargs, "tools": json.loads(told)})
         user = [{"role": "user", "content": "?"}]
-        if told and chat._render(user) == Chat(self.tokenizer, without)._render(user):
+        shown = chat._render(user)
+        if shown == self._render(user):
             raise ValueError(
                 f"the chat template must show tools, got one of {self.tokenizer.name_or_path!r} that does not; set "
                 "another tokenizer.chat_template, or a tokenizer of a model that was taught tools."
             )
+        if getattr(self.tokenizer, "response_template", None) is not None:
+            read = self.tokenizer.parse_response("?", prefix=shown).get("content")
+            if read != "?":
+                raise ValueError(
+                    "tokenizer.response_template must read a reply of the chat template as it is, got "
+                    f"{str(read)[:100]!r} for '?'; set its start_anchor to what the template opens a reply with."
+                )
         return chat
 
-    def context(self, messages: Sequence[Message], thread: Thread | None = None) -> tuple[int, ...]:
-        """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one."""
+    def context(
+        self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
+        """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one.
+
+        Text parts of a message are joined by line breaks.
+        """
+        chat, thread = self.telling_of(tools), _showing(thread, tools)
         added = _continuation(messages, thread)
         if thread is None or added is None:
-            return self._encode(messages, self._render)
-        return _join(thread.ids, self._encode(added, self._added_text))
+            return chat._encode(_joined(messages), chat._render)
+        return _join(thread.ids, chat._encode(_joined(added), chat._added_text))
 
-    def contexts(self, asked: Sequence[tuple[Sequence[Message], Thread | None]]) -> list[tuple[int, ...] | Exception]:
+    def contexts(self, asked: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
         """`context` of many conversations, rendered and encoded in one go; equal ones once.
 
         Args:
-            asked: messages and thread of each.
+            asked: who is to reply on which messages, and the thread of each.
 
         Returns:
             For each its token ids, or what the template or the tokenizer raised.
         """
         try:
-            return list(self._contexts(asked))
-        except Exception:
+            batches: dict[Chat, list[int]] = {}
+            for place, (request, _) in enumerate(asked):
+                batches.setdefault(self.telling_of(request.tools), []).append(place)
+            found: dict[int, tuple[int, ...]] = {}
+            for chat, places in batches.items():
+                of_chat = [(asked[p][0].messages, _showing(asked[p][1], asked[p][0].tools)) for p in places]
+                found.update(zip(places, chat._contexts(of_chat), strict=True))
+            return [found[place] for place in range(len(asked))]
+        except Exception:  # of one of them
             return [self._context_or_error(*one) for one in asked]
 
-    def _context_or_error(self, messages: Sequence[Message], thread: Thread | None) -> tuple[int, ...] | Exception:
+    def _context_or_error(self, request: Request, thread: Thread | None) -> tuple[int, ...] | Exception:
         try:
-            return self.context(messages, thread)
+            return self.context(request.messages, thread, request.tools)
         except Exception as error:
             return error
 
@@ -132,7 +174,7 @@ class Chat:
         found: list[tuple[tuple[int, ...] | None, int]] = []  # what is continued, and the place of the conversation
         for messages, thread in asked:
             added = _continuation(messages, thread)
-            told = messages if added is None else added
+            told = _joined(messages if added is None else added)
             place = places.setdefault((added is None, _key(told)), len(conversations))
             if place == len(conversations):
                 shown, hidden = self._special.hide(told)
@@ -158,6 +200,38 @@ class Chat:
         texts = self.tokenizer.batch_decode([list(ids) for ids in distinct], skip_special_tokens=True)
         text_of = dict(zip(distinct, texts, strict=True))
         return [text_of[tuple(ids)] for ids in replies]
+
+    def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+        """A reply with the tool calls in it, which are looked for only where tools were offered.
+
+        They are read as the tokenizer's `response_template` says, special tokens included; without one, in the forms
+        that `hf_credit.environments.tool_calls.read_calls` knows. A reply with a call that cannot be read has none.
+
+        Args:
+            ids: its tokens.
+            context: the tokens before it.
+            tools: that were offered for it.
+        """
+        (text,) = self.texts([ids])
+        ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
+        content, calls = self._called(text, ids, context, tools) if tools else (text, [])
+        written = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+        return Reply(text, ids, ended, content, written)
+
+    def _called(
+        self, text: str, ids: Sequence[int], context: Sequence[int], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, Sequence[Call]]:
+        if getattr(self.tokenizer, "response_template", None) is None:
+            calls = read_calls(text) or []
+            return ("" if calls else text), calls
+        try:
+            prefix = list(context[-_ANCHOR_TOKENS:])
+            parsed = self.tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(one) for one in tools])
+            calls = list(_checked(parsed.get("tool_calls")))
+        except (ValueError, TypeError, LookupError):
+            return text, []
+        content = parsed.get("content") or ""
+        return (content.removesuffix(self.tokenizer.eos_token).strip() if calls else text), calls
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, none of which is special."""
@@ -208,7 +282,53 @@ class Chat:
 
 
 def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
-    return tuple(tuple(message.items()) for message in messages)
+    return tuple(
+        tuple((key, value if isinstance(value, str) else repr(value)) for key, value in message.items())
+        for message in messages
+    )
+
+
+def _joined(messages: Sequence[Message]) -> Sequence[Message]:
+    """Messages whose content is text: parts are joined by line breaks, and nothing is empty text.
+
+    Raises:
+        ValueError: a part is no text.
+    """
+    if all(isinstance(message.get("content"), str) for message in messages):
+        return messages
+    return [{**message, "content": joined_parts(message.get("content"))} for message in messages]
+
+
+def joined_parts(content: Any) -> str:
+    """The text of a message's content: text, parts of text, or nothing.
+
+    Raises:
+        ValueError: a part is no text.
+    """
+    parts = [] if content is None else content if isinstance(content, list | tuple) else [content]
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"a message must be text or parts of text, got {str(content)[:100]!r}; leave out the rest.")
+    return "\n".join(texts)
+
+
+def _checked(calls: Any) -> Iterator[Call]:
+    """The names and arguments of parsed tool calls.
+
+    Raises:
+        ValueError, TypeError, LookupError: one of them is none.
+    """
+    for call in calls or []:
+        function = call.get("function", call)
+        name, arguments = function["name"], function.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise ValueError("a tool call has a name and arguments by name")
+        yield name, arguments
+
+
+def _showing(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
+    """The thread, if its head shows these tools."""
+    return thread if thread is not None and thread.tools == tuple(tools) else None
 
 
 def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequence[Message] | None:

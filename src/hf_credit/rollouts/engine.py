@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
-from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, Shown, require_replayable
+from hf_credit.rollouts.capabilities import Batched, Interruptible, Learned, Metered, ReadsTokens, require_replayable
 from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
@@ -184,7 +184,7 @@ class Engine(Generic[S]):
     def _take(self, interaction: Interaction[Any]) -> None:
         refuse_missing(self.generate, interaction.roles)
         self.interaction = interaction
-        self.chat = self.chat.telling_of(Shown(interaction).tools)
+        self._reads_tokens = ReadsTokens(interaction).reads_tokens
         self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
@@ -295,7 +295,7 @@ class Engine(Generic[S]):
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
         """What a walk that was cut would have been given next: of several roles at once, the first."""
         for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
-            (context,) = self.chat.contexts([(request.messages, walk.threads.get(request.event))])
+            (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
             if isinstance(context, Exception):
                 raise context
             return context
@@ -322,8 +322,7 @@ class Engine(Generic[S]):
         steps: dict[int, list[Decision]] = {}
         for (walk, request, context), generation, text in zip(going, generations, texts, strict=True):
             ids = tuple(generation.ids)
-            reply = {"role": "assistant", "content": text}
-            walk.threads[request.event] = Thread(messages=(*request.messages, reply), ids=context + ids)
+            walk.threads[request.event] = Thread.after(request, text, context + ids)
             steps.setdefault(id(walk), []).append(
                 Decision(
                     role=request.role,
@@ -339,10 +338,17 @@ class Engine(Generic[S]):
                 )
             )
         stepping = [walk for walk in live if walk.episode is None]
-        replies = [[decision.action_text for decision in steps[id(walk)]] for walk in stepping]
+        replies = [self._said(walk, steps[id(walk)]) for walk in stepping]
         results = self._batched.advance_many([walk.state for walk in stepping], replies)
         for walk, result in zip(stepping, results, strict=True):
             self._advance(walk, steps[id(walk)], result)
+
+    def _said(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
+        """The replies of a step, as `advance` is handed them."""
+        if not self._reads_tokens:
+            return [decision.action_text for decision in step]
+        asked = zip(walk.requests, step, strict=True)
+        return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in asked]
 
     def _replies(self, going: Sequence[tuple[_Walk[S], Request, tuple[int, ...]]]) -> list[Generation]:
         """The reply to each context: the one that is forced, or one of the sampler's."""
@@ -352,15 +358,15 @@ class Engine(Generic[S]):
             walks, requests, contexts = zip(*[going[place] for place in wanted], strict=True)
             seeds = [walk.draw_seed(request.event) for walk, request in zip(walks, requests, strict=True)]
             sampled = sample(self.generate, [request.role for request in requests], contexts, seeds)
-            for place, reply in zip(wanted, sampled, strict=True):
-                replies[place] = reply
+            for place, request, reply in zip(wanted, requests, sampled, strict=True):
+                replies[place] = _first_tokens(reply, request.max_tokens)
         return [reply for reply in replies if reply is not None]
 
     def _contexts(self, asked: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
         """The tokens of each request; messages that the template refuses end their walk as an error."""
         contexts = [walk.contexts.pop(request.event, None) for walk, request in asked]
         missing = [place for place, context in enumerate(contexts) if context is None]
-        wanted = [(asked[place][1].messages, asked[place][0].threads.get(asked[place][1].event)) for place in missing]
+        wanted = [(asked[place][1], asked[place][0].threads.get(asked[place][1].event)) for place in missing]
         for place, found in zip(missing, self.chat.contexts(wanted), strict=True):
             if isinstance(found, Exception):
                 with self._errors_end(asked[place][0]):
@@ -403,6 +409,13 @@ class Engine(Generic[S]):
 
     def _errors_end(self, walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> _ErrorsEnd:
         return _ErrorsEnd(self.failures, walk, unrecorded)
+
+
+def _first_tokens(reply: Generation, most: int | None) -> Generation:
+    """A reply, or its first tokens where it has more than `most`."""
+    if most is None or len(reply.ids) <= most:
+        return reply
+    return Generation(ids=reply.ids[:most], logprobs=None if reply.logprobs is None else reply.logprobs[:most])
 
 
 def _finite(what: str, value: Any) -> float:

@@ -91,10 +91,6 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.name
 
     @property
-    def tools(self) -> Sequence[Mapping[str, Any]]:
-        return self.environment.tools
-
-    @property
     def replayable(self) -> bool:
         return self.environment.replayable
 
@@ -171,7 +167,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         if state.world.status != "active" or state.turns >= self.max_turns:
             return ()
         messages = [{"role": role, "content": content} for role, content in state.transcript]
-        return (Request(role="agent", messages=messages),)
+        return (Request(role="agent", messages=messages, tools=self.environment.tools),)
 
     def advance(self, state: EnvironmentState, replies: Sequence[str]) -> EnvironmentState:
         (reply,) = replies

@@ -14,7 +14,8 @@ from hf_credit.rollouts.episode import Ending
 
 S = TypeVar("S")
 W = TypeVar("W")
-Message = dict[str, str]
+Message = dict[str, Any]
+"""`role` and `content`, which is text; of an assistant perhaps `tool_calls`, as chat templates take them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,48 @@ class Request:
         messages: the conversation so far as that role sees it, in chat form (`role`, `content`).
         event: the type of the event this is (paper C3, eq. 1); the role itself if left out. An event type has one
             conversation, so what is asked at once is of different types.
+        tools: that are offered for this reply, as chat templates take them: JSON schemas of functions.
+        max_tokens: the longest reply, where it is to be shorter than the sampler's own limit. Of a longer one the
+            first tokens are taken, which are drawn as those of a sampler with this limit are.
     """
 
     role: str
     messages: Sequence[Message]
     event: str = ""
+    tools: Sequence[Mapping[str, Any]] = ()
+    max_tokens: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "event", self.event or self.role)
+
+
+class Reply(str):
+    """A reply as text without special tokens, with what of it is no text; an Interaction with `reads_tokens` gets it.
+
+    Attributes:
+        ids: its tokens.
+        ended: whether it ended with a special token, as a reply does that was not cut.
+        content: what it says beside tool calls; all of it where no tools were offered.
+        calls: the name of each tool it calls, and the arguments as JSON.
+    """
+
+    ids: tuple[int, ...] = ()
+    ended: bool = True
+    content: str
+    calls: tuple[tuple[str, str], ...] = ()
+
+    def __new__(
+        cls,
+        text: str,
+        ids: Sequence[int] = (),
+        ended: bool = True,
+        content: str | None = None,
+        calls: Sequence[tuple[str, str]] = (),
+    ) -> Reply:
+        reply = super().__new__(cls, text)
+        reply.ids, reply.ended, reply.calls = tuple(ids), ended, tuple(calls)
+        reply.content = text if content is None else content
+        return reply
 
 
 class Interaction(ABC, Generic[S]):

@@ -99,7 +99,7 @@ def replay_from(
         if not earlier.in_step_of(decision):
             threads[earlier.event] = _thread(earlier, _request(interaction, earlier))
     request = _request(interaction, decision)
-    if chat.context(request.messages, threads.get(decision.event)) != decision.context_ids:
+    if chat.context(request.messages, threads.get(decision.event), request.tools) != decision.context_ids:
         raise ValueError(
             f"a replay state must lead to the recorded context, got another one for event {decision.event!r} at "
             f"decision {index}; use the task, the Interaction and the chat template it was recorded with."
@@ -128,8 +128,7 @@ def _request(interaction: Interaction[Any], decision: Decision) -> Request:
 
 
 def _thread(decision: Decision, request: Request) -> Thread:
-    reply = {"role": "assistant", "content": decision.action_text}
-    return Thread(messages=(*request.messages, reply), ids=decision.context_ids + decision.action_ids)
+    return Thread.after(request, decision.action_text, decision.context_ids + decision.action_ids)
 
 
 def _generation(reply: Generation | Decision) -> Generation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -56,13 +56,16 @@ class SpecialTokens:
         while any(mark in value for message in messages for value in _contents(message)):
             mark += _MARK
         hidden = Hidden(self, mark)
+
+        def without(value: Any, role: Any) -> Any:
+            if isinstance(value, str):
+                return self._without(value, role, hidden)
+            if isinstance(value, Mapping):
+                return {without(key, role): without(inner, role) for key, inner in value.items()}
+            return [without(inner, role) for inner in value] if isinstance(value, list | tuple) else value
+
         return [
-            {
-                key: self._without(value, message.get("role"), hidden)
-                if key != "role" and isinstance(value, str)
-                else value
-                for key, value in message.items()
-            }
+            {key: value if key == "role" else without(value, message.get("role")) for key, value in message.items()}
             for message in messages
         ], hidden
 
@@ -163,8 +166,25 @@ class Hidden:
 
 
 def _contents(message: Mapping[str, Any]) -> list[str]:
-    """What a message says; its role is the program's own word."""
-    return [value for key, value in message.items() if key != "role" and isinstance(value, str)]
+    """What a message says, its tool calls included; its role is the program's own word."""
+    texts: list[str] = []
+    for key, value in message.items():
+        if isinstance(value, str):
+            texts += [value] if key != "role" else []
+        else:
+            texts += _texts(value)
+    return texts
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from (*_texts(key), *_texts(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _any_of(names: set[str] | frozenset[str]) -> re.Pattern[str]:

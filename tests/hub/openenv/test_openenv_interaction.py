@@ -274,8 +274,8 @@ def test_columns_of_a_row_reach_reset(opened: Any) -> None:
 
 def test_tools_behind_mcp_are_called(opened: Any) -> None:
     interaction = opened("sums", probe=['{"name": "add", "arguments": {"first": 1, "second": 2}}'])
-    assert [one["function"]["name"] for one in interaction.tools] == ["add"]
-    assert set(interaction.tools[0]["function"]["parameters"]["properties"]) == {"first", "second"}
+    assert [one["function"]["name"] for one in interaction.environment.tools] == ["add"]
+    assert set(interaction.environment.tools[0]["function"]["parameters"]["properties"]) == {"first", "second"}
     state = interaction.start({}, 4)
     assert state.transcript[0][1].endswith('{"task": "Add something to 4 that makes 10."}')
     call = '<tool_call>{"name": "add", "arguments": {"first": 4, "second": %s}}</tool_call>'

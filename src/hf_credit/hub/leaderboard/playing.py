@@ -166,11 +166,10 @@ def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Se
     """
     found: list[float] = []
     network.eval()
-    chat = chat.telling_of(getattr(interaction, "tools", ()))
     has_roles = hasattr(network, "active_adapter") and hasattr(network, "peft_config")
     for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
-        ids = torch.tensor([chat.context(request.messages)], device=network.device)
+        ids = torch.tensor([chat.context(request.messages, tools=request.tools)], device=network.device)
         with using(network, request.role) if has_roles else contextlib.nullcontext():
             logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
         step = max(1, len(logprobs) // _PROBED_TOKENS)

@@ -193,9 +193,7 @@ def _branch(
         return None
     if proposal.state is not None:
         after = Acting(interaction).with_world(after, proposal.state)
-    thread = Thread(
-        messages=(*request.messages, {"role": "assistant", "content": text}), ids=decision.context_ids + ids
-    )
+    thread = Thread.after(request, text, decision.context_ids + ids)
     start = RolloutRequest[Any](
         state=after, seed=draws.randrange(2**31), threads={decision.event: thread}, comparison=True
     )
