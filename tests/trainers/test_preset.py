@@ -12,7 +12,8 @@ import pytest
 import hf_credit
 from hf_credit import methods
 from hf_credit.options import options_of
-from hf_credit.trainers.preset import OPTION, PresetConfig, mapping
+from hf_credit.trainers.config import as_mapping
+from hf_credit.trainers.preset import OPTION, PresetConfig
 
 # What a trainer takes in place of a setting, and what an algorithm sets.
 ELSEWHERE = {"VerifiableProcessConfig": {"oracle"}, "TruncatedPPOConfig": {"group_size"}}
@@ -61,8 +62,8 @@ def test_a_preset_is_extended_pickled_and_copied_as_any_settings(tmp_path: Path)
 
 
 def test_a_mapping_may_be_text() -> None:
-    assert mapping("limits", '{"a": 1}', "{}") == {"a": 1} == mapping("limits", {"a": 1}, "{}")
-    assert mapping("limits", None, "{}") is None
+    assert as_mapping("limits", '{"a": 1}') == {"a": 1} == as_mapping("limits", {"a": 1})
+    assert as_mapping("limits", None) == {}
     for wrong in ("a", "[1]"):
         with pytest.raises(ValueError, match="limits must be a mapping, got"):
-            mapping("limits", wrong, "{}")
+            as_mapping("limits", wrong)

@@ -7,17 +7,15 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from datasets import Dataset
 from trl import GRPOConfig
 
 from hf_credit.critics.critic import CriticConfig
 from hf_credit.methods import Method, composed
-from hf_credit.methods.t3 import Truncated
 from hf_credit.noise import silence_known_warnings
 from hf_credit.redaction import redacted
-from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_json
 from hf_credit.tasks import Sampling
 from hf_credit.trainers.trust_region import TrustRegion
@@ -94,6 +92,9 @@ class CreditConfig(GRPOConfig):
         vllm_server_request_timeout: seconds that a vLLM server may take to answer one generation call, which asks for
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
+
+    of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
+    """Settings that go with a rule alone, as they are without one."""
 
     instances_per_update: int | None = field(
         default=None,
@@ -214,34 +215,27 @@ class CreditConfig(GRPOConfig):
             parts["collector"] = {"name": self.collector, "options": options}
         elif options:
             raise ValueError(f"collector_options need a collector, got {options} without; name the collector.")
-        how = {"cut": self.cut, "train_stalled": self.train_stalled}
         options = as_mapping("truncation_options", self.truncation_options)
         if self.truncation not in (None, "none"):
+            how = {"cut": self.cut, "train_stalled": self.train_stalled}
             parts["truncation"] = {"name": self.truncation, "options": {**options, **how}}
         elif self.truncation is None:
-            without = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
-            for name, value in {"truncation_options": options, **how}.items():
-                if value != without[name]:
+            for name, without in self.of_a_rule.items():
+                value = options if name == "truncation_options" else getattr(self, name)
+                if value != without:
                     raise ValueError(
                         f"{name} is of a rule that cuts, got {value!r} without truncation; name the rule, or leave it "
                         "out."
                     )
         return parts
 
-    def composed(self, method: Method, interaction: Interaction[Any]) -> Method:
+    def composed(self, method: Method) -> Method:
         """The method with the parts that are set here.
-
-        Args:
-            method: as it is without.
-            interaction: what is played; one that is cut already is not cut twice.
 
         Raises:
             ValueError: a part is not possible.
         """
-        parts = self.parts()
-        if isinstance(interaction, Truncated):
-            parts.pop("truncation", None)
-        return composed(method, **parts)
+        return composed(method, **self.parts())
 
     def critic_config(self) -> CriticConfig:
         """The settings of a method's critics."""
@@ -359,18 +353,23 @@ class CreditConfig(GRPOConfig):
             )
 
 
-def as_mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
+def as_mapping(name: str, value: Mapping[str, Any] | str | None, example: str = '{"size": 4}') -> dict[str, Any]:
     """A setting that is a mapping, or JSON of one, as on a command line; empty for `None`.
+
+    Args:
+        name: of the setting.
+        value: what was given.
+        example: of what to write.
 
     Raises:
         ValueError: it is neither.
     """
     try:
-        read = parse_json(value) if isinstance(value, str) else value or {}
+        read = parse_json(value) if isinstance(value, str) else {} if value is None else value
     except ValueError:
         read = value
     if not isinstance(read, Mapping):
-        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{{\"size\": 4}}'.")
+        raise ValueError(f"{name} must be a mapping, got {repr(value)[:200]}; write for example '{example}'.")
     return dict(read)
 
 

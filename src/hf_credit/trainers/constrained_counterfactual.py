@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_credit.methods.cvt import PAPER
-from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer, mapping
+from hf_credit.trainers.config import as_mapping
+from hf_credit.trainers.preset import OPTION, PresetConfig, PresetTrainer
 
 _MAPPINGS = ("families", "limits", "auditor_options", "interventions_options")
 _NAMED = ("auditor", "interventions")
@@ -87,7 +88,8 @@ class ConstrainedCounterfactualConfig(PresetConfig, method="constrained_counterf
 
     def __post_init__(self) -> None:
         for name in _MAPPINGS:
-            setattr(self, name, mapping(name, getattr(self, name), '{"tampering": 0.02}'))
+            if getattr(self, name) is not None:
+                setattr(self, name, as_mapping(name, getattr(self, name), '{"tampering": 0.02}'))
         super().__post_init__()
 
     def method_options(self) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class CreditTrainer(EpisodeTrainer):
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
         method = methods.make(method) if isinstance(method, str) else method
-        method = args.composed(method, interaction)
+        method = args.composed(method)
         interaction = method.wrapped(interaction)
         self.method = method.bind(interaction)
         self.memory = self.method.memory

@@ -15,7 +15,6 @@ from hf_credit import methods
 from hf_credit.methods import Method
 from hf_credit.options import Option, options_of
 from hf_credit.rollouts import Interaction
-from hf_credit.safe_io import parse_json
 from hf_credit.trainers import arguments
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.credit import CreditTrainer
@@ -49,7 +48,7 @@ class PresetConfig(CreditConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.method()  # refuses its own settings
+        self.composed(self.method())  # refuses its own settings
 
     def method_options(self) -> dict[str, Any]:
         """The options of the method by name, as the fields have them."""
@@ -86,26 +85,6 @@ class PresetTrainer(CreditTrainer):
     def prepared(interaction: Interaction[Any], args: Any) -> Interaction[Any]:
         """What training plays in place of an Interaction, before a model is loaded; may complete the settings."""
         return interaction
-
-
-def mapping(name: str, value: dict[str, Any] | str | None, example: str) -> dict[str, Any] | None:
-    """A mapping that a command line gives as text.
-
-    Args:
-        name: of the setting.
-        value: what was given.
-        example: of what to write.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        read = parse_json(value) if isinstance(value, str) else value
-    except ValueError:
-        read = value
-    if read is not None and not isinstance(read, dict):
-        raise ValueError(f"{name} must be a mapping, got {read!r}; write for example '{example}'.")
-    return read
 
 
 def _field(option: Option, given: Any) -> Any:

@@ -54,10 +54,14 @@ def run_facts(trainer: Any) -> dict[str, Any]:
     shape = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "num_hidden_layers")}
     adapters = getattr(trainer.model, "peft_config", {}).values()
     dataset = trainer.train_dataset
+    method = trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name
+    # A name of its own: checkpoints of T3 from before its rule was a part of the method have no such name.
+    wrap = method.pop("wrap", None) if isinstance(method, dict) else None
     facts = {
         **settings,
         "processes": trainer.accelerator.num_processes,
-        "method": trainer.method.fingerprint() if hasattr(trainer, "method") else trainer._name,
+        "method": method,
+        "wrap": wrap,
         "task": fingerprint(trainer.interaction),
         "samplers": {role: _named(sampler) for role, sampler in getattr(trainer, "samplers", {}).items()},
         "model": {**shape, "vocab_size": getattr(config, "vocab_size", None)},

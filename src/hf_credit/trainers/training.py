@@ -83,7 +83,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     method = job.method()
     credited: dict[str, Any] = {}
     if method is not None:
-        composed = args.composed(method, interaction)
+        composed = args.composed(method)
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
     if method is None and PRESETS[game.method].oracle:
