@@ -128,6 +128,8 @@ def test_an_episode_that_ended_in_an_error_keeps_it():
     own = replace(episode(tag("fill 3 1 2"), ending=Ending.ERROR), error="the world ended")
     (judged,) = verify([own], ORACLE, PLAYED)
     assert (verdicts(judged), judged.ending, judged.error) == ([RIGHT], Ending.ERROR, "the world ended")
+    (judged,) = verify([own], Judge(fail), PLAYED)
+    assert (verdicts(judged), judged.ending, judged.error) == ([None], Ending.ERROR, "the world ended")
 
 
 def test_no_episodes_have_no_verdicts():

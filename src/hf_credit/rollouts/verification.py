@@ -1,14 +1,14 @@
-"""Oracles over episodes: a verdict for every decision."""
+"""Judges over episodes, such as an oracle that gives every decision a verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hf_credit.oracles import Oracle
 from hf_credit.rollouts.capabilities import Acting
-from hf_credit.rollouts.episode import Ending, Episode, Verdict
+from hf_credit.rollouts.episode import Decision, Ending, Episode, Verdict
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction
 
@@ -21,35 +21,64 @@ def verify(
 ) -> list[Episode]:
     """The same episodes with the oracle's verdict on each decision (paper VPR, eq. 2).
 
-    A reply that takes no action scores 0, and the oracle is not asked. Where the oracle raises
-    or returns something outside [0, 1], the episode ends there as an error: that decision and the later ones have
-    no verdict, the earlier ones keep theirs.
+    A reply that takes no action scores 0, and the oracle is not asked. One that raises or returns something outside
+    [0, 1] ends the episode, as for `judged`.
 
     Args:
         episodes: of `interaction`.
         oracle: who judges.
+        interaction, failures: as for `judged`.
+    """
+
+    def with_verdict(decision: Decision, world: Any, action: str) -> Decision:
+        score = float(oracle.score(world, action)) if action else 0.0
+        if not 0.0 <= score <= 1.0:
+            raise ValueError(f"a score must be in [0, 1], got {score}")
+        return replace(decision, verdict=Verdict(score=score, valid=score > 0))
+
+    return judged(episodes, interaction, "oracle", with_verdict, failures=failures)
+
+
+def judged(
+    episodes: Sequence[Episode],
+    interaction: Interaction[Any],
+    judge: str,
+    decide: Callable[[Decision, Any, str], Decision],
+    conclude: Callable[[Any], Mapping[str, Any]] | None = None,
+    failures: FailureLog | None = None,
+) -> list[Episode]:
+    """The same episodes with a judgement of each decision, and of each episode where it came to an end.
+
+    Where the judge raises, the episode ends as an error: that decision and the later ones stay as they were, the
+    earlier ones keep what they got. An episode that had failed already keeps its failure.
+
+    Args:
+        episodes: of `interaction`.
         interaction: tells which action a reply took in which state of the environment.
+        judge: what it is called in an error.
+        decide: from a decision, the state of the environment before it and its action, empty where it took none, to
+            the same decision with what is said of it.
+        conclude: from the state that the environment ended in to what the `extras` of the episode get.
         failures: logs the first failure of each kind, such as the engine's; one of this call if `None`.
     """
-    failures = failures or FailureLog()
-    return [_verified(episode, oracle, interaction, failures) for episode in episodes]
+    log = failures or FailureLog()
+    acting = Acting(interaction)
 
-
-def _verified(episode: Episode, oracle: Oracle[Any], interaction: Interaction[Any], failures: FailureLog) -> Episode:
-    decisions = list(episode.decisions)
-    for turn, decision in enumerate(decisions):
+    def one(episode: Episode) -> Episode:
+        decisions, extras, where = list(episode.decisions), dict(episode.extras), ""
         try:
-            world, action = Acting(interaction).action_of(decision.state, decision.action_text)
-            decisions[turn] = replace(decision, verdict=_verdict(world, action, oracle))
+            for turn, decision in enumerate(decisions):
+                where = f"turn {turn + 1}"
+                decisions[turn] = decide(decision, *acting.action_of(decision.state, decision.action_text))
+            where = "the end"
+            if conclude is not None and episode.final_state is not None:
+                extras |= conclude(acting.action_of(episode.final_state, "")[0])
         except Exception as error:
-            failures.add(error, "an oracle")
-            message = f"oracle failed at turn {turn + 1}: {in_one_line(error)}"[:500]
-            return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message, exception=error)
-    return replace(episode, decisions=tuple(decisions))
+            log.add(error, f"an {judge}")
+            known = replace(episode, decisions=tuple(decisions))
+            message = f"{judge} failed at {where}: {in_one_line(error)}"[:500]
+            failed = episode.ending == Ending.ERROR
+            return known if failed else replace(known, ending=Ending.ERROR, error=message, exception=error)
+        return replace(episode, decisions=tuple(decisions), extras=extras)
 
-
-def _verdict(world: Any, action: str, oracle: Oracle[Any]) -> Verdict:
-    score = float(oracle.score(world, action)) if action else 0.0
-    if not 0.0 <= score <= 1.0:
-        raise ValueError(f"a score must be in [0, 1], got {score}")
-    return Verdict(score=score, valid=score > 0)
+    return [one(episode) for episode in episodes]

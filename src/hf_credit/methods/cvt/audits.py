@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit, Auditor
-from hf_credit.rollouts.capabilities import Acting
-from hf_credit.rollouts.episode import Decision, Ending, Episode
-from hf_credit.rollouts.failures import FailureLog, in_one_line
+from hf_credit.rollouts.episode import Decision, Episode
+from hf_credit.rollouts.failures import FailureLog
 from hf_credit.rollouts.interaction import Interaction
+from hf_credit.rollouts.verification import judged
 
 
 def audit_of(decision: Decision) -> Audit | None:
@@ -33,47 +33,26 @@ def audited(
 ) -> list[Episode]:
     """The same episodes with `audit_of` each decision, and `verified_success` (Y of paper CVT-RL, eq. 4).
 
-    A reply that takes no action is audited as the empty action. Where the auditor raises, or says what an audit may
-    not hold, the episode ends as an error: that decision and the later ones have no audit, the earlier ones keep
-    theirs. An episode that had failed already keeps its failure, and gets audits but no success.
+    A reply that takes no action is audited as the empty action. An auditor that raises, or says what an audit may not
+    hold, ends the episode, as for `judged`; one that had failed already gets audits but no success.
 
     Args:
         episodes: of `interaction`.
         auditor: who audits.
-        interaction: tells which action a reply took in which state of the environment.
-        failures: logs the first failure of each kind, such as the engine's; one of this call if `None`.
+        interaction, failures: as for `hf_credit.rollouts.verification.judged`.
     """
-    failures = failures or FailureLog()
-    return [_audited(episode, auditor, interaction, failures) for episode in episodes]
 
+    def with_audit(decision: Decision, world: Any, action: str) -> Decision:
+        audit = _checked(auditor.audit(world, action), auditor)
+        return replace(decision, extras={**decision.extras, AUDIT: audit})
 
-def _audited(episode: Episode, auditor: Auditor[Any], interaction: Interaction[Any], failures: FailureLog) -> Episode:
-    decisions, where = list(episode.decisions), ""
-    try:
-        for turn, decision in enumerate(decisions):
-            where = f"turn {turn + 1}"
-            world, action = Acting(interaction).action_of(decision.state, decision.action_text)
-            audit = _checked(auditor.audit(world, action), auditor)
-            decisions[turn] = replace(decision, extras={**decision.extras, AUDIT: audit})
-        where = "the end"
-        extras = dict(episode.extras)
-        if episode.final_state is not None:
-            extras[VERIFIED] = _success(auditor, interaction, episode.final_state)
-    except Exception as error:
-        failures.add(error, "an auditor")
-        if episode.ending == Ending.ERROR:
-            return replace(episode, decisions=tuple(decisions))
-        message = f"auditor failed at {where}: {in_one_line(error)}"[:500]
-        return replace(episode, decisions=tuple(decisions), ending=Ending.ERROR, error=message, exception=error)
-    return replace(episode, decisions=tuple(decisions), extras=extras)
+    def success(world: Any) -> dict[str, float]:
+        verified = float(auditor.success(world))
+        if not 0 <= verified <= 1:
+            raise ValueError(f"a verified success must be in [0, 1], got {verified}; scale it.")
+        return {VERIFIED: verified}
 
-
-def _success(auditor: Auditor[Any], interaction: Interaction[Any], state: Any) -> float:
-    world, _ = Acting(interaction).action_of(state, "")
-    success = float(auditor.success(world))
-    if not 0 <= success <= 1:
-        raise ValueError(f"a verified success must be in [0, 1], got {success}; scale it.")
-    return success
+    return judged(episodes, interaction, "auditor", with_audit, success, failures)
 
 
 def _checked(audit: Audit, auditor: Auditor[Any]) -> Audit:
