@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import itertools
 import json
@@ -21,10 +20,11 @@ from hf_credit.environments.openenv_session import (
     OpenEnvWorld,
     RestoredWorld,
     ServerError,
+    action_fields,
     asked,
     session_type,
+    text_field,
 )
-from hf_credit.environments.openenv_text import action_fields, payload_of, shown, text_field
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState, World
 from hf_credit.environments.tool_calls import has_mark, marked, one_action, read_calls
 
@@ -144,11 +144,9 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         return dict(self.task)
 
     def open_world(self) -> World:
-        payload = functools.partial(payload_of, self.action_field)
-        shown_text = functools.partial(shown, self.observation_field, self.most_characters)
         # The world knows nothing of this environment, which is gone, with its sessions, when nobody has it any more.
-        world = OpenEnvWorld(self._client(), payload, shown_text)
-        return RestoredWorld(world) if self.restores else world
+        kind = RestoredWorld if self.restores else OpenEnvWorld
+        return kind(self._client(), self.action_field, self.observation_field, self.most_characters)
 
     # Replies
 
