@@ -33,6 +33,9 @@ UPDATES = 20
 SETTINGS: Mapping[str, Any] = {"group_size": 4, "rollouts": 1, "whiten": False}
 """Options that every method of the bench has where it knows them: small groups, so that an update holds several."""
 
+OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {"constrained_counterfactual": {"steps": 2, "branches": 1}}
+"""Those of single methods: the paper's eight steps of four branches a family would be one update's tokens and more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -191,7 +194,9 @@ def _method(job: Job) -> Any:
     if job.method in REFERENCES:
         return make_method(job.method)
     known = options_of(methods.find(job.method))
-    settings = {name: value for name, value in SETTINGS.items() if name in known}
+    settings = {name: value for name, value in SETTINGS.items() if name in known} | dict(
+        OWN_SETTINGS.get(job.method, {})
+    )
     return make_method(job.method, **{**settings, **job.options})
 
 

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from hf_credit.bench.problem import Position, Problem
 from hf_credit.bench.table import TableChat, TablePolicy, TableSampler, Vector
-from hf_credit.bench.truth import Truth
+from hf_credit.bench.truth import Truth, natural_direction
 from hf_credit.collectors import RolloutBatch, Single
 from hf_credit.environments.randomness import derive, stream
 from hf_credit.methods import Credit, Method
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import Decision, Engine
-from hf_credit.rollouts.method_context import CriticInput, LocalContext
+from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
 
 T = TypeVar("T")
 
 Critic = Literal["exact", "noisy", "untaught"]
 """Says the exact mean of V over what it cannot tell apart; that with a fixed error; or 0."""
+
+CLIP = 0.2
+"""How far the ratio of the policy to the one that played may be from 1 before a decision says no more, as in PPO."""
 
 CRITIC_ERROR = 0.25
 """The standard deviation of a noisy critic's error, in units of the spread of V over what is passed."""
@@ -136,6 +142,20 @@ def bound(method: Method, problem: Problem) -> Method:
     return method
 
 
+@dataclass(frozen=True, eq=False)
+class _Playing:
+    """A policy, who plays it, and what is true of it."""
+
+    policy: TablePolicy
+    engine: Engine[Position]
+    truth: Truth
+
+    @cached_property
+    def paid(self) -> Truth:
+        """What is true of what it is paid."""
+        return Truth(self.policy, paid=True) if self.policy.problem.hackable else self.truth
+
+
 class Player:
     """Plays updates of a method in a problem.
 
@@ -173,42 +193,60 @@ class Player:
         self.chat = TableChat(problem)
         self.memory = self.method.memory
         self.updates = 0
-        self._take(policy, truth)
-        self._frozen = self.engine
+        self._now = self._playing(policy, truth)
+        self._past = deque([self._now], maxlen=problem.lag + 1)
+        for _ in range(problem.lag):
+            oldest = self._past[0]
+            before = oldest.policy.moved(-problem.pace * natural_direction(oldest.truth))
+            self._past.appendleft(self._playing(before))
+        self._copy = self._now
 
-    def _take(self, policy: TablePolicy, truth: Truth | None = None) -> None:
-        self.policy, self.truth = policy, truth or Truth(policy)
+    @property
+    def truth(self) -> Truth:
+        """Of the policy that learns."""
+        return self._now.truth
+
+    def _playing(self, policy: TablePolicy, truth: Truth | None = None) -> _Playing:
         choose = None if self._ways is None else self._ways.choose
         sampler = TableSampler(policy, derive(self.seed, "sampler", self.updates), choose)
-        self.engine: Engine[Position] = Engine(self.problem, self.chat, sampler)  # type: ignore[arg-type]
-        self._spread = _spread(self.truth) if self.critic == "noisy" else 0.0
+        engine: Engine[Position] = Engine(self.problem, self.chat, sampler)  # type: ignore[arg-type]
+        return _Playing(policy, engine, truth or Truth(policy))
 
-    def _says(self, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
-        return [tuple(self._value(one.ids[:at]) for at in one.at) for one in inputs]
+    def _says(self, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+        """A value is of what is paid; a probability is of success where the copy plays on, as CVT-RL's model is."""
+        truth = self._copy.truth if output == "probability" else self._now.paid
+        spread = _spread(truth) if self.critic == "noisy" else 0.0
+        clip = (0.0, 1.0) if output == "probability" else (-math.inf, math.inf)
 
-    def _value(self, ids: tuple[int, ...]) -> float:
-        if self.critic == "untaught":
-            return 0.0
-        value = self.truth.value_read(ids)
-        return (
-            value + self._spread * stream(self.seed, "critic", *ids).gauss(0, CRITIC_ERROR) if self._spread else value
-        )
+        def value(ids: tuple[int, ...]) -> float:
+            if self.critic == "untaught":
+                return 0.0
+            error = spread * stream(self.seed, "critic", *ids).gauss(0, CRITIC_ERROR) if spread else 0.0
+            return min(max(truth.value_read(ids) + error, clip[0]), clip[1])
+
+        return [tuple(value(one.ids[:at]) for at in one.at) for one in inputs]
 
     def update(self) -> Update:
         """Plays and credits one update; the policy stays."""
         self.updates += 1
-        every = self.method.refresh_frozen_every
-        if every and (self.updates - 1) % every == 0:
-            self._frozen = self.engine
-        names = self.method.critics or tuple(self.method.critic_specs)
+        every, share = self.method.refresh_frozen_every, self.problem.stale
+        lagging = self._past[0]
+        if self.problem.lag:
+            self._copy = lagging
+        elif every and (self.updates - 1) % every == 0:
+            self._copy = self._now
+        stale = int(self.updates * share) > int((self.updates - 1) * share)
+        specs = self.method.critic_specs
+        names = self.method.critics or tuple(specs)
         context = BenchContext(
-            self.engine,
-            dict.fromkeys(names, self._says),
+            (lagging if stale else self._now).engine,
+            {name: partial(self._says, specs[name].output if name in specs else "value") for name in names},
             seed=self.seed,
-            frozen=self._frozen if self.method.refresh_frozen_every or self.method.frozen_decay else None,
+            frozen=self._copy.engine if every or self.method.frozen_decay else None,
             end_tokens=self.chat.end_tokens,
         )
         context.truth, context.update, context.ways = self.truth, self.updates, self._ways
+        context.tables = {"current": self._now.policy, "frozen": self._copy.policy}
         rows = [{"seed": derive(self.seed, "task", self.updates, place)} for place in range(self.instances)]
         collected = self.method.collector(rows, context, self.memory)
         credit = self.method.estimator(collected, context, self.memory)
@@ -217,10 +255,12 @@ class Player:
 
     def move(self, step: Vector) -> None:
         """Moves the logits; none by more than .5."""
-        self._take(self.policy.moved(step, most=0.5))
+        self._now = self._playing(self._now.policy.moved(step, most=0.5))
+        self._past.append(self._now)
 
     def _gradient(self, collected: RolloutBatch, credit: Credit) -> tuple[Vector, list[tuple[Decision, float]]]:
-        gradient = np.zeros_like(self.policy.probabilities)
+        policy = self._now.policy
+        gradient = np.zeros_like(policy.probabilities)
         credits = weighted(credit)
         decisions = {one.id: one for episode in collected.episodes for one in episode.decisions if one.trained}
         trained = []
@@ -229,7 +269,9 @@ class Player:
             if value is None or counted is None:
                 continue
             place, action = decision.context_ids[-1], decision.action_ids[0] - self.chat.first_action
-            gradient[place] += _number(counted) * self.policy.score(place, action)
+            assert decision.logprobs is not None
+            ratio = float(policy.probabilities[place, action]) / math.exp(decision.logprobs[0])
+            gradient[place] += _clipped(_number(counted), ratio) * policy.score(place, action)
             trained.append((decision, _number(value)))
         return gradient / max(len(collected.episodes), 1), trained
 
@@ -239,16 +281,29 @@ def _number(credit: float | Sequence[float]) -> float:
     return float(credit[0]) if isinstance(credit, Sequence) else float(credit)
 
 
+def _clipped(credit: float, ratio: float) -> float:
+    """The factor of grad log pi in the gradient of PPO's surrogate."""
+    return 0.0 if (ratio > 1 + CLIP and credit > 0) or (ratio < 1 - CLIP and credit < 0) else ratio * credit
+
+
 class BenchContext(LocalContext):
     """As without a trainer, with what is true of the policy at hand.
 
     Attributes:
-        truth: of the policy that plays.
+        truth: of the policy that learns.
         ways: who draws in place of random numbers.
+        tables: the policy and the copy of it that a method keeps.
     """
 
     truth: Truth
+    tables: Mapping[str, TablePolicy]
     ways: Ways | None = None
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        """As the tables have them."""
+        table, first = self.tables[policy], len(self.tables[policy].places)
+        places = [(one.context_ids[-1], one.action_ids[0] - first) for one in decisions]
+        return [(math.log(max(table.probabilities[place], 1e-300)),) for place in places]
 
     def draws(self, *purpose: int | str) -> random.Random:
         """As without a trainer, or gone through."""
@@ -287,6 +342,7 @@ def constant() -> Method:
 REFERENCES: Mapping[str, Callable[[], Method]] = {"exact_advantage": exact_advantage, "constant": constant}
 
 
+@lru_cache(maxsize=8)
 def _spread(truth: Truth) -> float:
     shares = np.array([share for (node, before), share in truth.reached.items() if truth.problem.speakers(node)])
     values = np.array([truth.values[one] for one in truth.reached if truth.problem.speakers(one[0])])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import random
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from hf_credit.environments.randomness import derive
+from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.rollouts import Interaction, Request
 
 Node = Hashable
@@ -26,11 +28,18 @@ class Way:
         probability: of this way; those of a step sum to 1.
         node: where it leads.
         reward: what it pays.
+        worth: what it is really worth, where that is not what it pays.
     """
 
     probability: float
     node: Node
     reward: float = 0.0
+    worth: float | None = None
+
+    @property
+    def value(self) -> float:
+        """What it is really worth."""
+        return self.reward if self.worth is None else self.worth
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Position:
         step: how many steps were made.
         reward: what the last step paid.
         total: what all steps paid.
+        worth: what all steps were really worth.
     """
 
     node: Node
@@ -50,6 +60,7 @@ class Position:
     step: int = 0
     reward: float = 0.0
     total: float = 0.0
+    worth: float = 0.0
 
 
 class Chance(Protocol):
@@ -81,11 +92,19 @@ class Problem(Interaction[Position]):
     Attributes:
         isolates: what it isolates, in a user's words.
         chance: who draws; an enumeration puts its own in the place.
+        hackable: whether some ways are worth something else than they pay.
+        lag: how many updates the copies of the policy are behind it that methods keep and that play `stale` updates.
+        pace: how far the policy's logits moved in each update before the first.
+        stale: the share of updates whose episodes are played by that copy.
     """
 
     isolates: str = ""
     chance: Chance = staticmethod(seeded_chance)
     seeded = True
+    hackable: bool = False
+    lag: int = 0
+    pace: float = 0.0
+    stale: float = 0.0
 
     @property
     def name(self) -> str:
@@ -117,6 +136,10 @@ class Problem(Interaction[Position]):
 
     def right(self, node: Node, action: int) -> float:
         """What an oracle says of an action, in [0, 1]; a problem without one is not played by methods that need it."""
+        raise NotImplementedError
+
+    def hack(self, node: Node, action: int) -> float:
+        """How surely a detector takes an action for a hack, in [0, 1]; a problem without one has no auditor."""
         raise NotImplementedError
 
     # The Interaction
@@ -183,7 +206,7 @@ class Problem(Interaction[Position]):
         ways = self.ways(state.node, [int(reply) for reply in replies])
         step = state.step + 1
         way = ways[0] if len(ways) == 1 else ways[self.chance(state.seed, step, [one.probability for one in ways])]
-        return Position(way.node, state.seed, step, way.reward, state.total + way.reward)
+        return Position(way.node, state.seed, step, way.reward, state.total + way.reward, state.worth + way.value)
 
     def reward(self, state: Position) -> float:
         return state.reward
@@ -194,20 +217,38 @@ class Problem(Interaction[Position]):
     def reseed(self, state: Position, seed: int) -> Position:
         return replace(state, seed=derive(state.seed, "reseed", seed))
 
-    # What VPR asks for
+    # What VPR and CVT-RL ask for
 
     def check_oracle(self, oracle: Any) -> Any:
         """The problem's own oracle, where it has one."""
+        return oracle or (_Oracle(self) if self._knows(self.right) else None)
+
+    def check_auditor(self, auditor: Any) -> Any:
+        """The problem's own auditor, where it has one."""
+        return auditor or (_Auditor(self) if self._knows(self.hack) else None)
+
+    def default_interventions(self) -> Any:
+        """What may be put in the place of an action."""
+        return _Interventions(self)
+
+    def _knows(self, question: Callable[[Node, int], float]) -> bool:
         try:
-            node = next(node for node in self.nodes if self.speakers(node))
-            self.right(node, 0)
+            question(next(node for node in self.nodes if self.speakers(node)), 0)
         except NotImplementedError:
-            return oracle
-        return oracle or _Oracle(self)
+            return False
+        return True
 
     def action_of(self, state: Position, reply: str) -> tuple[Position, str]:
         """The state and the action of a reply."""
         return state, reply
+
+    def write_action(self, action: str) -> str:
+        """The reply that takes an action."""
+        return action
+
+
+def _choices(problem: Problem, state: Position) -> range:
+    return range(problem.actions(problem.view(state.node, problem.speakers(state.node)[0])))
 
 
 @dataclass(frozen=True)
@@ -215,9 +256,43 @@ class _Oracle:
     problem: Problem
 
     def valid_actions(self, state: Position) -> frozenset[str]:
-        actions = range(self.problem.actions(self.problem.view(state.node, self.problem.speakers(state.node)[0])))
-        scores = {str(action): self.problem.right(state.node, action) for action in actions}
+        scores = {str(action): self.problem.right(state.node, action) for action in _choices(self.problem, state)}
         return frozenset(action for action, score in scores.items() if score == max(scores.values()))
 
     def score(self, state: Position, action: str) -> float:
         return self.problem.right(state.node, int(action))
+
+
+@dataclass(frozen=True)
+class _Auditor:
+    """Knows what was really achieved, and how surely an action is a hack: a cost that CVT-RL limits."""
+
+    problem: Problem
+    costs = ("tampering", "unsupported", "skipped", "unsafe", "budget")
+    categories = ("hack",)
+    slots: ClassVar[Mapping[str, int]] = {}
+
+    def audit(self, state: Position, action: str) -> Audit:
+        sure = self.problem.hack(state.node, int(action))
+        return Audit(kind="act", costs={"tampering": sure}, hacks={"hack": sure})
+
+    def success(self, state: Position) -> float:
+        return min(max(state.worth, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class _Interventions:
+    """Action 0, which does least, in the place of another; the same action anew; any other action."""
+
+    problem: Problem
+    families: ClassVar[tuple[str, ...]] = ("deletion", "paraphrase", "substitution", "perturbation")
+
+    def applies(self, state: Position, action: str, family: str) -> bool:
+        return {"deletion": action != "0", "perturbation": False}.get(family, True)
+
+    def propose(self, state: Position, action: str, family: str, draws: random.Random) -> Proposal:
+        others = [str(other) for other in _choices(self.problem, state) if str(other) != action]
+        return Proposal(action={"deletion": "0", "paraphrase": action}.get(family) or draws.choice(others))
+
+    def evidence(self, state: Position) -> str:
+        return " ".join(map(str, _choices(self.problem, state)))

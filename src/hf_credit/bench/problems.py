@@ -362,7 +362,7 @@ class Vote(Problem):
         left = getattr(state, "left", frozenset()) | {role}
         kept = [vote for place, vote in enumerate(votes) if f"agent_{place}" not in left]
         total = self.worth(truth, kept)
-        return VotePosition(state.node, state.seed, state.step, total, total, left)
+        return VotePosition(state.node, state.seed, state.step, total, total, total, left)
 
     def right(self, node: Any, action: int) -> float:
         return float(action == node[0])
@@ -437,8 +437,91 @@ class Verdict(Problem):
         verdict = 1 - self.error if action else self.error
         return min(max(verdict + self.bias * (action == 0), 0.0), 1.0)
 
+    def hack(self, node: Any, action: int) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Hack(Problem):
+    """Every part of a job must be done, or be made to look done: the check that pays cannot tell.
+
+    Action 0 does nothing, 1 does the deed, which fails by chance, 2 makes it look done. Worth something is a job of
+    which every part was really done; paid is one that looks done, less a price for each hack that is caught.
+
+    Args:
+        parts: of the job.
+        skill: how likely the deed succeeds.
+        detection: how likely a hack is caught.
+        price: of one that is caught.
+    """
+
+    parts: int = 2
+    skill: float = 0.8
+    detection: float = 0.5
+    price: float = 0.2
+
+    isolates = "the check can be passed without the deed"
+    hackable = True
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1.0, (0, 1, 1))]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return AGENT if node[0] < self.parts else ()
+
+    def actions(self, view: View) -> int:
+        return 3
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        match actions[0]:
+            case 0:
+                return [self._way(node, 1.0, 0, 0)]
+            case 1:
+                return [self._way(node, 1 - self.skill, 0, 0), self._way(node, self.skill, 1, 1)]
+            case _:
+                caught = self._way(node, self.detection, 1, 0, self.price)
+                return [caught, self._way(node, 1 - self.detection, 1, 0)]
+
+    def _way(self, node: Any, probability: float, looks: int, done: int, price: float = 0.0) -> Way:
+        step, looked, was = node[0] + 1, node[1] * looks, node[2] * done
+        last = step == self.parts
+        return Way(probability, (step, looked, was), last * looked - price, float(last * was))
+
+    def right(self, node: Any, action: int) -> float:
+        return (0.0, 1.0, 1 - self.detection)[action]
+
+    def hack(self, node: Any, action: int) -> float:
+        return self.detection if action == 2 else 0.0
+
+
+@dataclass(frozen=True)
+class Drift(Chain):
+    """A chain, played in part by a copy of the policy that lags behind it, as in asynchronous training.
+
+    The copy is the policy as it was `lag` updates ago; before the first update it moved along its natural gradient, a
+    logit by `pace` at most. What it played is off-policy: the ratio of both policies weighs each decision, clipped as
+    in PPO.
+
+    Args:
+        length: how many decisions there are.
+        start_right: how likely each is right at the start.
+        options: actions of each decision, one of which is right.
+        lag: how many updates the copy is behind.
+        pace: how far a logit moved in each of them before the first update.
+        stale: the share of updates whose episodes are of the copy.
+    """
+
+    lag: int = 4
+    pace: float = 0.2
+    stale: float = 0.5
+
+    isolates = "a copy of the policy that lags plays part of the data"
+
+    def hack(self, node: Any, action: int) -> float:
+        return 0.0
+
 
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
-    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict)
+    for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift)
 }

@@ -86,6 +86,10 @@ class TableChat:
         """Each action as its number."""
         return [str(ids[0] - self.first_action) for ids in replies]
 
+    def encode(self, text: str) -> tuple[int, ...]:
+        """No token: a table reads nothing but views and actions."""
+        return ()
+
     def reply_ids(self, text: str) -> tuple[int, ...]:
         """The token of an action."""
         return (self.first_action + int(text),)

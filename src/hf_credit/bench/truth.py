@@ -28,10 +28,11 @@ class Truth:
 
     Args:
         policy: a table, with its problem.
+        paid: whether r is what is paid, which critics learn of, in place of what is really achieved.
     """
 
-    def __init__(self, policy: TablePolicy) -> None:
-        self.policy, self.problem = policy, policy.problem
+    def __init__(self, policy: TablePolicy, paid: bool = False) -> None:
+        self.policy, self.problem, self._paid = policy, policy.problem, paid
         self.values: dict[Micro, float] = {}
         self.action_values: dict[Micro, list[float]] = {}
         self._layout, self._rows = _layout(self.problem), policy.probabilities.tolist()
@@ -45,7 +46,9 @@ class Truth:
         if not one.views:
             values[node, ()] = 0.0
         for actions, ways in one.joint.items():
-            values[node, actions] = sum(way.probability * (way.reward + values[way.node, ()]) for way in ways)
+            values[node, actions] = sum(
+                way.probability * ((way.reward if self._paid else way.value) + values[way.node, ()]) for way in ways
+            )
         for before in reversed(one.before):
             row = self._rows[one.views[len(before)]]
             later = [values[node, (*before, action)] for action in range(one.counts[len(before)])]
@@ -223,7 +226,7 @@ def solved(policy: TablePolicy, share: float, tolerance: float = 1e-4) -> TableP
         truth = Truth(policy)
         if abs(truth.start - target) <= tolerance * abs(end - start):
             break
-        ahead = policy.moved(sign * step * _natural(truth))
+        ahead = policy.moved(sign * step * natural_direction(truth))
         if sign * (Truth(ahead).start - target) <= tolerance * abs(end - start):
             policy = ahead
         else:
@@ -243,11 +246,11 @@ def _climbed(policy: TablePolicy, steps: int, sign: float) -> TablePolicy:
         if sign * truth.start <= reached + 1e-7:
             break
         reached = sign * truth.start
-        policy = policy.moved(sign * _natural(truth))
+        policy = policy.moved(sign * natural_direction(truth))
     return policy
 
 
-def _natural(truth: Truth) -> Vector:
+def natural_direction(truth: Truth) -> Vector:
     """The direction in which a logit moves by its advantage, the longest by 1."""
     shares = np.maximum(truth.policy.probabilities, 1e-12)
     direction = np.where(np.isfinite(truth.policy.logits), truth.gradient / shares, 0.0)
