@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.options import parse_options, typed_code
-from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies, with_played_options
+from hf_credit.cli.options import parse_options, typed_code, with_options
+from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, print_rows
 from hf_credit.validators import one_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PROTOCOLS = ("buckets", "training")
 
 
-@with_played_options
+@with_options("played", Played)
 def diagnose(
     model: ModelArgument,
     beside: Annotated[

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies, with_played_options
+from hf_credit.cli.options import with_options
+from hf_credit.cli.played import AsJson, ModelArgument, Played, warn_of_own_replies
 from hf_credit.cli.progress import Progress, Task, print_rows
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hf_credit.tasks import TaskSpec
 
 
-@with_played_options
+@with_options("played", Played)
 def evaluate(
     model: ModelArgument,
     episodes: Annotated[

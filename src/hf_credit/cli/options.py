@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -27,6 +30,39 @@ EnvironmentOptions = Annotated[
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
 ]
 DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
+
+
+def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: the command has an option for each field of a dataclass, of which it takes a value.
+
+    Args:
+        name: of the parameter in whose place the options stand.
+        kind: the dataclass; the annotations of its fields are typer's.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(one.name, keyword, default=one.default, annotation=hints[one.name])
+        for one in dataclasses.fields(kind)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            values[name] = kind(**{one.name: values.pop(one.name) for one in shared})
+            command(**values)
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [
+            option
+            for one in signature.parameters.values()
+            for option in (shared if one.name == name else [one.replace(kind=keyword)])
+        ]
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorate
 
 
 def given(**values: Any) -> dict[str, Any]:

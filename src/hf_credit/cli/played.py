@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,32 +102,6 @@ class Played:
             "device": self.device,
             "trust_remote_code": self.trust_remote_code,
         }
-
-
-def with_played_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of `Played`, which it takes as its parameter `played`."""
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        played = Played(**{field.name: values.pop(field.name) for field in dataclasses.fields(Played)})
-        command(played=played, **values)
-
-    kinds = get_type_hints(Played, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
-        )
-        for field in dataclasses.fields(Played)
-    ]
-    signature = inspect.signature(command, eval_str=True)
-    parameters = [
-        option
-        for one in signature.parameters.values()
-        for option in (shared if one.name == "played" else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
-    ]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
 
 
 def spec_for(

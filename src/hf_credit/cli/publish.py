@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, TaskName, parse_options
+from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, TaskName, parse_options, with_options
 
 if TYPE_CHECKING:
     from hf_credit.hub.publishing import Published
@@ -20,12 +21,21 @@ publish = typer.Typer(
 
 _Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; made if there is none.")]
 _Private = Annotated[bool, typer.Option("--private", help="Leave a new repository private.")]
-_Pr = Annotated[bool, typer.Option("--pr", help="Open a pull request instead.")]
-_Tag = Annotated[str | None, typer.Option(help="A name for the commit, such as v1.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Options of every publication: each field is one, with its default."""
+
+    private: _Private = False
+    pr: Annotated[bool, typer.Option("--pr", help="Open a pull request instead.")] = False
+    tag: Annotated[str | None, typer.Option(help="A name for the commit, such as v1.")] = None
+    dry_run: _DryRun = False
+
+
 @publish.command(short_help="An environment, as a Space that serves it.")
+@with_options("where", Where)
 def environment(
     source: EnvironmentName,
     repo: _Repo,
@@ -33,10 +43,7 @@ def environment(
     wheel: Annotated[
         Path | None, typer.Option(help="Of this library, where no package index has this release; it travels along.")
     ] = None,
-    private: _Private = False,
-    pr: _Pr = False,
-    tag: _Tag = None,
-    dry_run: _DryRun = False,
+    where: Where = Where(),
 ) -> None:
     """Publishes an environment as an OpenEnv Space.
 
@@ -48,13 +55,12 @@ def environment(
     from hf_credit.hub.environments import publish_environment
 
     options = parse_options(option)
-    done = publish_environment(
-        source, repo, options=options, wheel=wheel, private=private, pr=pr, dry_run=dry_run, tag=tag
-    )
+    done = publish_environment(source, repo, options=options, wheel=wheel, **vars(where))
     _show(done)
 
 
 @publish.command(short_help="Tasks, as a data set.")
+@with_options("where", Where)
 def tasks(
     source: TaskName,
     repo: _Repo,
@@ -62,10 +68,7 @@ def tasks(
     train: Annotated[int, typer.Option(help="Tasks to train on.", min=0)] = 1024,
     held_out: Annotated[int, typer.Option(help="Tasks to evaluate on.", min=0)] = 256,
     first: Annotated[int, typer.Option(help="Index of the first of each.", min=0)] = 0,
-    private: _Private = False,
-    pr: _Pr = False,
-    tag: _Tag = None,
-    dry_run: _DryRun = False,
+    where: Where = Where(),
 ) -> None:
     """Publishes tasks of an environment or a collaboration as a data set.
 
@@ -78,18 +81,16 @@ def tasks(
 
     spec = TaskSpec.of_name(source, parse_options(option))
     counts = {"train": train, "held_out": held_out, "first": first}
-    _show(publish_tasks(spec, repo, **counts, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_tasks(spec, repo, **counts, **vars(where)))
 
 
 @publish.command(short_help="Episodes with their decisions, as a data set.")
+@with_options("where", Where)
 def episodes(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="From `hf-credit evaluate --save-episodes`.")],
     repo: _Repo,
     traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
-    private: _Private = False,
-    pr: _Pr = False,
-    tag: _Tag = None,
-    dry_run: _DryRun = False,
+    where: Where = Where(),
 ) -> None:
     """Publishes episodes as a data set, from any decision of which another way can be played.
 
@@ -100,20 +101,18 @@ def episodes(
     """
     from hf_credit.hub.episode_sets import publish_episode_folder
 
-    _show(publish_episode_folder(source, repo, traces=traces, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
 
 
 @publish.command(short_help="A checkpoint, to evaluate or to train on.")
+@with_options("where", Where)
 def checkpoint(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder, or a checkpoint in it.")],
     repo: _Repo,
     model_only: Annotated[
         bool, typer.Option("--model-only", help="Leave out the state of the trainer, from which a run goes on.")
     ] = False,
-    private: _Private = False,
-    pr: _Pr = False,
-    tag: _Tag = None,
-    dry_run: _DryRun = False,
+    where: Where = Where(),
 ) -> None:
     """Publishes what a run trained, with what it cost and how good it is.
 
@@ -125,19 +124,17 @@ def checkpoint(
     """
     from hf_credit.hub.checkpoints import publish_checkpoint
 
-    _show(publish_checkpoint(source, repo, resumable=not model_only, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_checkpoint(source, repo, resumable=not model_only, **vars(where)))
 
 
 @publish.command(short_help="A metric, as a Space that evaluate loads.")
+@with_options("where", Where)
 def metric(
     source: Annotated[
         str, typer.Argument(metavar="METRIC", help="One that `hf-credit metrics` lists, or a folder of your own.")
     ],
     repo: _Repo,
-    private: _Private = False,
-    pr: _Pr = False,
-    tag: _Tag = None,
-    dry_run: _DryRun = False,
+    where: Where = Where(),
 ) -> None:
     """Publishes a metric, which is then loaded with evaluate.load("owner/name").
 
@@ -147,7 +144,7 @@ def metric(
     """
     from hf_credit.hub.metrics import publish_metric
 
-    _show(publish_metric(source, repo, private=private, pr=pr, dry_run=dry_run, tag=tag))
+    _show(publish_metric(source, repo, **vars(where)))
 
 
 @publish.command(short_help="The page of a leaderboard, as a Space.")

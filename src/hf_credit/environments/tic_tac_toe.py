@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hf_credit.environments.actions import numbers, plain_action, tag
 from hf_credit.environments.base import Environment, State, Transition
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.environments.tree_search import best_moves, check_options, search
+from hf_credit.environments.tree_search import MoveStatistics, best_moves, check_options, search
 from hf_credit.validators import finite_number, one_of
 
 EMPTY_BOARD = "." * 9
@@ -268,19 +268,25 @@ def _cell(place: tuple[int, ...]) -> int:
     return 3 * (place[0] - 1) + place[1] - 1
 
 
+def search_board(
+    board: str, simulations: int, exploration: float, rollouts: int, solve: bool, seed: int
+) -> dict[int, MoveStatistics]:
+    """What `hf_credit.environments.tree_search.search` finds on a board, by the cell that a mark is set in."""
+    return search(
+        GAME,
+        board,
+        simulations=simulations,
+        exploration=exploration,
+        rollouts_per_leaf=rollouts,
+        solve=solve,
+        seed=seed,
+    )
+
+
 @lru_cache(maxsize=2**15)
 def _searched_moves(
     board: str, simulations: int, exploration: float, rollouts: int, solve: bool, number: int
 ) -> tuple[int, ...]:
     """The best-valued moves on `board` of the search with this number."""
-    return best_moves(
-        search(
-            GAME,
-            board,
-            simulations=simulations,
-            exploration=exploration,
-            rollouts_per_leaf=rollouts,
-            solve=solve,
-            seed=derive(number, "tic_tac_toe", board),
-        )
-    )
+    seed = derive(number, "tic_tac_toe", board)
+    return best_moves(search_board(board, simulations, exploration, rollouts, solve, seed))

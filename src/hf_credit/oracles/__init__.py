@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hf_credit.environments import Environment
-from hf_credit.oracles.base import Oracle, ValidSetOracle
+from hf_credit.oracles.base import Oracle, ValidSetOracle, first_move
 from hf_credit.registry import described, find, names, refuse_options, remember
 
 __all__ = [
@@ -120,17 +120,10 @@ def require_fit(oracle: Oracle[Any], environment: Environment[Any]) -> None:
         ValueError: it is no oracle, it is made for another environment, it fails on the environment's first state, or
             its score is outside [0, 1].
     """
-    name = getattr(oracle, "name", type(oracle).__name__)
     if not isinstance(oracle, Oracle):
+        name = getattr(oracle, "name", type(oracle).__name__)
         raise ValueError(f"an oracle must have valid_actions and score, got {name!r} without; add them.")
-    made_for = getattr(oracle, "environment_type", object)
-    if not isinstance(environment, made_for):
-        raise ValueError(
-            f"the oracle must be made for the environment {environment.name!r}, got {name!r} for "
-            f"{made_for.__name__}; choose another oracle."
-        )
-    state = environment.initial_state(environment.sample_task(0), 0)
-    action = environment.legal_actions(state)[0]
+    name, state, action = first_move("oracle", oracle, environment)
     try:
         score = float(oracle.score(state, action))
     except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hf_credit.environments import Environment
 from hf_credit.oracles.auditing import Audit, Auditor, Interventions
+from hf_credit.oracles.base import first_move
 from hf_credit.registry import described, find, refuse_options, remember
 
 AUDITORS = {
@@ -88,15 +89,7 @@ def require_auditor_fit(auditor: Auditor[Any], environment: Environment[Any]) ->
     Raises:
         ValueError: it is made for another environment, it fails on the first state, or says what is no audit.
     """
-    name = getattr(auditor, "name", type(auditor).__name__)
-    made_for = getattr(auditor, "environment_type", object)
-    if not isinstance(environment, made_for):
-        raise ValueError(
-            f"the auditor must be made for the environment {environment.name!r}, got {name!r} for "
-            f"{made_for.__name__}; choose another auditor."
-        )
-    state = environment.initial_state(environment.sample_task(0), 0)
-    action = environment.legal_actions(state)[0]
+    name, state, action = first_move("auditor", auditor, environment)
     try:
         made, success = auditor.audit(state, action), float(auditor.success(state))
     except Exception as error:

@@ -26,6 +26,28 @@ class Oracle(Protocol[S_contra]):
         """The reward of `action` (a plain action or a reply with an action tag) in `state`, in [0, 1]."""
 
 
+def first_move(kind: str, judge: Any, environment: Environment[S]) -> tuple[str, S, str]:
+    """What a judge of actions is tried on: its name, the first state of one task, and a legal action there.
+
+    Args:
+        kind: what it is called in an error.
+        judge: perhaps with a `name`, and an `environment_type` that it is made for.
+        environment: that it is to judge.
+
+    Raises:
+        ValueError: it is made for another environment.
+    """
+    name = getattr(judge, "name", type(judge).__name__)
+    made_for = getattr(judge, "environment_type", object)
+    if not isinstance(environment, made_for):
+        raise ValueError(
+            f"the {kind} must be made for the environment {environment.name!r}, got {name!r} for "
+            f"{made_for.__name__}; choose another {kind}."
+        )
+    state = environment.initial_state(environment.sample_task(0), 0)
+    return name, state, environment.legal_actions(state)[0]
+
+
 class ValidSetOracle(ABC, Generic[S]):
     """An oracle that is its valid set: `score` is 1 for a member and 0 for anything else (paper VPR, eq. 2).
 

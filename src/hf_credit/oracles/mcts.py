@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hf_credit.environments.randomness import derive
-from hf_credit.environments.tic_tac_toe import GAME, TicTacToe, TicTacToeState, action_of
-from hf_credit.environments.tree_search import best_moves, check_options, search
+from hf_credit.environments.tic_tac_toe import TicTacToe, TicTacToeState, action_of, search_board
+from hf_credit.environments.tree_search import best_moves, check_options
 from hf_credit.oracles.base import ValidSetOracle
 
 
@@ -71,13 +71,5 @@ class MCTSOracle(ValidSetOracle[TicTacToeState]):
 def _valid_actions(
     board: str, simulations: int, exploration: float, rollouts: int, solve: bool, seed: int, tolerance: float
 ) -> frozenset[str]:
-    statistics = search(
-        GAME,
-        board,
-        simulations=simulations,
-        exploration=exploration,
-        rollouts_per_leaf=rollouts,
-        solve=solve,
-        seed=derive(seed, board),
-    )
+    statistics = search_board(board, simulations, exploration, rollouts, solve, derive(seed, board))
     return frozenset(action_of(cell) for cell in best_moves(statistics, tolerance))

@@ -181,12 +181,7 @@ class CreditConfig(GRPOConfig):
         whole_number("log_episodes", self.log_episodes, 0)
         whole_number("switch_every", self.switch_every, 1)
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
-        Sampling(  # refuses what no spec beside the policy could say
-            max_new_tokens=whole_number("max_completion_length", self.max_completion_length, 1),
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-        )
+        self.sampling()  # refuses what no spec beside the policy could say
         for name, value in vars(self).items():
             if isinstance(value, float) and math.isnan(value):
                 raise ValueError(f"{name} must be a number, got NaN; correct it.")
@@ -236,6 +231,15 @@ class CreditConfig(GRPOConfig):
             ValueError: a part is not possible.
         """
         return composed(method, **self.parts())
+
+    def sampling(self) -> Sampling:
+        """How replies are drawn, as the spec beside the policy says."""
+        return Sampling(
+            max_new_tokens=whole_number("max_completion_length", self.max_completion_length, 1),
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+        )
 
     def critic_config(self) -> CriticConfig:
         """The settings of a method's critics."""

@@ -27,7 +27,7 @@ from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
-from hf_credit.tasks import TASK_FILE, Sampling, TaskSpec
+from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback
@@ -246,12 +246,7 @@ class CreditTrainer(EpisodeTrainer):
         return TaskSpec.of(
             self.evaluation_context.interaction,
             chat_template_kwargs=args.chat_template_kwargs or {},
-            sampling=Sampling(
-                max_new_tokens=args.max_completion_length,
-                temperature=args.temperature,
-                top_p=args.top_p,
-                top_k=args.top_k,
-            ),
+            sampling=args.sampling(),
             method=self._method_spec(),
             critic_model=args.critic_model if self.method.critics else None,
         )

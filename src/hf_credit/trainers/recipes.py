@@ -21,7 +21,7 @@ from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
-from hf_credit.tasks.spec import Sampling, TaskSpec, require_one_task
+from hf_credit.tasks.spec import TaskSpec, require_one_task
 from hf_credit.trainers.config import as_mapping
 
 
@@ -185,12 +185,7 @@ class Job:
             instructions=game.instructions,
             max_turns=game.max_turns,
             chat_template_kwargs=args.chat_template_kwargs or {},
-            sampling=Sampling(
-                max_new_tokens=args.max_completion_length,
-                temperature=args.temperature,
-                top_p=args.top_p,
-                top_k=args.top_k,
-            ),
+            sampling=args.sampling(),
         )
 
     def method(self) -> methods.Method | None:
