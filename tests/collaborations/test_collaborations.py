@@ -12,6 +12,7 @@ from hf_credit.rollouts import Interaction
 def test_every_name_makes_a_collaboration():
     alone = {"roles": {"poet": ""}, "events": [{"name": "poem", "role": "poet"}], "final": "poem"}
     options = {
+        "agent": {"agent": "agent_programs:asks"},
         "graph": {**alone, "scorer": relay_score},
         "reasoner_actor": {"domain": "math", "scorer": relay_score},
         "think_solve": {"scorer": relay_score},

@@ -92,7 +92,7 @@ def test_a_task_is_found_by_its_name_whatever_it_is() -> None:
     assert TaskSpec.of_name("relay", {"size": 4}) == TaskSpec(collaboration="relay", collaboration_options={"size": 4})
     with pytest.raises(
         ValueError,
-        match=r"of the environments .*minesweeper, .* collaborations graph, .*voting, or .* got 'go'",
+        match=r"of the environments .*minesweeper, .* collaborations agent, .*voting, or .* got 'go'",
     ):
         TaskSpec.of_name("go")
 

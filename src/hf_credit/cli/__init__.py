@@ -20,6 +20,7 @@ import typer
 from packaging.requirements import Requirement
 
 from hf_credit._version import __version__
+from hf_credit.cli.agent import agent
 from hf_credit.cli.bench import bench
 from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
@@ -84,6 +85,7 @@ app.command(short_help="Tell how good the credit of a policy's decisions is.")(d
 app.command(short_help="Measure which credit pays, against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
+app.add_typer(agent, name="agent", short_help="Look at a program that calls a model, before it is trained.")
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
 app.command(short_help="Enter results on a leaderboard.")(submit)
 app.add_typer(leaderboard, name="leaderboard", short_help="Open a leaderboard, verify, rank and show it.")

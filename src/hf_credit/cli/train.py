@@ -30,10 +30,10 @@ def train(
     The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
     CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
     GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, method_options, environment or
-    collaboration with environment_options or collaboration_options, history, instructions, max_turns, oracle,
+    collaboration with environment_options or collaboration_options, agent, history, instructions, max_turns, oracle,
     oracle_options, role_models, dataset_name, training_tasks, held_out_tasks, problem_sets, evaluation_problem_sets,
     on_overlap, on_missing. A method, an environment, a collaboration, an oracle or a scorer of your own is named as
-    module:object, from the current folder too.
+    module:object, from the current folder too, and so is a program that calls a model (--agent), which is run.
 
     \b
     Examples:
@@ -43,6 +43,7 @@ def train(
       hf-credit train recipe.yaml --method outcome_reward --output_dir runs/outcome
       hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
       hf-credit train relay_micro --alternatives 4 2
+      hf-credit train recipe.yaml --agent my_agent:sql_agent --method vineppo
       hf-credit train recipe.yaml --resume_from_checkpoint true
     """
     words = [*([config] if config else []), *context.args]

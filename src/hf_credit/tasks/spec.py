@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import typing
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from hf_credit.environments import ENVIRONMENTS, WORLDS, Environment
 from hf_credit.http_guard import guard
 from hf_credit.methods import Method
 from hf_credit.redaction import redacted
-from hf_credit.registry import code_in, did_you_mean, find, without_here
+from hf_credit.registry import CODE, code_in, did_you_mean, find, without_here
 from hf_credit.rollouts import EnvironmentInteraction, Interaction
 from hf_credit.safe_io import read_json
 from hf_credit.validators import finite_number, whole_number
@@ -46,6 +47,7 @@ _OF_ONE_TASK = ("environment", "environment_options", "collaboration", "collabor
 
 # Options that say whom this machine talks to and what it sends, what is imported, or which path is opened, by task.
 _TYPED_ONLY = {
+    "agent": ("agent", "environment"),
     "gymnasium": ("id", "options"),
     "judged_puzzles": ("path",),
     "openenv": ("url", "token_variable"),
@@ -330,6 +332,12 @@ class TaskSpec:
                     f"it, name it yourself (--option {option}=...), or add --trust-remote-code (from Python, "
                     "trusted=True)."
                 )
+
+
+def agent_named(text: str) -> str | list[str]:
+    """What `hf_credit.agents.AgentInteraction` takes for a program that a command line names: `module:name`, or the
+    words of a command."""
+    return text if CODE.fullmatch(text) else shlex.split(text)
 
 
 def is_collaboration(name: str) -> bool:

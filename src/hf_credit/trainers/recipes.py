@@ -21,7 +21,7 @@ from hf_credit.redaction import redacted_command
 from hf_credit.registry import did_you_mean, search_here
 from hf_credit.rollouts import Interaction
 from hf_credit.safe_io import parse_yaml, read_text
-from hf_credit.tasks.spec import TaskSpec, require_one_task
+from hf_credit.tasks.spec import TaskSpec, agent_named, require_one_task
 from hf_credit.trainers.config import as_mapping
 
 
@@ -80,6 +80,8 @@ class GameArguments(ScriptArguments):
         environment_options: its options, a mapping.
         collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
         collaboration_options: its options, a mapping.
+        agent: or a program that calls a model, as `module:name`, or a command: short for the collaboration `agent`
+            with this option; its other settings are `collaboration_options`.
         history, instructions, max_turns: of an environment, as for `EnvironmentInteraction`.
         oracle: who verifies, as for `hf_credit.oracles.make`; the environment's own if `None`.
         oracle_options: the oracle's options, a mapping.
@@ -100,6 +102,7 @@ class GameArguments(ScriptArguments):
     environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
     collaboration: str = field(default="", metadata={"help": "Or the collaboration; the same, or module:factory."})
     collaboration_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    agent: str = field(default="", metadata={"help": "Or your program, as module:name, or a command; it is run."})
     history: str = field(default="append", metadata={"help": "append: all turns in view; current: the last one."})
     instructions: bool = field(default=True, metadata={"help": "Whether prompts open with the instructions."})
     max_turns: int | None = field(default=None, metadata={"help": "Most actions of an episode."})
@@ -122,6 +125,14 @@ class GameArguments(ScriptArguments):
             "role_models",
         ):
             setattr(self, name, as_mapping(name, getattr(self, name)))
+        if self.agent:
+            if self.collaboration not in ("", "agent"):
+                raise ValueError(
+                    f"an agent takes the place of a collaboration, got {self.agent!r} beside {self.collaboration!r}; "
+                    "leave one of them out."
+                )
+            self.collaboration = "agent"
+            self.collaboration_options = {**_options(self.collaboration_options), "agent": agent_named(self.agent)}
         if self.oracle_options and self.oracle is None:
             raise ValueError(f"oracle_options need an oracle, got {self.oracle_options} without; name the oracle.")
         require_one_task(

@@ -1,0 +1,290 @@
+"""The address that programs call: one server on loopback, at which every run has a key of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from hf_credit.agents.calls import WITHOUT_EFFECT, RefusedCallError, canonical_call, refuse
+
+logger = logging.getLogger(__name__)
+
+_MOST_BYTES = 64 * 2**20  # of a call: more than any context
+_CHAT = "/chat/completions"
+_CREATED = 0  # seconds since 1970: no reply says when it was made, or nothing would repeat
+_RANDOM_ID = re.compile(r"([a-z]+)_(?:chatcmpl-)?[0-9a-f]{24,}")
+_IDS = ("id", "item_id", "call_id", "response_id")
+
+
+@dataclass(eq=False)
+class Call:
+    """A call that waits for its reply.
+
+    Attributes:
+        asked: what it asks for, as `canonical_call` gives it.
+        retry: whether its SDK says that it tries again.
+        ignored: how many parameters without effect it has.
+    """
+
+    asked: dict[str, Any]
+    retry: bool = False
+    ignored: int = 0
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, repr=False)
+    _reply: asyncio.Future[tuple[dict[str, Any], str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reply = self._loop.create_future()
+
+    def answer(self, message: dict[str, Any], finish: str, place: str) -> None:
+        """Replies; safe in any thread, and without effect where it was answered or its caller is gone.
+
+        Args:
+            message: of the assistant, as chat completions have it.
+            finish: why it ended: `"stop"`, `"length"` or `"tool_calls"`.
+            place: in the run, of which ids are made.
+        """
+        choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+        usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+        reply = {
+            "id": f"chatcmpl-{place}",
+            "object": "chat.completion",
+            "created": _CREATED,
+            "model": self.asked["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._set, reply, place)
+
+    async def reply(self) -> tuple[dict[str, Any], str]:
+        """The reply as a chat completion, and its place in the run."""
+        return await self._reply
+
+    def _set(self, reply: dict[str, Any], place: str) -> None:
+        if not self._reply.done():
+            self._reply.set_result((reply, place))
+
+
+Told = Callable[[str, Any], None]
+"""What a run does of itself, told by its kind: `"call"` with a `Call`, `"refused"` with a sentence, `"reward"`."""
+
+
+class Endpoint:
+    """A server on loopback that answers in the forms of chat completions, responses and messages, streamed or not.
+
+    Args:
+        roles: the names of models that may be called; any, if there are none.
+    """
+
+    def __init__(self, roles: tuple[str, ...] = ()) -> None:
+        self._roles = roles
+        self._runs: dict[str, Told] = {}
+        self._rewarded: dict[str, Told] = {}
+        # With its protocol named, as asyncio sets TCP_NODELAY only then: without, each call takes 40 ms more.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
+        self.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        routes = [
+            Route("/v1/reward", self._paid, methods=["POST"]),
+            Route("/v1/models", self._models, methods=["GET"]),
+            Route("/{path:path}", self._called, methods=["POST"]),
+        ]
+        config = uvicorn.Config(
+            Starlette(routes=routes), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listener],), name="hf-credit-endpoint", daemon=True
+        )
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.002)
+        self._finalizer = weakref.finalize(self, _stopped, os.getpid(), self._server, self._thread, listener)
+
+    def open(self, told: Told) -> tuple[str, str]:
+        """Two keys for a run: that of its calls, and that of its rewards. `close` ends both.
+
+        Args:
+            told: called in the server's thread with what the run does; it must not wait.
+        """
+        key, reward_key = (secrets.token_urlsafe(24) for _ in range(2))
+        self._runs[key] = self._rewarded[reward_key] = told
+        return key, reward_key
+
+    def close(self, keys: tuple[str, str]) -> None:
+        """From here on, the keys of a run are refused."""
+        self._runs.pop(keys[0], None)
+        self._rewarded.pop(keys[1], None)
+
+    def shut(self) -> None:
+        """Stops the server."""
+        self._finalizer()
+
+    async def _paid(self, request: Request) -> Response:
+        told = self._rewarded.get(_key(request))
+        if told is None:
+            return _refusal(401, "the key of a run's rewards is needed")
+        told("reward", float((await request.json())["value"]))
+        return JSONResponse({})
+
+    async def _models(self, request: Request) -> Response:
+        if _key(request) not in self._runs:
+            return _refusal(401, "the key of a run that is under way is needed")
+        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self._roles]})
+
+    async def _called(self, request: Request) -> Response:
+        told = self._runs.get(_key(request))
+        if told is None:
+            return _refusal(401, "the key of a run that is under way is needed")
+        try:
+            raw = b""
+            async for part in request.stream():
+                raw += part
+                if len(raw) > _MOST_BYTES:
+                    raise RefusedCallError(f"a call must have at most {_MOST_BYTES} bytes, got more; shorten it.")
+            try:
+                body = json.loads(raw)
+            except (ValueError, RecursionError):
+                body = None
+            if not isinstance(body, dict):
+                raise RefusedCallError("a call must be a JSON object, got something else; send one.")
+            refuse(body)
+            dialect = _dialect(request.url.path, dict(request.headers), body)
+            asked = canonical_call(dialect.request(body))
+            if self._roles and asked["model"] not in self._roles:
+                raise RefusedCallError(
+                    f"the model of a call must be one of the roles {', '.join(self._roles)}, got {asked['model']!r}; "
+                    "declare it with roles=, or call one of these."
+                )
+        except RefusedCallError as error:
+            told("refused", str(error))
+            return _refusal(400, str(error))
+        retry = request.headers.get("x-stainless-retry-count", "0") != "0"
+        call = Call(asked, retry, sum(name in body for name in WITHOUT_EFFECT))
+        told("call", call)
+        reply, place = await call.reply()
+        return await dialect.response(reply, body, place)
+
+
+class _ChatCompletions:
+    """The dialect that replies are made in."""
+
+    def request(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+    async def response(self, reply: dict[str, Any], body: dict[str, Any], place: str) -> Response:
+        if not body.get("stream"):
+            return JSONResponse(reply)
+        (choice,) = reply["choices"]
+        calls = [{"index": number, **call} for number, call in enumerate(choice["message"].get("tool_calls") or [])]
+        delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
+        chunk = {
+            **reply,
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": choice["finish_reason"]}],
+        }
+        return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
+
+
+class _Translated:
+    """Another dialect, by OpenEnv.
+
+    Args:
+        path, headers, body: of the call.
+
+    Raises:
+        RefusedCallError: it is none that is known.
+    """
+
+    def __init__(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
+        try:
+            from openenv.core.harness.capture import sse
+            from openenv.core.harness.capture.detection import APIType, detect
+            from openenv.core.harness.capture.dialects import TransformManager
+        except ImportError as error:
+            raise RefusedCallError(
+                f"a call other than chat completions needs the package openenv, got {error}; install "
+                "hf-credit[agents], or call chat completions."
+            ) from None
+        self._kind, self._replay = detect(path, headers, body), sse.replay
+        known = {APIType.OPENAI_RESPONSES: "/responses", APIType.ANTHROPIC: "/messages"}
+        if self._kind not in known or not path.endswith(known[self._kind]):
+            raise RefusedCallError(
+                f"a call must be one of chat completions, responses or messages, got {path[:100]!r}; call one."
+            )
+        self._transformer = TransformManager().get(self._kind)
+
+    def request(self, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(self._transformer.transform_request(body))
+        except Exception as error:  # whatever comes of a body of another form
+            raise RefusedCallError(f"a call must be as its API says, got {str(error)[:200]}; correct it.") from None
+
+    async def response(self, reply: dict[str, Any], body: dict[str, Any], place: str) -> Response:
+        ids: dict[str, str] = {}
+        if not body.get("stream"):
+            made = self._transformer.transform_response(reply, body)
+            return JSONResponse(_settled(made, place, ids))
+        text = "".join([part async for part in self._replay(self._kind, self._transformer, reply, body)])
+        lines = [
+            f"data: {json.dumps(_settled(json.loads(line[6:]), place, ids))}" if line.startswith("data: {") else line
+            for line in text.split("\n")
+        ]
+        return Response("\n".join(lines), media_type="text/event-stream")
+
+
+def _dialect(path: str, headers: dict[str, str], body: dict[str, Any]) -> _ChatCompletions | _Translated:
+    # Chat completions need no translation; OpenEnv takes seconds to import.
+    return _ChatCompletions() if path.endswith(_CHAT) else _Translated(path, headers, body)
+
+
+def _settled(value: Any, place: str, ids: dict[str, str]) -> Any:
+    """A reply without what is random or a time in it: some programs write ids into their prompts."""
+    if isinstance(value, list):
+        return [_settled(one, place, ids) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for key, one in value.items():
+        if key in _IDS and isinstance(one, str) and (random := _RANDOM_ID.fullmatch(one)):
+            found[key] = ids.setdefault(one, f"{random[1]}_{place}_{len(ids)}")
+        else:
+            found[key] = _CREATED if key == "created_at" else _settled(one, place, ids)
+    return found
+
+
+def _key(request: Request) -> str:
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+def _refusal(status: int, sentence: str) -> Response:
+    """An error in a form that SDKs of OpenAI and of Anthropic read."""
+    error: Mapping[str, Any] = {"type": "invalid_request_error", "message": sentence, "param": None, "code": None}
+    return JSONResponse({"type": "error", "error": error}, status)
+
+
+def _stopped(owner: int, server: uvicorn.Server, thread: threading.Thread, listener: socket.socket) -> None:
+    if owner != os.getpid():
+        return
+    server.should_exit = server.force_exit = True  # calls that wait have nobody left to answer them
+    thread.join(5)
+    listener.close()

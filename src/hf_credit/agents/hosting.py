@@ -1,0 +1,155 @@
+"""The process of `hf_credit.agents.host`, as seen from where training runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from hf_credit.agents.program import Settings
+
+logger = logging.getLogger(__name__)
+
+_KEPT = (
+    *("PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "JAVA_HOME", "NODE_PATH"),
+    *("OMP_NUM_THREADS", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+)
+"""Variables that programs need; no other reaches them, as it may be a secret."""
+
+_START = (
+    "import socket, sys; sys.path[:] = {path!r}; from hf_credit.agents.host import main; "
+    "main(socket.socket(fileno={fd}))"
+)
+
+Ended = Callable[[Mapping[str, Any]], None]
+
+
+class HostDiedError(ConnectionError):
+    """The process that programs are forked from is gone."""
+
+
+class Host:
+    """A process that has imported a program, and its runs.
+
+    Args:
+        agent: `"module:name"` of the program, or the words of a command.
+        settings: those of `Settings` that are not as the program's own.
+
+    Attributes:
+        settings: how the program is run.
+
+    Raises:
+        ValueError: the program or its scorer cannot be imported, or a setting is not possible.
+    """
+
+    def __init__(self, agent: str | Sequence[str], settings: Mapping[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")}
+        local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START.format(path=sys.path, fd=theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**kept, **local, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._link = ours
+        self._lines = ours.makefile("rb")
+        self._sending = threading.Lock()
+        self._runs: dict[int, Ended] = {}
+        self._started = 0
+        self.dead = False
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process)
+        _send(ours, {"agent": agent if isinstance(agent, str) else list(agent), "settings": dict(settings)})
+        told = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
+        if "failed" in told:
+            self.close()
+            self._lines.close()
+            if told.get("traceback"):
+                logger.error("A program could not be imported.\n%s", told["traceback"])
+            raise ValueError(
+                f"an agent must be importable as 'module:name', with its scorer and settings, got {agent!r} "
+                f"({told['failed']}); mend it, or correct the name."
+            )
+        self.settings = Settings(**told["settings"])
+        wanted = {name: os.environ[name] for name in self.settings.environment if name in os.environ}
+        _send(ours, {"environment": wanted})
+        reader = threading.Thread(
+            target=_read, args=(self._lines, self._runs, weakref.ref(self)), name="hf-credit-agents", daemon=True
+        )
+        reader.start()
+
+    def start(self, told: Mapping[str, Any], ended: Ended) -> int:
+        """Starts a run.
+
+        Args:
+            told: what it is told, as `hf_credit.agents.host` reads it.
+            ended: called once, in another thread, with what came of it, unless it is stopped before.
+
+        Returns:
+            What it is stopped by.
+
+        Raises:
+            HostDiedError: there is no process to fork.
+        """
+        with self._sending:
+            self._started += 1
+            run = self._started
+            self._runs[run] = ended
+            try:
+                if self.dead:
+                    raise BrokenPipeError
+                _send(self._link, {"start": run, **told})
+            except OSError:
+                self._runs.pop(run, None)
+                raise HostDiedError("the process that programs are forked from ended; it is started again.") from None
+        return run
+
+    def stop(self, run: int) -> None:
+        """Ends a run and deletes its folder; one that has ended by itself is left alone."""
+        if self._runs.pop(run, None) is not None:
+            with self._sending, suppress(OSError):
+                _send(self._link, {"stop": run})
+
+    def close(self) -> None:
+        """Ends the process and all runs."""
+        self._finalizer()
+
+
+def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
+    link.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:
+    with suppress(OSError, ValueError), lines:
+        for line in lines:
+            told = json.loads(line)
+            if (ended := runs.pop(told.get("ended"), None)) is not None:
+                ended(told)
+    if (gone := host()) is not None:
+        gone.dead = True
+    while runs:
+        with suppress(KeyError):
+            runs.popitem()[1]({"lost": True})
+
+
+def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    if owner != os.getpid():  # a fork, as data loaders make them, owns no run
+        return
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    link.close()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,547 @@
+"""A program as an Interaction: its state is a task, a seed and the replies so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import json
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hf_credit.agents.calls import assistant_message, digest, shown_message, written
+from hf_credit.agents.hosting import Host
+from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
+from hf_credit.agents.runs import Answered, LiveRun, RunError, Runs, Step
+from hf_credit.environments.sessions import Session, Sessions
+from hf_credit.environments.tool_calls import read_calls
+from hf_credit.registry import importable, plain
+from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out
+from hf_credit.rollouts.episode import Ending
+from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
+from hf_credit.safe_io import parse_json
+from hf_credit.validators import whole_number
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A call that waits for a reply.
+
+    Attributes:
+        event: the conversation that it continues or opens.
+        call: the digest of what of it is compared.
+        asked: all that it asks for, as JSON.
+        replies: (which message, which reply) of the messages in it that are replies as they were made.
+    """
+
+    event: str
+    call: str
+    asked: str
+    replies: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """What was asked last in a conversation.
+
+    Attributes:
+        event: its name: the role, or `role#2` and so on for the second and later ones of a role.
+        length: how many messages that call had.
+        messages: their digest.
+        replies: as in `Waiting`, with the reply to that call.
+    """
+
+    event: str
+    length: int
+    messages: str
+    replies: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentState:
+    """Where a run is: all that it takes to bring another one there, and what it waits for.
+
+    Attributes:
+        task: the columns of the task row, as JSON.
+        seed: of all that is random in the run.
+        without: the roles that were left out.
+        answered: what was called and replied so far.
+        waiting: what it waits for; nothing where it is over.
+        conversations: so far.
+        kept: how many replies came back in later calls as they were made, and of how many.
+        status: `"active"`, or how it is over: `"finished"`, `"raised"`, or `"stopped"` for calling too often.
+        worth: what it was worth.
+        reward: what it paid for the last replies.
+    """
+
+    task: str
+    seed: int
+    without: tuple[str, ...] = ()
+    answered: tuple[Answered, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    conversations: tuple[Conversation, ...] = ()
+    kept: tuple[int, int] = (0, 0)
+    status: str = "active"
+    worth: float = 0.0
+    reward: float = 0.0
+
+    @property
+    def past(self) -> tuple[Any, ...]:
+        """What a run has to be told to get here: by this, live ones are found."""
+        return self.task, self.seed, self.without, self.answered, tuple(one.call for one in self.waiting)
+
+
+class AgentInteraction(Interaction[AgentState]):
+    """A program that calls a model through an SDK of OpenAI or Anthropic, whose calls are decisions.
+
+    Each run is a process of its own, forked from one that has imported the program. It goes on as long as it is live;
+    a state whose run is gone is restored by running the program again, where its first calls are answered with the
+    recorded replies. So replays run its tools again. What it writes belongs in its own folder, which is deleted.
+
+    A reply that comes back in a later call as it was made is shown as the tokens that were sampled; the spelling of
+    JSON, ids and empty texts do not matter. Otherwise the next context is rendered anew, and training has a row more:
+    the metric `replies_kept` says how often.
+
+    An exception of the program after a reply is an outcome, `failure`: what was replied led there. What no reply is to
+    blame for is an error, as of any episode: a program that raises before its first call or does not end in time, a
+    call that is refused, a scorer that fails, a run that does not repeat itself.
+
+    Args:
+        agent: a program, best one that `hf_credit.agents.agent` decorates; or its `"module:name"`, which is imported
+            in the process that runs it and must be code that you trust; or the words of a command, such as
+            `["node", "agent.js"]`, which is given the task as JSON on its standard input, and whose output is its
+            result.
+        sessions: the most live runs, hence the most episodes under way at once.
+        **settings: attributes of `hf_credit.agents.program.Settings` in place of the program's own.
+
+    Raises:
+        ValueError: a setting is unknown or not possible, or the program cannot be named.
+    """
+
+    reads_tokens = True
+
+    def __init__(self, agent: Callable[..., Any] | str | Sequence[str], sessions: int = 64, **settings: Any) -> None:
+        whole_number("sessions", sessions, 1)
+        for name in settings:
+            if name not in SETTINGS:
+                raise ValueError(f"an agent has the settings {', '.join(SETTINGS)}, got {name!r}; remove it.")
+        Settings(**settings)
+        self.agent = _named(agent)
+        self.sessions = sessions
+        self._changed = settings
+        self._live: _Live | None = None
+        self._starting = threading.Lock()
+        self._raised: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"agent": self.agent, "sessions": self.sessions, "settings": self._changed}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(state["agent"], state["sessions"], **state["settings"])  # type: ignore[misc]
+
+    @property
+    def name(self) -> str:
+        return self.agent if isinstance(self.agent, str) else " ".join(self.agent)
+
+    def spec(self) -> dict[str, Any]:
+        options = {"agent": self.agent, "sessions": self.sessions, **plain(self._changed)}
+        return {"collaboration": "agent", "collaboration_options": options}
+
+    @cached_property
+    def settings(self) -> Settings:
+        """How it is run: those of the program, and those given here in place of them.
+
+        Raises:
+            ValueError: the program cannot be imported, or a setting is not possible.
+        """
+        return self._alive().runs.settings
+
+    @property
+    def roles(self) -> Collection[str]:  # type: ignore[override]
+        return self.settings.roles or (DEFAULT_ROLE,)
+
+    @property
+    def max_replies(self) -> int:  # type: ignore[override]
+        return self.settings.max_calls
+
+    @property
+    def replayable(self) -> bool:
+        return self.settings.repeats
+
+    @property
+    def most_live(self) -> int:
+        return self.sessions
+
+    def require_columns(self, columns: Iterable[str] | None) -> None:
+        missing = [] if columns is None else [one for one in self.settings.columns if one not in columns]
+        if missing:
+            raise ValueError(
+                f"task rows of {self.name!r} must have the columns {', '.join(self.settings.columns)}, got no "
+                f"{missing[0]!r}; add it, or leave it out of columns."
+            )
+
+    def close(self) -> None:
+        """Ends all runs and what they were forked from. Whoever goes on from a state has its run restored."""
+        with self._starting:
+            if self._live is not None:
+                self._live.close()
+                self._live = None
+
+    def costs(self) -> Mapping[str, float]:
+        """What was spent so far: `runs` started, `replies` and `forced_replies` given, of these to restore states,
+        `lost` runs, those that `diverged`, `ignored_settings` of calls, and `tool_seconds` that programs took."""
+        return dict(self._costs)
+
+    @cached_property
+    def _costs(self) -> dict[str, float]:
+        return dict.fromkeys(_COSTS, 0.0)
+
+    # The walk
+
+    def start(self, task: Mapping[str, Any], seed: int) -> AgentState:
+        try:
+            row = written({column: task[column] for column in self.settings.columns})
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"a task of {self.name!r} must have the columns {', '.join(self.settings.columns)} as plain values, "
+                f"got {type(error).__name__}: {error}; mend the row, or columns."
+            ) from None
+        return self._begun(AgentState(task=row, seed=seed))
+
+    def pending(self, state: AgentState) -> tuple[Request, ...]:
+        return tuple(self._request(state, one) for one in state.waiting)
+
+    def advance(self, state: AgentState, replies: Sequence[str]) -> AgentState:
+        answered = tuple(
+            Answered(call=one.call, reply=written(_recorded(json.loads(one.asked), reply)))
+            for one, reply in zip(state.waiting, replies, strict=True)
+        )
+        return self._stepped(state, answered)
+
+    def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
+        """Side by side, in as many threads as there are live runs."""
+        with ThreadPoolExecutor(max(1, min(self.sessions, len(states)))) as pool:
+            return list(pool.map(advance_or_error, itertools.repeat(self), states, replies))
+
+    def outcome(self, state: AgentState) -> float:
+        return state.worth
+
+    def reward(self, state: AgentState) -> float:
+        return state.reward
+
+    def ending(self, state: AgentState) -> Ending:
+        return Ending.TURN_LIMIT if state.status == "stopped" else Ending.FINISHED
+
+    def metrics(self, state: AgentState) -> Mapping[str, float]:
+        """`success`: whether it was worth more than nothing; `raised`: whether it ended in an exception; `calls`;
+        `replies_kept`: the share of replies that came back as they were made, where any was to come back."""
+        kept, of = state.kept
+        return {
+            "success": float(state.worth > 0),
+            "raised": float(state.status == "raised"),
+            "calls": float(len(state.answered)),
+            **({"replies_kept": kept / of} if of else {}),
+        }
+
+    def restore(self, state: AgentState) -> None:
+        """Restores `state` in a new run, which then ends: what going on from it would begin with.
+
+        Raises:
+            DivergedRunError: the program does not repeat itself.
+        """
+        live = self._alive()
+        session = live.restored(state)
+        session.world.close()
+        live.sessions.give(session, None)
+
+    @property
+    def removable(self) -> Collection[str]:
+        return self.settings.roles if len(self.settings.roles) > 1 else ()
+
+    def without(self, state: AgentState, role: str) -> AgentState:
+        """The program run again, where calls of `role` are answered with empty text; others are replied to as before
+        for as long as they call as before."""
+        if role not in self.removable:
+            raise cannot_leave_out(self, role)
+        left: dict[str, list[Answered]] = {}
+        for one in state.answered:
+            left.setdefault(one.call, []).append(one)
+        after = self._begun(AgentState(task=state.task, seed=state.seed, without=(*state.without, role)))
+        while after.waiting and all(left.get(one.call) for one in after.waiting):
+            after = self._stepped(after, tuple(left[one.call].pop(0) for one in after.waiting))
+        return after
+
+    def state_to_json(self, state: AgentState) -> str:
+        return written(dataclasses.asdict(state))
+
+    def state_from_json(self, text: str) -> AgentState:
+        with readable_state(self):
+            values = {name: _frozen(value) for name, value in parse_json(text, broken_text=True).items()}
+            kinds: dict[str, Any] = {"answered": Answered, "waiting": Waiting, "conversations": Conversation}
+            for name, kind in kinds.items():
+                values[name] = tuple(
+                    kind(**{key: _frozen(value) for key, value in one.items()}) for one in values[name]
+                )
+            return AgentState(**values)
+
+    # Live runs
+
+    def _begun(self, state: AgentState) -> AgentState:
+        live = self._alive()
+        session = live.any()
+        with live.held(session) as run:
+            run.begin(state.task, state.seed, state.without)
+            step = run.step()
+        return self._after(session, state, step)
+
+    def _stepped(self, state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
+        live = self._alive()
+        session = live.at(state)
+        for again in (True, False):
+            try:
+                with live.held(session) as run:
+                    for place, one in enumerate(answered, start=len(state.answered)):
+                        run.answer(one.call, one, place)
+                    step = run.step()
+                break
+            except ConnectionError:
+                live.sessions.count("lost")
+                if not again:
+                    raise
+                session = live.restored(state)
+        live.count("replies", len(answered))
+        return self._after(session, _with_replies(state, answered), step)
+
+    def _after(self, session: Session, state: AgentState, step: Step) -> AgentState:
+        """The state after a step, with its session given back."""
+        live = self._alive()
+        if step.calls and len(state.answered) < self.settings.max_calls:
+            after = _asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
+            live.sessions.give(session, after.past)
+            return after
+        with live.held(session) as run:
+            run.close()
+        live.sessions.give(session, None)
+        if step.outcome is not None:
+            return dataclasses.replace(state, reward=step.reward, status="finished", worth=step.outcome)
+        if step.calls:
+            return dataclasses.replace(state, reward=step.reward, status="stopped", worth=self.settings.failure)
+        if not state.answered and not state.without:
+            raise RunError(f"a program must not raise before its first call, got {step.raised}\n{step.traceback}")
+        self._show(step)
+        return dataclasses.replace(state, reward=step.reward, status="raised", worth=self.settings.failure)
+
+    def _show(self, step: Step) -> None:
+        """Shows the first exception of each kind."""
+        kind = step.raised.partition(":")[0]
+        if kind not in self._raised:
+            self._raised.add(kind)
+            logger.warning(
+                "A program raised after a reply, so its run is worth %g; others like it are counted, not shown.\n%s",
+                self.settings.failure,
+                step.traceback,
+            )
+
+    def _alive(self) -> _Live:
+        with self._starting:
+            if self._live is None:
+                self._live = _Live(self.agent, self._changed, self.sessions, self._costs)
+                weakref.finalize(self, self._live.close)
+            return self._live
+
+    def _request(self, state: AgentState, waiting: Waiting) -> Request:
+        asked = json.loads(waiting.asked)
+        messages = [shown_message(message) for message in asked["messages"]]
+        for at, reply in waiting.replies:
+            messages[at] = {"role": "assistant", "content": json.loads(state.answered[reply].reply)["text"]}
+        return Request(
+            role=asked["model"] if self.settings.roles else DEFAULT_ROLE,
+            event=waiting.event,
+            messages=messages,
+            tools=asked["tools"],
+            max_tokens=asked["max_tokens"],
+        )
+
+
+def agent_task(agent: Any, sessions: int = 64, **settings: Any) -> AgentInteraction:
+    """The collaboration `agent`: a program that calls a model, as `AgentInteraction`."""
+    return AgentInteraction(agent, sessions, **settings)
+
+
+_COSTS = ("runs", "replies", "forced_replies", "lost", "diverged", "ignored_settings", "tool_seconds")
+
+
+class _Live:
+    """The process of a program, the endpoint that its runs call, and its live runs.
+
+    Args:
+        agent, settings: as for `Host`.
+        limit: the most live runs.
+        costs: where they are counted.
+    """
+
+    def __init__(
+        self, agent: str | list[str], settings: Mapping[str, Any], limit: int, costs: dict[str, float]
+    ) -> None:
+        try:
+            from hf_credit.agents.endpoint import Endpoint
+        except ImportError as error:
+            raise ValueError(
+                f"programs call a server of starlette and uvicorn, got {error}; install hf-credit[agents]."
+            ) from error
+        host = Host(agent, settings)
+        self._counting, self._costs = threading.Lock(), costs
+        self._owner = os.getpid()
+        self.sessions = Sessions(limit)
+        self.runs = Runs(
+            make_host=lambda: Host(agent, settings),
+            host=host,
+            endpoint=Endpoint(host.settings.roles),
+            settings=host.settings,
+            compared=_compared(host.settings.canonical),
+            count=self.count,
+        )
+
+    def count(self, cost: str, much: float) -> None:
+        with self._counting:
+            self._costs[cost] += much
+
+    def any(self) -> Session:
+        """A session in which a run can begin."""
+        return self.sessions.any(lambda: LiveRun(self.runs))
+
+    def at(self, state: AgentState) -> Session:
+        """A session whose run stands in `state`: the one that does, or one in which it is restored."""
+        session = self.sessions.take(state.past)
+        if session is None:
+            return self.restored(state)
+        if session.world.stands([one.call for one in state.waiting]):
+            return session
+        self.sessions.discard(session)  # it waited for longer than its own patience
+        self.count("lost", 1)
+        return self.restored(state)
+
+    def restored(self, state: AgentState) -> Session:
+        session = self.any()
+        with self.held(session) as run:
+            run.begin(state.task, state.seed, state.without)
+            run.restore(state.answered, [(one.call, json.loads(one.asked)) for one in state.waiting])
+        return session
+
+    @contextmanager
+    def held(self, session: Session) -> Iterator[LiveRun]:
+        """Within, whatever is raised closes the session: nobody knows where its run stands."""
+        try:
+            yield session.world
+        except BaseException:
+            self.sessions.discard(session)
+            raise
+
+    def close(self) -> None:
+        if os.getpid() == self._owner:
+            self.sessions.close()
+            self.runs.host.close()
+            self.runs.endpoint.shut()
+
+
+def _named(agent: Any) -> str | list[str]:
+    """A program by its name, or the words of a command."""
+    if isinstance(agent, str):
+        return agent
+    if not isinstance(agent, list | tuple):
+        return importable(agent)
+    if not agent or not all(isinstance(word, str) for word in agent):
+        raise ValueError(f"a command must be words, got {agent!r}; write ['node', 'agent.js'], say.")
+    return [str(word) for word in agent]
+
+
+def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
+    if canonical is None:
+        return lambda asked: asked
+    module, _, name = canonical.partition(":")
+    try:
+        function: Callable[[dict[str, Any]], Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"canonical must be importable as 'module:function', got {canonical!r} ({error}); correct the name."
+        ) from error
+    return lambda asked: function(json.loads(json.dumps(asked)))
+
+
+def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
+    """A reply as it is recorded: its text, and what of it the program is given."""
+    if isinstance(reply, Reply):
+        content, calls, ended = reply.content, reply.calls, reply.ended
+    else:
+        found = read_calls(reply) or [] if asked["tools"] else []
+        calls = tuple((name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in found)
+        content, ended = ("" if calls else str(reply)), True
+    for stop in asked["stop"]:
+        content = content.partition(stop)[0] if stop else content
+    return {"text": str(reply), "content": content, "calls": [list(one) for one in calls], "ended": ended}
+
+
+def _with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
+    """The state with its waiting calls replied to: their conversations go on."""
+    conversations = {one.event: one for one in state.conversations}
+    for place, one in enumerate(state.waiting, start=len(state.answered)):
+        messages = json.loads(one.asked)["messages"]
+        conversations[one.event] = Conversation(
+            event=one.event,
+            length=len(messages),
+            messages=digest(messages),
+            replies=(*one.replies, (len(messages), place)),
+        )
+    return dataclasses.replace(
+        state,
+        answered=(*state.answered, *answered),
+        waiting=(),
+        conversations=tuple(conversations.values()),
+    )
+
+
+def _asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_model: bool) -> AgentState:
+    """The state that waits for replies to these calls, each in the conversation that it continues or opens."""
+    waiting: list[Waiting] = []
+    kept, of = state.kept
+    for call, asked in calls:
+        messages, role = asked["messages"], asked["model"] if by_model else DEFAULT_ROLE
+        taken = {one.event for one in waiting}
+        own = [one for one in state.conversations if one.event.partition("#")[0] == role]
+        fits = [
+            one
+            for one in own
+            if one.event not in taken
+            and one.length <= len(messages)
+            and digest(messages[: one.length]) == one.messages
+        ]
+        replies: list[tuple[int, int]] = []
+        if fits:
+            last = max(fits, key=lambda one: one.length)
+            event = last.event
+            for at, place in last.replies:
+                if at < len(messages):
+                    reply = json.loads(state.answered[place].reply)
+                    same = messages[at] == assistant_message(reply["content"], reply["calls"])
+                    replies += [(at, place)] if same else []
+                    if at == last.length:
+                        kept, of = kept + same, of + 1
+        else:
+            known = {one.event for one in own} | {one for one in taken if one.partition("#")[0] == role}
+            event = role if not known else f"{role}#{len(known) + 1}"
+        waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies)))
+    return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value

@@ -1,0 +1,75 @@
+"""`hf-credit agent`: programs that call a model, before they are trained."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from hf_credit.cli.options import parse_options
+
+agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@agent.callback()
+def _agent() -> None:
+    """Looks at programs that call a model through an SDK, which `hf-credit train --agent` trains."""
+
+
+@agent.command(short_help="Say whether a program repeats itself, and where it does not.")
+def check(
+    name: Annotated[
+        str, typer.Argument(metavar="AGENT", help="A program, as module:name, or a command in quotes. It is run.")
+    ],
+    tasks: Annotated[str, typer.Option(help="Task rows: a file, or an id on the Hub.")],
+    split: Annotated[str, typer.Option(help="Of the task rows, if they have any.")] = "train",
+    rows: Annotated[int, typer.Option(help="How many task rows to run, from the first.", min=1)] = 4,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the program.")
+    ] = None,
+) -> None:
+    """Runs a program twice on some tasks, with replies of nobody's, and restores each of its calls.
+
+    Methods that replay need a program that repeats itself. Where one does not, this shows the call, the message and
+    the part that differs, and leaves with exit code 1.
+
+    \b
+    Examples:
+      hf-credit agent check my_agent:sql_agent --tasks tasks.jsonl
+      hf-credit agent check "node agent.js" --tasks tasks.jsonl --option columns='["question"]'
+    """
+    from hf_credit.agents.check import SETTLE
+    from hf_credit.agents.check import check as checked
+    from hf_credit.agents.interaction import AgentInteraction
+    from hf_credit.cli.quiet import be_quiet
+    from hf_credit.rollouts.dry_run import first_rows
+    from hf_credit.tasks.rows import load_splits, require_split
+    from hf_credit.tasks.spec import agent_named
+
+    be_quiet()
+    options: dict[str, Any] = parse_options(option)
+    found_rows = require_split(load_splits(tasks, split), split, "set --split")
+    interaction = AgentInteraction(agent_named(name), **{"settle": SETTLE, **options})
+    try:
+        interaction.require_columns(found_rows.column_names)
+        found = checked(interaction, first_rows(found_rows, rows))
+    finally:
+        interaction.close()
+    ended = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items())) or "none to its end"
+    typer.echo(f"{found.tasks} tasks run twice, {found.calls} calls; of the first runs {ended}.")
+    if found.restored:
+        typer.echo(f"{found.restored} states restored, {1000 * found.seconds / found.restored:.0f} ms each.")
+    if found.kept[1]:
+        kept, of = found.kept
+        typer.echo(
+            f"{kept} of {of} replies came back as they were made"
+            + ("." if kept == of else "; each of the others begins a row of its own in training.")
+        )
+    if found.together > 1:
+        typer.echo(f"It makes up to {found.together} calls at once; train it with settle=0.02 or more.")
+    for problem in found.problems:
+        typer.echo(f"  {problem}")
+    if found.problems:
+        typer.echo("It does not repeat itself: mend this for methods that replay, or train it with repeats=False.")
+        raise typer.Exit(1)
+    typer.echo("It repeats itself, so every method can train it.")

@@ -1,0 +1,370 @@
+"""A program's calls are decisions, and every state of its runs can be gone on from, live or not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import sys
+import time
+import urllib.error
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_programs import asks, post
+
+from hf_credit import collaborations
+from hf_credit.agents import AgentInteraction, AgentState
+from hf_credit.agents.runs import DivergedRunError
+from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from
+from hf_credit.rollouts.interaction import Reply
+
+Made = Callable[..., AgentInteraction]
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Made]:
+    """Makes programs of `agent_programs`, each once."""
+    known: dict[str, AgentInteraction] = {}
+
+    def make(name: str, **settings: Any) -> AgentInteraction:
+        key = json.dumps([name, settings])
+        if key not in known:
+            known[key] = AgentInteraction(f"agent_programs:{name}", **settings)
+        return known[key]
+
+    yield make
+    for one in known.values():
+        one.close()
+
+
+def walked(interaction: AgentInteraction, task: dict[str, Any], *replies: str | list[str]) -> list[AgentState]:
+    """The states of a walk with these replies, its start included."""
+    states = [interaction.start(task, 0)]
+    for said in replies:
+        states.append(interaction.advance(states[-1], [said] if isinstance(said, str) else said))
+    return states
+
+
+def said(interaction: AgentInteraction, state: AgentState) -> list[str]:
+    (request,) = interaction.pending(state)
+    return [message["content"] for message in request.messages]
+
+
+def call(**arguments: str) -> Reply:
+    written = json.dumps(arguments)
+    text = f'<tool_call>{{"name": "look", "arguments": {written}}}</tool_call>'
+    return Reply(text, content="", calls=[("look", written)])
+
+
+def test_calls_are_asked_one_after_the_other_and_the_scorer_says_what_it_was_worth(made: Made) -> None:
+    interaction = made("asks")
+    first, second, last = walked(interaction, {"number": 2, "other": "column"}, "a", "aaa")
+    assert (first.task, said(interaction, first)) == ('{"number":2}', ["2?"])
+    assert said(interaction, second) == ["2?", "a", "again?"]
+    assert (interaction.pending(last), interaction.ending(last)) == ((), Ending.FINISHED)
+    assert interaction.outcome(last) == pytest.approx(1 / 3)  # 4 letters where 2 were right
+    assert interaction.metrics(last) == {"success": 1.0, "raised": 0.0, "calls": 2.0, "replies_kept": 1.0}
+
+
+def test_a_state_is_a_value_that_is_written_and_read(made: Made) -> None:
+    interaction = made("asks")
+    for state in walked(interaction, {"number": 2}, "a", "b"):
+        again = interaction.state_from_json(interaction.state_to_json(state))
+        assert (again, hash(again)) == (state, hash(state))
+    with pytest.raises(ValueError, match="a state must be one that 'agent_programs:asks' wrote"):
+        interaction.state_from_json('{"task": 1}')
+
+
+def test_every_state_is_restored_from_nothing_by_running_the_program_again(made: Made) -> None:
+    interaction, replies = made("looks"), [call(at="x"), call(at="yy"), "aa"]
+    states = walked(interaction, {"number": 1}, *replies)
+    interaction.close()
+    for place in (2, 1, 0):
+        assert interaction.advance(states[place], [replies[place]]) == states[place + 1]
+    assert interaction.costs()["forced_replies"] == 2 + 1
+
+
+def test_a_state_is_gone_on_from_more_than_once(made: Made) -> None:
+    interaction = made("asks")
+    _, second, _ = walked(interaction, {"number": 2}, "a", "b")
+    before = interaction.costs()["forced_replies"]
+    worth = [interaction.outcome(interaction.advance(second, ["a" * length])) for length in range(3)]
+    assert worth == pytest.approx([1 / 2, 1, 1 / 2])
+    assert interaction.costs()["forced_replies"] == before + 3
+
+
+def test_ids_come_from_the_place_and_tool_calls_with_them(made: Made) -> None:
+    interaction = made("looks")
+    *_, state = walked(interaction, {"number": 1}, call(at="x"), call(at="y"))
+    (request,) = interaction.pending(state)
+    assert [message["content"].split()[0] for message in request.messages if message["role"] == "tool"] == [
+        "call_0_0",
+        "call_1_0",
+    ]
+    assert [tool["function"]["name"] for tool in request.tools] == ["look"]
+    assert request.messages[0] == {"role": "system", "content": "Look."}
+
+
+def test_what_comes_back_as_it_was_made_is_shown_as_its_text_whatever_its_spelling(made: Made) -> None:
+    *_, state = walked(made("looks"), {"number": 1}, call(at="x"))
+    (request,) = made("looks").pending(state)
+    assert request.messages[2] == {"role": "assistant", "content": str(call(at="x"))}
+    assert state.kept == (1, 1)
+    rewritten = walked(made("rewrites"), {"number": 1}, "a", "b")[1]
+    assert said(made("rewrites"), rewritten) == ["?", "I said: a", "again?"]
+    assert rewritten.kept == (0, 1)
+
+
+def test_a_tool_call_in_plain_text_is_read_only_where_tools_are_offered(made: Made) -> None:
+    looked = made("looks").advance(made("looks").start({"number": 1}, 0), [str(call(at="x"))])
+    assert looked.waiting
+    asked = made("asks").advance(made("asks").start({"number": 2}, 0), [str(call(at="x"))])
+    assert said(made("asks"), asked)[1] == str(call(at="x"))
+
+
+def test_roles_are_models_and_conversations_of_a_role_have_names(made: Made) -> None:
+    interaction = made("together")
+    first, second, third, last = walked(interaction, {"number": 1}, "p", "code", "pp")
+    events = [interaction.pending(state)[0].event for state in (first, second, third)]
+    assert (events, list(interaction.roles)) == (["planner", "coder", "planner"], ["planner", "coder"])
+    assert said(interaction, third) == ["plan?", "p", "better?"]
+    assert [interaction.reward(state) for state in (first, second, third, last)] == [0.0, 0.5, 0.0, 0.0]
+    assert interaction.outcome(last) == 4 + 20
+
+
+def test_a_role_is_left_out_and_the_others_keep_what_they_said_until_they_hear_otherwise(made: Made) -> None:
+    interaction = made("together")
+    *_, last = walked(interaction, {"number": 1}, "p", "code", "pp")
+    without_coder = interaction.without(last, "coder")
+    assert (interaction.pending(without_coder), interaction.outcome(without_coder)) == ((), 20.0)
+    without_planner = interaction.without(last, "planner")
+    assert said(interaction, without_planner) == [" code?"]
+    assert interaction.outcome(interaction.advance(without_planner, ["xyz"])) == 3.0
+    assert interaction.outcome(interaction.without(interaction.without(last, "coder"), "planner")) == 0.0
+    with pytest.raises(ValueError, match="must be one that 'agent_programs:asks' can be played without"):
+        made("asks").without(made("asks").start({"number": 1}, 0), "policy")
+
+
+def test_calls_at_once_are_one_step_whatever_their_order(made: Made) -> None:
+    interaction = made("at_once")
+    state = interaction.start({"number": 1}, 0)
+    requests = interaction.pending(state)
+    assert sorted(request.messages[0]["content"] for request in requests) == ["0?", "1?", "2?"]
+    assert sorted(request.event for request in requests) == ["policy", "policy#2", "policy#3"]
+    replies = [request.messages[0]["content"][0] * 2 for request in requests]
+    after = interaction.advance(state, replies)
+    assert said(interaction, after) == ["00 11 22"]
+    interaction.close()
+    assert interaction.advance(state, replies) == after
+    assert interaction.advance(after, ["abc"]).worth == 3.0
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "worth"),
+    [("raise", "raised", 0.0), ("exit", "raised", 0.0), ("many", "stopped", 0.0), ("fine", "finished", 1.0)],
+)
+def test_what_comes_of_a_reply_is_an_outcome(made: Made, what: str, status: str, worth: float, caplog: Any) -> None:
+    interaction = made("misbehaves")
+    state = interaction.start({"what": what}, 0)
+    with caplog.at_level(logging.WARNING):
+        while interaction.pending(state):
+            state = interaction.advance(state, ["?"])
+    assert (state.status, interaction.outcome(state)) == (status, worth)
+    assert interaction.ending(state) == (Ending.TURN_LIMIT if what == "many" else Ending.FINISHED)
+    if what == "raise":
+        assert 'raise KeyError("no such tool")' in caplog.text  # the line, of the traceback
+
+
+def test_a_run_without_a_call_is_worth_what_it_returned(made: Made) -> None:
+    state = made("misbehaves").start({"what": "nothing"}, 0)
+    assert (made("misbehaves").pending(state), state.worth) == ((), 1.0)
+
+
+WRONG = {
+    "raise first": "must not raise before its first call, got LookupError: there is no database",
+    "crash": "must come to an end by itself, got exit code 7; it printed last: about to crash",
+    "endless": "must go on within 1 seconds of a reply",
+    "refused": "n of a call must be 1, got 2; call several times.",
+    "bad scorer": "must be scored, got ZeroDivisionError: by the scorer",
+    "text": "must be scored, got ValueError: a scorer must return a finite number, got 'text'",
+}
+
+
+def test_what_no_reply_is_to_blame_for_is_an_error_and_loses_no_other_episode(made: Made, chat: Chat) -> None:
+    tasks = [*({"what": what} for what in WRONG), {"what": "fine"}]
+    end = Generation(ids=[*chat.encode("?"), chat.tokenizer.eos_token_id])
+    engine = Engine(made("misbehaves"), chat, lambda contexts: [end] * len(contexts))
+    *wrong, fine = engine.run([RolloutRequest(task=task, seed=0) for task in tasks])
+    assert (fine.ending, fine.outcome) == (Ending.FINISHED, 1.0)
+    for episode, told in zip(wrong, WRONG.values(), strict=True):
+        assert episode.ending == Ending.ERROR
+        assert told in str(episode.error)
+
+
+def test_a_run_that_does_not_repeat_is_never_credited(made: Made) -> None:
+    interaction = made("drifts")
+    _, second, last = walked(interaction, {"number": 1}, "a", "b")
+    assert interaction.outcome(last) == 1.0
+    with pytest.raises(DivergedRunError, match=r"must repeat itself .* call 1; draw its random numbers") as caught:
+        interaction.advance(second, ["b"])
+    assert caught.value.place == 1
+    assert interaction.costs()["diverged"] == 1
+    compared = made("drifts", canonical="agent_programs:without_times")
+    _, second, last = walked(compared, {"number": 1}, "a", "b")
+    assert compared.advance(second, ["b"]) == last
+
+
+def test_what_does_not_repeat_is_refused_where_it_would_be_replayed(made: Made, chat: Chat) -> None:
+    end = Generation(ids=[chat.tokenizer.eos_token_id])
+    engine = Engine(made("drifts", repeats=False), chat, lambda contexts: [end] * len(contexts))
+    with pytest.raises(ValueError, match="what is replayed must repeat itself"):
+        engine.run([RolloutRequest(task={"number": 1}, seed=0, fanout=(2,))])
+    (episode,) = engine.run([RolloutRequest(task={"number": 1}, seed=0)])
+    assert episode.outcome == 1.0
+
+
+# Episodes
+
+
+def test_an_episode_of_a_program_that_sends_replies_back_is_one_row(made: Made, chat: Chat) -> None:
+    reply = [*chat.tokenizer.convert_tokens_to_ids(["a", "b"]), chat.tokenizer.eos_token_id]  # no tokens of "ab"
+    engine = Engine(made("asks"), chat, lambda contexts: [Generation(ids=reply)] * len(contexts))
+    episodes = engine.run([RolloutRequest(task={"number": number}, seed=0) for number in (1, 2, 3)])
+    assert [len(episode.decisions) for episode in episodes] == [1, 2, 3]
+    for episode in episodes:
+        (row,) = decision_rows(episode.decisions, [1.0] * len(episode.decisions))
+        assert sum(row.loss_mask) == 3 * len(episode.decisions)
+
+
+def test_replay_goes_on_from_each_recorded_decision(made: Made, chat: Chat) -> None:
+    end = chat.tokenizer.eos_token_id
+    engine = Engine(made("asks"), chat, lambda contexts: [Generation(ids=[*chat.encode("c"), end])] * len(contexts))
+    (episode,) = engine.run([RolloutRequest(task={"number": 3}, seed=0)])
+    made("asks").close()
+    starts = [replay_from(made("asks"), chat, episode, index, fanout=(2,)) for index in range(3)]
+    replays = engine.run(starts)
+    assert [one.outcome for one in replays] == [episode.outcome] * 6
+    assert [len(one.decisions) for one in replays] == [3, 3, 2, 2, 1, 1]
+
+
+# Side effects and what a run can see
+
+
+@pytest.fixture
+def seen(made: Made, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], AgentInteraction, AgentState]]:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("MY_DATABASE", "postgres://here")
+    interaction = AgentInteraction("agent_programs:tells")
+    state = interaction.start({"number": 1}, 0)
+    yield json.loads(said(interaction, state)[0]), interaction, state
+    interaction.close()
+
+
+def test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_deleted(seen: Any) -> None:
+    told, interaction, state = seen
+    environment = told["environment"]
+    assert "HF_TOKEN" not in environment
+    assert environment["MY_DATABASE"] == "postgres://here"
+    assert environment["OPENAI_BASE_URL"] == told["url"] == f"{environment['ANTHROPIC_BASE_URL']}/v1"
+    assert environment["HOME"] == told["folder"]
+    assert Path(told["folder"]).is_dir()
+    interaction.advance(state, ["?"])
+    assert not Path(told["folder"]).exists()
+    interaction.close()
+    assert not Path(told["folder"]).parent.exists()
+
+
+def test_a_key_is_refused_after_its_run_and_is_written_nowhere(seen: Any, caplog: Any) -> None:
+    told, interaction, state = seen
+    assert told["url"].startswith("http://127.0.0.1:")
+    with caplog.at_level(logging.DEBUG):
+        after = interaction.advance(state, ["?"])
+        for key in (told["key"], "another"):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                post(f"{told['url']}/chat/completions", key, {"messages": []})
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                post(f"{told['url']}/reward", key, {"value": 100})
+    assert told["key"] not in caplog.text + interaction.state_to_json(after)
+
+
+def test_runs_end_with_what_started_them(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:asks")
+    interaction.start({"number": 1}, 0)
+    live = interaction._live
+    assert live is not None
+    process = live.runs.host._process
+    interaction.close()
+    assert process.returncode is not None
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:asks")
+    *_, last = walked(interaction, {"number": 2}, "a", "b")
+    again = interaction.advance(interaction.start({"number": 2}, 0), ["a"])
+    assert interaction._live is not None
+    interaction._live.runs.host._process.kill()
+    while not interaction._live.runs.host.dead:
+        time.sleep(0.01)
+    assert interaction.advance(again, ["b"]) == last
+    assert interaction.costs()["lost"] == 1
+    interaction.close()
+
+
+# How it is made
+
+
+def test_it_is_made_by_name_and_described(made: Made) -> None:
+    interaction = collaborations.make("agent", agent=asks, max_calls=2)
+    options = {"agent": "agent_programs:asks", "sessions": 64, "max_calls": 2}
+    assert interaction.spec() == {"collaboration": "agent", "collaboration_options": options}
+    assert interaction.max_replies == 2
+    assert pickle.loads(pickle.dumps(interaction)).spec() == interaction.spec()
+    with pytest.raises(ValueError, match=r"must have the columns number, got no 'number'; add it"):
+        interaction.require_columns(["question"])
+    with pytest.raises(ValueError, match=r"must have the columns number as plain values, got KeyError"):
+        interaction.start({}, 0)
+    assert asks.__name__ == "asks"
+
+
+def test_a_command_is_given_the_task_and_its_output_is_the_result() -> None:
+    script = (
+        "import json, os, sys, urllib.request as u; task = json.load(sys.stdin); e = os.environ; "
+        "body = json.dumps({'model': 'policy', 'messages': [{'role': 'user', 'content': task['q']}]}).encode(); "
+        "url = e['OPENAI_BASE_URL'] + '/chat/completions'; h = {'authorization': 'Bearer ' + e['OPENAI_API_KEY']}; "
+        "print(len(json.load(u.urlopen(u.Request(url, body, h)))['choices'][0]['message']['content']))"
+    )
+    interaction = AgentInteraction([sys.executable, "-c", script], columns=["q"])
+    states = walked(interaction, {"q": "how long?"}, "three")
+    assert said(interaction, states[0]) == ["how long?"]
+    assert interaction.outcome(states[1]) == 5.0
+    interaction.close()
+
+
+def test_a_function_that_nothing_decorates_takes_its_settings_from_the_task(made: Made) -> None:
+    assert walked(made("plain", columns=["question"]), {"question": "?"}, "four")[-1].worth == 4.0
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "told"),
+    [
+        ("agent_programs:missing", {}, "an agent must be importable as 'module:name'"),
+        ("agent_programs:asks", {"most": 1}, "an agent has the settings columns, max_calls"),
+        ("agent_programs:asks", {"max_calls": 0}, "max_calls must be at least 1"),
+        ("agent_programs:asks", {"score": "near"}, "score must be 'module:function'"),
+        ("agent_programs:asks", {"canonical": "agent_programs:missing"}, "canonical must be importable"),
+        ([], {}, "a command must be words"),
+        (lambda task, model: 1, {}, "must be importable by name"),
+    ],
+)
+def test_what_is_no_program_is_refused(agent: Any, settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        AgentInteraction(agent, **settings).settings  # noqa: B018

@@ -1,0 +1,53 @@
+"""A stranger's program is checked, trained and evaluated from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from small_agents import ROWS, build_policy, settings
+from small_runs import RECIPE
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [("asks", 0, "It repeats itself, so every method can train it."), ("drifts", 1, "It does not repeat itself")],
+)
+def test_a_check_says_whether_a_program_repeats_itself(
+    name: str, code: int, told: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"number": 2}\n{"number": 1}\n')
+    got, out, err = command("agent", "check", f"agent_programs:{name}", "--tasks", tasks, "--option", "settle=0")
+    assert got == code, err
+    assert "2 tasks run twice, " in out
+    assert told in out
+
+
+def test_a_program_is_trained_and_evaluated(
+    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    build_policy(tmp_path / "policy")
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS * 4))
+    few = {"dataset_name": "tasks.jsonl", "model_name_or_path": "policy", "max_steps": 1}
+    values = {**RECIPE, **settings(tmp_path / "run", **few), "method_options": {"group_size": 2, "rollouts": 2}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
+    code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--method", "vineppo")
+    assert code == 0, err
+    spec = json.loads((tmp_path / "run" / "hf_credit_task.json").read_text())
+    assert (spec["collaboration"], spec["collaboration_options"]["agent"]) == ("agent", "agent_shop:shop")
+    played = ("evaluate", "run", "--dataset", "tasks.jsonl", "--split", "train", "--json")
+    code, _, err = command(*played)
+    assert code == 1
+    assert "the files beside a policy cannot choose it, got 'agent_shop:shop'" in err
+    code, out, err = command(*played, "--option", "agent=agent_shop:shop")
+    assert code == 0, err
+    assert json.loads(out)["metrics"]["replies_kept"]["mean"] == 1.0
+    code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--collaboration", "relay")
+    assert code == 1
+    assert "an agent takes the place of a collaboration, got 'agent_shop:shop' beside 'relay'" in err

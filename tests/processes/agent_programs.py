@@ -1,0 +1,165 @@
+"""Programs that call a model, as strangers write them, with nothing but Python's own libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hf_credit.agents import agent
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Looks somewhere.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+    },
+}
+
+
+def post(url, key, body):
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)
+
+
+def chat(model, messages, name="policy", **more):
+    body = {"model": name, "messages": messages, **more}
+    return post(f"{model.base_url}/chat/completions", model.api_key, body)["choices"][0]["message"]
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def near(task, answer):
+    """1 for the number itself, and less the further an answer is from it."""
+    return 1 / (1 + abs(task["number"] - len(answer)))
+
+
+@agent(columns=("number",), max_calls=3, score="agent_programs:near")
+def asks(task, model):
+    """Asks as often as the number says, at most three times, and sends back what it got as it got it."""
+    messages = [user(f"{task['number']}?")]
+    for _ in range(min(3, task["number"])):
+        messages += [chat(model, messages), user("again?")]
+    return "".join(message["content"] for message in messages if message["role"] == "assistant")
+
+
+@agent(columns=("number",), max_calls=4)
+def looks(task, model):
+    """Looks where the model tells it to, with a file of its own, until the model says something else."""
+    notes = Path("notes")
+    messages = [{"role": "system", "content": [{"type": "text", "text": "Look."}]}, user(f"{task['number']}?")]
+    while True:
+        reply = chat(model, messages, tools=[TOOL], tool_choice="auto", temperature=0.5)
+        calls = reply.get("tool_calls") or []
+        for call in calls:  # re-spaced, as some frameworks do
+            call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=2)
+        messages.append(reply)
+        if not calls:
+            return float(reply["content"].count("a"))
+        for call in calls:
+            with notes.open("a") as file:
+                file.write(call["function"]["arguments"])
+            seen = len(notes.read_text())
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"{call['id']} {seen}"})
+
+
+@agent(columns=("number",), max_calls=4)
+def rewrites(task, model):
+    messages = [user("?")]
+    for _ in range(2):
+        messages += [{"role": "assistant", "content": f"I said: {chat(model, messages)['content']}"}, user("again?")]
+    return 1
+
+
+@agent(columns=("number",), roles=("planner", "coder"), max_calls=4)
+def together(task, model):
+    plan = chat(model, [user("plan?")], "planner")["content"]
+    model.reward(0.25)
+    model.reward(0.25)
+    code = chat(model, [user(f"{plan} code?")], "coder")["content"]
+    again = chat(model, [user("plan?"), {"role": "assistant", "content": plan}, user("better?")], "planner")["content"]
+    return len(code) + 10 * len(again)
+
+
+@agent(columns=("number",), settle=0.1, max_calls=8)
+def at_once(task, model):
+    with ThreadPoolExecutor(3) as pool:
+        said = list(pool.map(lambda n: chat(model, [user(f"{n}?")])["content"], range(3)))
+    return len(chat(model, [user(" ".join(said))])["content"])
+
+
+@agent(columns=("number",), max_calls=3)
+def drifts(task, model):
+    for _ in range(2):
+        chat(model, [user(f"at {time.time_ns()}")])
+    return 1
+
+
+def without_times(call):
+    return {**call, "messages": len(call["messages"])}
+
+
+@agent(columns=("what",), max_calls=2, seconds=1.0, score="agent_programs:scored")
+def misbehaves(task, model):
+    """Does what its task says, after one reply."""
+    what = task["what"]
+    if what == "nothing":
+        return "fine"
+    if what == "raise first":
+        raise LookupError("there is no database")
+    chat(model, [user("?")])
+    match what:
+        case "raise":
+            raise KeyError("no such tool")
+        case "exit":
+            sys.exit(3)
+        case "crash":
+            print("about to crash", flush=True)
+            os._exit(7)
+        case "endless":
+            threading.Event().wait()
+        case "many":
+            while True:
+                with contextlib.suppress(Exception):
+                    chat(model, [user("?")])
+        case "refused":
+            try:
+                chat(model, [user("?")], n=2)
+            except urllib.error.HTTPError:
+                return "swallowed"
+    return what
+
+
+def scored(task, answer):
+    if answer == "bad scorer":
+        raise ZeroDivisionError("by the scorer")
+    return {"fine": 1.0, "text": "text"}.get(answer, 0.5)
+
+
+@agent(columns=("number",), environment=("MY_DATABASE",))
+def tells(task, model):
+    """Tells what it sees of the machine."""
+    seen = {"environment": dict(os.environ), "folder": os.getcwd(), "key": model.api_key, "url": model.base_url}
+    chat(model, [user(json.dumps(seen))])
+    return 1
+
+
+def plain(task, model):
+    return len(chat(model, [user(task["question"])])["content"])
+
+
+def length(task, answer):
+    return len(answer)
