@@ -53,6 +53,7 @@ from hf_credit.trainers.credit import from_plain, to_plain
 
 # Where a method's own numbers would play more than these tests need.
 OPTIONS: dict[str, dict[str, Any]] = {
+    "active_replay": {"group_size": 2, "branches": (1, 2)},
     "alive_baseline": {"group_size": 3},
     "all_turns_baseline": {"group_size": 3},
     "carl": {"initial": 2, "forks": 3},
@@ -441,6 +442,7 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {
     "verified tree": lambda: Verified(inner=Tree(fanout=(2, 2)), required=False),
     "continuations": lambda: Continuations(rollouts=2),
     "continuations of a tree": lambda: Continuations(rollouts=2, inner=Tree(fanout=(2, 2))),
+    "planned branches": lambda: method_of("active_replay").collector,
     "removals": lambda: method_of("counterfactual_grpo").collector,
     "audited steps": lambda: (
         methods.make("constrained_counterfactual", **OPTIONS["constrained_counterfactual"]).collector
@@ -459,7 +461,8 @@ def collected_by(world: str, collector: str) -> tuple[Any, RolloutBatch, LocalCo
         fitting = plain.bind(context.interaction).collector
     except ValueError:
         return None
-    return fitting, fitting([{"seed": seed} for seed in range(4)], context, Constraints()), context
+    memory = method_of("active_replay").memory if collector == "planned branches" else Constraints()
+    return fitting, fitting([{"seed": seed} for seed in range(4)], context, memory), context
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -108,6 +108,11 @@ class _Drawn(random.Random):
         every = list(itertools.combinations(population, k))
         return list(every[self._ways.choose([1 / len(every)] * len(every))])
 
+    def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
+        """As many of a population, each drawn with its weight."""
+        shares = [one / sum(weights) for one in weights] if weights else [1 / len(population)] * len(population)
+        return [population[self._ways.choose(shares)] for _ in range(k)]
+
     def random(self) -> float:
         """Refused: it could be any of too many."""
         raise ValueError("a method is enumerated that draws among few, got one that draws a uniform number; score it.")
@@ -118,8 +123,8 @@ class Update:
     """One update of a method.
 
     Attributes:
-        gradient: sum of w c grad log pi over the trained decisions, divided by the trained episodes, of the policy's
-            shape.
+        gradient: sum of w c grad log pi over the trained decisions, divided by the trained episodes, or by those from
+            the start where the credit is `per_start`, of the policy's shape.
         decisions: the trained ones, with their credit.
         tokens: that were generated, for comparison included.
     """
@@ -273,7 +278,8 @@ class Player:
             ratio = float(policy.probabilities[place, action]) / math.exp(decision.logprobs[0])
             gradient[place] += _clipped(_number(counted), ratio) * policy.score(place, action)
             trained.append((decision, _number(value)))
-        return gradient / max(len(collected.episodes), 1), trained
+        starts = [one for one in collected.trained if not one.source] if credit.per_start else collected.episodes
+        return gradient / max(len(starts), 1), trained
 
 
 def _number(credit: float | Sequence[float]) -> float:

@@ -23,6 +23,7 @@ from hf_credit.credit.leave_one_out import full_mean, leave_one_out
 from hf_credit.credit.moments import Moment, Moments
 from hf_credit.credit.multi_turn import multi_turn_advantages
 from hf_credit.credit.optimal_baseline import gradient_variance, optimal_baseline
+from hf_credit.credit.replay_allocation import replay_blocks, replay_branches, replay_ratio
 from hf_credit.credit.returns import discounted_returns, value_differences
 from hf_credit.credit.shaped_reward import RewardWeights, belief_reward, harmonic_mean
 from hf_credit.credit.step_selection import inclusion_probabilities, systematic_sample
@@ -79,6 +80,9 @@ __all__ = [
     "pooled",
     "projected_logprobs",
     "reference_divergence",
+    "replay_blocks",
+    "replay_branches",
+    "replay_ratio",
     "sampling_ratio",
     "score_deltas",
     "sequential_values",

@@ -32,6 +32,7 @@ __all__ = [
 __getattr__ = renamed(__name__, {"Lesson": "CriticTargets"})
 
 METHODS = {
+    "active_replay": "hf_credit.methods.active_replay:active_replay",
     "alive_baseline": "hf_credit.methods.turn_baselines:alive_baseline",
     "all_turns_baseline": "hf_credit.methods.turn_baselines:all_turns_baseline",
     "at2po": "hf_credit.methods.at2po:at2po",

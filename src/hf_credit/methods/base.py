@@ -63,6 +63,9 @@ class Credit:
             is left out.
         memory: what the next update should remember.
         critic_targets: what the critics learn once credit is given; on every process for the same critics.
+        per_start: whether the loss divides by what was played from the start, each decision counting as its weight,
+            rather than by all that is trained on; on every process the same. For branches that share the weight of
+            what they branched from.
 
     Raises:
         ValueError: `decisions` is no mapping.
@@ -72,6 +75,7 @@ class Credit:
     weights: Mapping[str, float] = field(default_factory=dict)
     memory: Any = None
     critic_targets: Sequence[CriticTargets] = ()
+    per_start: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.decisions, Mapping):

@@ -22,7 +22,7 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
 from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
-from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods import Credit, DecisionCredit, Method
 from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
@@ -145,8 +145,18 @@ class CreditTrainer(EpisodeTrainer):
             learned = self.critics[one.critic].learn(one.inputs, one.targets, one.values)
             for name, value in learned.items():
                 self.log_metric(f"{one.critic}/{name}", value)
-        found = weighted(credit)
+        found = self._per_start(collected, credit) if credit.per_start else weighted(credit)
         return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
+
+    def _per_start(self, collected: RolloutBatch, credit: Credit) -> dict[str, DecisionCredit]:
+        """Weighted credit, so scaled that a mean over all tokens of the update is one over their weights."""
+        lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
+        tokens = sum(lengths[name] for name in credit.decisions)
+        weighed = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
+        told = self.ranks.gather([(tokens, weighed)])
+        scale = sum(one for one, _ in told) / (sum(one for _, one in told) or 1.0)
+        weights = {name: scale * credit.weights.get(name, 1.0) for name in credit.decisions}
+        return weighted(dataclasses.replace(credit, weights=weights))
 
     # What a method asks for ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,512 @@
+"""Active replay: branches where the variance of the gradient arises, all of them trained on, weighed by 1/n.
+
+Before any reply at a state s is drawn, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches go on
+from s, each in the same way. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
+
+    U(s) = mean over branches of (delta + lam U(s')),   U(end) = 0,   credit c = delta + lam U(s')
+
+and a decision weighs the product of 1 / n over the states passed, its own included. With lam = 1 this is unbiased for
+any V and n: E[U(s) | s] = V_pi(s) - V(s), so E[c | s, a] = Q(s, a) - V(s), and V(s) is a baseline; given the past,
+branches are alike and their weights sum to that of the decision before them. It breaks where n looks at the draws of
+the branch itself. n = 1 everywhere is `ppo` with `gae_level="decision"`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, variance
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+
+from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.collectors.base import TaskRow, played
+from hf_credit.collectors.forks import fork
+from hf_credit.credit import replay_ratio
+from hf_credit.critics.readings import own_readings
+from hf_credit.methods.base import Credit, CriticTargets, Method
+from hf_credit.methods.trees import StepTrees
+from hf_credit.methods.turns import step_rewards
+from hf_credit.options import Count, Options, Range, Share, filled_by_factory, with_parts
+from hf_credit.rollouts import Decision, Ending, RolloutRequest
+from hf_credit.rollouts.method_context import CriticInput, MethodContext
+
+StateKey = Literal["depth", "state"]
+START = "start"
+"""Of the first states of all tasks together."""
+LEAST_VISITS = 4
+"""Below these nothing is planned at a state."""
+KEPT_VISITS = 0.5
+"""A state whose visits were forgotten until fewer are left is dropped."""
+
+Sums = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was seen of a state, in sums over visits, of which each update forgets a part.
+
+    Attributes:
+        visits: how many.
+        noise: by depth from the state on, the variance that arises there.
+        tokens: by depth from the state on, those that were generated there.
+        split: visits with several branches.
+        within: of these, the variance of the returns of branches.
+        error: of these, the squared error of the critic, without what that variance explains.
+    """
+
+    visits: float = 0.0
+    noise: Sums = ()
+    tokens: Sums = ()
+    split: float = 0.0
+    within: float = 0.0
+    error: float = 0.0
+
+    def plus(self, other: Profile, kept: float = 1.0) -> Profile:
+        """The sums of both, of which a part of the own is kept."""
+
+        def added(own: Sums, more: Sums) -> Sums:
+            return tuple(kept * a + b for a, b in itertools.zip_longest(own, more, fillvalue=0.0))
+
+        return Profile(
+            kept * self.visits + other.visits,
+            added(self.noise, other.noise),
+            added(self.tokens, other.tokens),
+            kept * self.split + other.split,
+            kept * self.within + other.within,
+            kept * self.error + other.error,
+        )
+
+    @property
+    def least_mean(self) -> float:
+        """m(s), the least over k of the mean of noise over that of tokens, from the state to depth k: the first block
+        of their isotonic regression."""
+        sums = zip(itertools.accumulate(self.noise), itertools.accumulate(self.tokens), strict=True)
+        return min((b / c for b, c in sums if c), default=0.0)
+
+    def prefers_siblings(self, branches: int) -> bool:
+        """Whether the mean of the other branches is a better baseline than the critic here."""
+        return self.split >= LEAST_VISITS and self.error * (branches - 1) > self.within
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayMemory:
+    """What earlier updates showed.
+
+    Attributes:
+        states: the fields of a `Profile` by the key of a state, behind it.
+        generated: tokens of an update.
+        unbranched: those that as many starts would have had without branches.
+    """
+
+    states: tuple[tuple[Any, ...], ...] = ()
+    generated: float = 0.0
+    unbranched: float = 0.0
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        """By the key of the state."""
+        return {key: Profile(*values) for key, *values in self.states}
+
+    def plus(self, seen: Mapping[str, Profile], generated: float, unbranched: float, kept: float) -> ReplayMemory:
+        """With what an update showed, and a part of what was there."""
+        known = self.profiles
+        merged = {key: known.get(key, Profile()).plus(seen.get(key, Profile()), kept) for key in {**known, **seen}}
+        states = tuple(
+            (key, one.visits, one.noise, one.tokens, one.split, one.within, one.error)
+            for key, one in merged.items()
+            if one.visits >= KEPT_VISITS
+        )
+        return ReplayMemory(
+            states=states,
+            generated=kept * self.generated + generated,
+            unbranched=kept * self.unbranched + unbranched,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many branches a state gets. A function of the state, the path and earlier updates alone.
+
+    Attributes:
+        most: branches alive of one start, where it is planned.
+        fixed: so many at each depth in place of a plan.
+        profiles: by the key of a state; none where nothing is to be gained.
+    """
+
+    most: float
+    fixed: Sequence[float] | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    def branches(self, key: str, depth: int, alive: float) -> float:
+        """n(s), at least 1: max(1, N* / N), with N* = sqrt(m(s) / m(start)).
+
+        Args:
+            key: of the state.
+            depth: how many steps led to it.
+            alive: N, the product of n over the path to it.
+        """
+        if self.fixed is not None:
+            return self.fixed[depth] if depth < len(self.fixed) else 1.0
+        known = self.profiles.get(key)
+        if known is None or depth == 0 or known.visits < LEAST_VISITS or not known.least_mean:
+            return 1.0
+        start = self.profiles[START].least_mean
+        wanted = math.sqrt(known.least_mean / start) if start else math.inf
+        return max(1.0, min(self.most, wanted) / alive)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBranches(Options):
+    """Episodes that branch where earlier updates say that it pays; an update costs as many tokens as without.
+
+    Args:
+        most: the most branches alive of one start, where their number is planned.
+        plan_below: replays are planned where the ratio rho of the start is below this.
+        branches: so many at each decision, in place of a plan; the first must be 1. A number between two whole ones
+            is either of them, by chance.
+
+    Raises:
+        ValueError: an option is out of range.
+    """
+
+    gives: ClassVar[frozenset[str]] = frozenset({"branches"})
+    replaying: ClassVar[bool] = True
+
+    most: Annotated[float, Range(1)] = 2.0
+    plan_below: Share = 0.8
+    branches: tuple[Annotated[float, Range(1)], ...] | None = None
+    group_size: Count = filled_by_factory(1)
+    state_key: StateKey = filled_by_factory("depth")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.branches and self.branches[0] != 1:
+            raise ValueError(
+                f"branches of the first decision must be 1, got {self.branches[0]}; raise group_size for more starts."
+            )
+
+    def plan(self, memory: ReplayMemory) -> Plan:
+        """What the next update does at each state."""
+        profiles = memory.profiles
+        start = profiles.get(START, Profile())
+        if self.branches is not None or start.visits < LEAST_VISITS or ratio_of(start) >= self.plan_below:
+            profiles = {}
+        return Plan(most=self.most, fixed=self.branches, profiles=profiles)
+
+    def __call__(
+        self, rows: Sequence[TaskRow], context: MethodContext, memory: ReplayMemory | None = None
+    ) -> RolloutBatch:
+        memory = memory or ReplayMemory()
+        plan = self.plan(memory)
+        collected = self._starts(rows, context, memory)
+        context.log("replays/rho", ratio_of(memory.profiles.get(START, Profile())))
+        fresh = [(rollout, 1.0) for rollout in collected.rollouts]
+        tokens, prefixes = 0, 0
+        for number in itertools.count():
+            origins, alive = self._branching(fresh, plan, context, number)
+            if not any(context.gather([bool(origins)])):
+                break
+            seeds = range(len(collected.rollouts), len(collected.rollouts) + len(origins))
+            forks = [replace(one, counted=False) for one in fork(origins, seeds, context)]
+            tokens += sum(one.episode.generated_tokens for one in forks)
+            prefixes += sum(len(one.episode.own_decisions[0].context_ids) for one in forks if one.episode.own_decisions)
+            fresh = list(zip(forks, alive, strict=True))
+            collected = replace(collected, rollouts=(*collected.rollouts, *forks))
+        context.total("tokens/replays", tokens)
+        context.total("tokens/replayed_prefixes", prefixes)
+        return collected
+
+    def _starts(self, rows: Sequence[TaskRow], context: MethodContext, memory: ReplayMemory) -> RolloutBatch:
+        """As many episodes as leave room for the branches, of as many rows as can be."""
+        growth = memory.generated / memory.unbranched if memory.unbranched else 1.0
+        wanted = _whole(max(len(rows) * self.group_size / max(growth, 1.0), 1.0), context, "starts") if rows else 0
+        each, rest = divmod(wanted, len(rows) or 1)
+        longer = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()
+        sizes = {place: each + (place in longer) for place in range(len(rows))}
+        places = [place for place, size in sizes.items() if size]
+        starts = [
+            RolloutRequest[Any](task=rows[place], fanout=(sizes[place],) if sizes[place] > 1 else ())
+            for place in places
+        ]
+        return played(context.play(starts), places, len(rows))
+
+    def _branching(
+        self, fresh: Sequence[tuple[Rollout, float]], plan: Plan, context: MethodContext, number: int
+    ) -> tuple[list[tuple[Rollout, int]], list[float]]:
+        """Where fresh episodes branch, and how many branches are then alive of their start.
+
+        What is decided here was fixed before the reply was drawn, as it hangs on nothing behind the state.
+        """
+        origins: list[tuple[Rollout, int]] = []
+        alive: list[float] = []
+        for place, (rollout, before) in enumerate(fresh):
+            index = 0
+            for depth, step in enumerate(rollout.episode.steps if rollout.episode.ending != Ending.ERROR else ()):
+                first = rollout.source and index <= rollout.episode.prefix_length
+                if not first and not _observed(step):
+                    wanted = plan.branches(key_of(step, depth, self.state_key), depth, before)
+                    count = _whole(wanted, context, "branches", number, place, depth)
+                    before *= count
+                    origins += [(rollout, index)] * (count - 1)
+                    alive += [before] * (count - 1)
+                index += len(step)
+        return origins, alive
+
+
+def ratio_of(profile: Profile) -> float:
+    """rho, the cost of signal under the best branching over that without, from a profile."""
+    return replay_ratio(
+        torch.tensor(profile.noise, dtype=torch.float64), torch.tensor(profile.tokens, dtype=torch.float64)
+    )
+
+
+def key_of(step: Sequence[Decision], depth: int, kind: StateKey) -> str:
+    """By what a state is known: how many steps led to it, or what is read there."""
+    if kind == "depth":
+        return str(depth) if depth else START
+    read = repr([(one.event, one.context_ids) for one in step])
+    return hashlib.blake2b(read.encode("utf-8", errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _whole(number: float, context: MethodContext, *purpose: int | str) -> int:
+    """A number rounded up or down by chance, so that it is right in the mean."""
+    low = math.floor(number)
+    share = number - low
+    return low if share < 1e-9 else context.draws(*purpose).choices((low, low + 1), (1 - share, share))[0]
+
+
+def _observed(step: Sequence[Decision]) -> bool:
+    return all(one.observed for one in step)
+
+
+@dataclass(kw_only=True)
+class _Vertex:
+    """A step that was taken, or the start of an instance; and the state that it led to.
+
+    Attributes:
+        step: its decisions; none of a start.
+        reward: that the step was paid.
+        depth: how many steps led to it.
+        spread: the sum of |grad log pi|^2 over the path to it, its own included.
+        children: the steps that were taken from the state.
+        value: V of the state, 0 at an end.
+        beyond: U of the state.
+        weight: the product of 1 / n over the path.
+    """
+
+    step: tuple[Decision, ...] = ()
+    reward: float = 0.0
+    depth: int = 0
+    spread: float = 0.0
+    children: list[_Vertex] = field(default_factory=list)
+    value: float = 0.0
+    beyond: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def observed(self) -> bool:
+        """Whether nobody who learns acts in the state."""
+        return bool(self.children) and _observed(self.children[0].step)
+
+    @property
+    def tokens(self) -> int:
+        """Generated by those who learn."""
+        return sum(len(one.action_ids) for one in self.step if not one.observed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchAdvantages(Options):
+    """delta + lam U, the mean over branches of what follows, weighed by 1 / n; the loss divides by starts.
+
+    Where earlier updates found the critic's squared error above the variance of a branch's return over n - 1, the mean
+    of the other branches is the baseline in its place. Episodes that failed get no credit and are no branch. The critic
+    reads what the policy reads before each reply, and learns the mean return.
+
+    Args:
+        lam: decay of the trace; below 1 the gradient is biased by as much as the critic is wrong.
+        forgetting: what is kept of what earlier updates showed when another comes.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"branches"})
+
+    lam: Share = 1.0
+    forgetting: Share = 0.8
+    state_key: StateKey = filled_by_factory("depth")
+
+    def __call__(self, collected: RolloutBatch, context: MethodContext, memory: ReplayMemory | None = None) -> Credit:
+        memory = memory or ReplayMemory()
+        vertices = _grown(collected)
+        targets = self._values(collected, vertices, context)
+        known = memory.profiles
+        credits: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        for vertex in vertices:
+            count = len(vertex.children)
+            siblings = count > 1 and known.get(self._key(vertex), Profile()).prefers_siblings(count)
+            for one in vertex.children:
+                one.weight = vertex.weight / count if vertex.step else 1.0
+                credit = self._follows(vertex, one)
+                if siblings:
+                    credit = (credit - vertex.beyond) * count / (count - 1)
+                if not vertex.observed:
+                    credits |= {decision.id: credit for decision in one.step}
+                    weights |= {decision.id: one.weight for decision in one.step}
+        return Credit(
+            decisions=credits,
+            weights=weights,
+            memory=self._remembered(vertices, memory, context),
+            critic_targets=[targets],
+            per_start=True,
+        )
+
+    def _follows(self, vertex: _Vertex, one: _Vertex) -> float:
+        """delta + lam U of a branch."""
+        return one.reward + one.value - vertex.value + self.lam * one.beyond
+
+    def _key(self, vertex: _Vertex) -> str:
+        return key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
+
+    def _values(
+        self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext
+    ) -> CriticTargets:
+        """Asks the critic about every state once, and says what it should have predicted: V + U."""
+        inputs: list[CriticInput] = []
+        owners: list[list[_Vertex]] = []
+        state_of = {one.id: vertex for vertex in vertices for child in vertex.children[:1] for one in child.step}
+        for episode in collected.episodes:
+            asked = tuple(one for one in episode.decisions if one.id in state_of and not one.observed)
+            states = [state_of.pop(one.id) for one in asked]
+            readings, places = own_readings(replace(episode, decisions=asked), tokens=False)
+            of_reading: list[list[_Vertex]] = [[] for _ in readings]
+            for state, ((reading, _),) in zip(states, places.of_decisions, strict=True):
+                of_reading[reading].append(state)
+            inputs += readings
+            owners += of_reading
+        predicted = context.values(inputs)
+        said: dict[int, list[float]] = {}
+        for own, values in zip(owners, predicted, strict=True):
+            for vertex, value in zip(own, values, strict=True):
+                said.setdefault(id(vertex), []).append(value)
+        for vertex in reversed(vertices):
+            if vertex.observed:  # what comes then is part of the step before
+                vertex.value = fmean(one.reward + one.value for one in vertex.children)
+            elif vertex.children:
+                vertex.value = fmean(said[id(vertex)])
+            if vertex.children:
+                vertex.beyond = fmean(self._follows(vertex, one) for one in vertex.children)
+        targets = [tuple(vertex.value + vertex.beyond for vertex in own) for own in owners]
+        return CriticTargets(inputs=inputs, targets=targets, values=predicted)
+
+    def _remembered(
+        self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext
+    ) -> ReplayMemory:
+        """What this update shows, on all processes, beside what earlier ones did.
+
+        The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2, of which the sum of 1 - p over the
+        tokens of a reply is an estimate where logits are what is moved: its mean is 1 - sum p^2.
+        """
+        _measure(vertices, context)
+        seen: dict[str, Profile] = {}
+        ahead: dict[int, tuple[Sums, Sums]] = {}
+        for vertex in reversed(vertices):
+            noise, tokens = ahead[id(vertex)] = self._ahead(vertex, ahead)
+            if not vertex.children or vertex.observed:
+                continue
+            count = len(vertex.children)
+            follow = [self._follows(vertex, one) for one in vertex.children]
+            spread = variance(follow) if count > 1 else 0.0
+            error = vertex.beyond**2 - spread / count if count > 1 else 0.0
+            visits = 1 if vertex.step else count
+            profile = Profile(
+                visits,
+                tuple(visits * one for one in noise),
+                tuple(visits * one for one in tokens),
+                float(count > 1),
+                spread,
+                error,
+            )
+            for key in {self._key(vertex)} | ({START} if vertex.depth == 0 else set()):
+                seen[key] = seen.get(key, Profile()).plus(profile)
+        steps = [one for vertex in vertices for one in vertex.children]
+        own = (seen, sum(one.tokens for one in steps), sum(one.weight * one.tokens for one in steps))
+        together: dict[str, Profile] = {}
+        generated = unbranched = 0.0
+        for profiles, spent, alone in context.gather([own]):
+            for key, profile in profiles.items():
+                together[key] = together.get(key, Profile()).plus(profile)
+            generated, unbranched = generated + spent, unbranched + alone
+        return memory.plus(together, generated, unbranched, self.forgetting)
+
+    def _ahead(self, vertex: _Vertex, ahead: Mapping[int, tuple[Sums, Sums]]) -> tuple[Sums, Sums]:
+        """Noise and tokens by depth from a state on, the mean over its branches."""
+        noise, tokens = [], []
+        for one in vertex.children:
+            delta = one.reward + one.value - vertex.value
+            later = ahead[id(one)]
+            noise.append((delta**2 * one.spread, *later[0]))
+            tokens.append((float(one.tokens), *later[1]))
+        return _mean_by_depth(noise), _mean_by_depth(tokens)
+
+
+def _mean_by_depth(rows: Sequence[Sums]) -> Sums:
+    """The mean over branches, of which one that has ended has 0."""
+    return tuple(sum(one) / len(rows) for one in itertools.zip_longest(*rows, fillvalue=0.0))
+
+
+def _grown(collected: RolloutBatch) -> list[_Vertex]:
+    """The trees of all instances, parents before children."""
+    trees = StepTrees(collected)
+    vertices = [_Vertex() for _ in trees.parents]
+    for row, end in zip(trees.rows, trees.ends, strict=True):
+        episode, path = collected.episodes[row], [end]
+        while trees.parents[path[-1]] >= 0:
+            path.append(trees.parents[path[-1]])
+        above = vertices[path.pop()]
+        steps = zip(reversed(path), episode.steps, step_rewards(episode), strict=True)
+        for depth, (place, step, reward) in enumerate(steps, 1):
+            if not vertices[place].step:
+                vertices[place].step, vertices[place].reward, vertices[place].depth = step, reward, depth
+                above.children.append(vertices[place])
+            above = vertices[place]
+    return vertices
+
+
+def _measure(vertices: Sequence[_Vertex], context: MethodContext) -> None:
+    """Sums |grad log pi|^2 over the path to each step."""
+    steps = [(vertex, one) for vertex in vertices for one in vertex.children]
+    decisions = [decision for _, one in steps for decision in one.step if not decision.observed]
+    reported = [decision.logprobs for decision in decisions]
+    if not all(context.gather([all(one is not None for one in reported)])):
+        reported = list(context.logprobs(decisions))
+    rest = iter(reported)
+    for vertex, one in steps:
+        own = [next(rest) or () for decision in one.step if not decision.observed]
+        one.spread = vertex.spread + sum(1 - math.exp(token) for tokens in own for token in tokens)
+
+
+@with_parts
+def active_replay(
+    group_size: Count = 1,
+    state_key: StateKey = "depth",
+    collector: PlannedBranches = PlannedBranches(),
+    estimator: BranchAdvantages = BranchAdvantages(),
+) -> Method:
+    """The method.
+
+    Args:
+        group_size: starts of each task row in an update without branches; with them there are fewer.
+        state_key: by what the plan knows a state: `"depth"`, how many steps led to it; or `"state"`, what is read there,
+            where the same is read again from update to update.
+    """
+    return Method(
+        name="active_replay",
+        collector=replace(collector, group_size=group_size, state_key=state_key),
+        estimator=replace(estimator, state_key=state_key),
+        critics=("critic",),
+        memory=ReplayMemory(),
+    )
