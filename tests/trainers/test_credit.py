@@ -327,3 +327,28 @@ def test_a_critic_with_values_for_every_token_learns_them(build: Callable[..., A
     trainer.train()
     losses = [entry["critic/value_loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < 0.001 < losses[0]  # it said 0, and 0.5 is wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halved:
+    """Credits every decision alike; those of one episode weigh half as much, twice."""
+
+    per_start: bool
+
+    def __call__(self, collected: RolloutBatch, context: Any, memory: Any) -> Credit:
+        every = [one.id for episode in collected.episodes for one in episode.decisions]
+        weights = {one.id: 0.5 for episode in collected.episodes[:2] for one in episode.decisions}
+        return Credit(decisions=dict.fromkeys(every, 1.0), weights=weights, per_start=self.per_start)
+
+
+@pytest.mark.parametrize("per_start", [False, True])
+def test_the_loss_divides_by_weights_where_branches_share_them(build: Callable[..., Any], per_start: bool) -> None:
+    method = Method(name="halved", collector=WithComparisons(), estimator=Halved(per_start=per_start))
+    trainer = build(method, max_steps=1)
+    trainer.train()
+    ((collected, credit),) = trainer.keep.seen
+    lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
+    weighed = sum(credit.weights.get(name, 1.0) * length for name, length in lengths.items())
+    found = trainer.credit(collected)
+    expected = sum(lengths.values()) if per_start else weighed
+    assert sum(found[name] * lengths[name] for name in found) == pytest.approx(expected)

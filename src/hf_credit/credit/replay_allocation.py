@@ -1,8 +1,8 @@
 """Where replays lower the cost of signal: how many branches to hold alive at each depth, and what is gained at most.
 
 With b[j] the variance that arises at depth j of an unbranched walk, c[j] the tokens played there and N[j] branches
-alive, the variance of a gradient is sum b[j] / N[j] and its tokens are sum c[j] N[j], where N never falls: a branch goes
-on until it ends. This is Neyman's allocation under the constraint of a tree.
+alive, the variance of a gradient is sum b[j] / N[j] and its tokens are sum c[j] N[j], where N never falls: a branch
+goes on until it ends. This is Neyman's allocation under the constraint of a tree.
 """
 
 from __future__ import annotations
@@ -29,16 +29,7 @@ def replay_blocks(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"
     Raises:
         ValueError: a number is negative or not finite.
     """
-    for name, values in (("noise", noise), ("tokens", tokens)):
-        if not bool((values.isfinite() & (values >= 0)).all()):
-            raise ValueError(f"{name} must be finite and at least 0 at every depth, got {values.tolist()}; correct it.")
-    blocks: list[tuple[float, float, int]] = []
-    for one in zip(noise.tolist(), tokens.tolist(), [1] * len(noise), strict=True):
-        blocks.append(one)
-        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
-            last = blocks.pop()
-            blocks[-1] = tuple(a + b for a, b in zip(blocks[-1], last, strict=True))  # type: ignore[assignment]
-    return [size for _, _, size in blocks]
+    return [size for _, _, size in _pooled(noise, tokens)]
 
 
 def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]) -> float:
@@ -57,10 +48,8 @@ def replay_ratio(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depths"]
     Raises:
         ValueError: as `replay_blocks`.
     """
-    sizes = replay_blocks(noise, tokens)
     whole = float(noise.sum()) * float(tokens.sum())
-    pairs = zip(noise.double().split(sizes), tokens.double().split(sizes), strict=True)
-    least = sum(math.sqrt(float(b.sum()) * float(c.sum())) for b, c in pairs)
+    least = sum(math.sqrt(b * c) for b, c, _ in _pooled(noise, tokens))
     return min(least**2 / whole, 1.0) if whole > 0 else 1.0
 
 
@@ -76,10 +65,25 @@ def replay_branches(noise: Real[Tensor, " depths"], tokens: Real[Tensor, " depth
     Raises:
         ValueError: as `replay_blocks`.
     """
-    sizes = replay_blocks(noise, tokens)
-    means = [
-        float(b.sum()) / float(c.sum()) if float(c.sum()) else math.inf if float(b.sum()) else 0.0
-        for b, c in zip(noise.double().split(sizes), tokens.double().split(sizes), strict=True)
-    ]
+    blocks = _pooled(noise, tokens)
+    means = [b / c if c else math.inf if b else 0.0 for b, c, _ in blocks]
     alive = [1.0 if mean == means[0] else math.sqrt(mean / means[0]) if means[0] else math.inf for mean in means]
-    return torch.repeat_interleave(torch.tensor(alive, dtype=torch.float64), torch.tensor(sizes, dtype=torch.long))
+    return torch.tensor(
+        [one for one, (_, _, size) in zip(alive, blocks, strict=True) for _ in range(size)], dtype=torch.float64
+    )
+
+
+def _pooled(noise: Tensor, tokens: Tensor) -> list[tuple[float, float, int]]:
+    """B, C and size of each block."""
+    for name, values in (("noise", noise), ("tokens", tokens)):
+        if not bool((values.isfinite() & (values >= 0)).all()):
+            raise ValueError(
+                f"{name} must be finite and at least 0 at every depth, got {values.tolist()}; correct it."
+            )
+    blocks: list[tuple[float, float, int]] = []
+    for one in zip(noise.tolist(), tokens.tolist(), [1] * len(noise), strict=True):
+        blocks.append(one)
+        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
+            b, c, size = blocks.pop()
+            blocks[-1] = (blocks[-1][0] + b, blocks[-1][1] + c, blocks[-1][2] + size)
+    return blocks

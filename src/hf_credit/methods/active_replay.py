@@ -1,7 +1,7 @@
 """Active replay: branches where the variance of the gradient arises, all of them trained on, weighed by 1/n.
 
-Before any reply at a state s is drawn, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches go on
-from s, each in the same way. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
+Before any reply at a state s is drawn, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches go
+on from s, each in the same way. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
 
     U(s) = mean over branches of (delta + lam U(s')),   U(end) = 0,   credit c = delta + lam U(s')
 
@@ -13,151 +13,34 @@ the branch itself. n = 1 everywhere is `ppo` with `gae_level="decision"`.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
-from typing import Annotated, Any, ClassVar, Literal
-
-import torch
+from typing import Annotated, Any, ClassVar
 
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import TaskRow, played
 from hf_credit.collectors.forks import fork
-from hf_credit.credit import replay_ratio
 from hf_credit.critics.readings import own_readings
 from hf_credit.methods.base import Credit, CriticTargets, Method
+from hf_credit.methods.replay_plan import (
+    LEAST_VISITS,
+    START,
+    Plan,
+    Profile,
+    ReplayMemory,
+    StateKey,
+    Sums,
+    key_of,
+    ratio_of,
+)
 from hf_credit.methods.trees import StepTrees
 from hf_credit.methods.turns import step_rewards
 from hf_credit.options import Count, Options, Range, Share, filled_by_factory, with_parts
 from hf_credit.rollouts import Decision, Ending, RolloutRequest
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
-
-StateKey = Literal["depth", "state"]
-START = "start"
-"""Of the first states of all tasks together."""
-LEAST_VISITS = 4
-"""Below these nothing is planned at a state."""
-KEPT_VISITS = 0.5
-"""A state whose visits were forgotten until fewer are left is dropped."""
-
-Sums = tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What was seen of a state, in sums over visits, of which each update forgets a part.
-
-    Attributes:
-        visits: how many.
-        noise: by depth from the state on, the variance that arises there.
-        tokens: by depth from the state on, those that were generated there.
-        split: visits with several branches.
-        within: of these, the variance of the returns of branches.
-        error: of these, the squared error of the critic, without what that variance explains.
-    """
-
-    visits: float = 0.0
-    noise: Sums = ()
-    tokens: Sums = ()
-    split: float = 0.0
-    within: float = 0.0
-    error: float = 0.0
-
-    def plus(self, other: Profile, kept: float = 1.0) -> Profile:
-        """The sums of both, of which a part of the own is kept."""
-
-        def added(own: Sums, more: Sums) -> Sums:
-            return tuple(kept * a + b for a, b in itertools.zip_longest(own, more, fillvalue=0.0))
-
-        return Profile(
-            kept * self.visits + other.visits,
-            added(self.noise, other.noise),
-            added(self.tokens, other.tokens),
-            kept * self.split + other.split,
-            kept * self.within + other.within,
-            kept * self.error + other.error,
-        )
-
-    @property
-    def least_mean(self) -> float:
-        """m(s), the least over k of the mean of noise over that of tokens, from the state to depth k: the first block
-        of their isotonic regression."""
-        sums = zip(itertools.accumulate(self.noise), itertools.accumulate(self.tokens), strict=True)
-        return min((b / c for b, c in sums if c), default=0.0)
-
-    def prefers_siblings(self, branches: int) -> bool:
-        """Whether the mean of the other branches is a better baseline than the critic here."""
-        return self.split >= LEAST_VISITS and self.error * (branches - 1) > self.within
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayMemory:
-    """What earlier updates showed.
-
-    Attributes:
-        states: the fields of a `Profile` by the key of a state, behind it.
-        generated: tokens of an update.
-        unbranched: those that as many starts would have had without branches.
-    """
-
-    states: tuple[tuple[Any, ...], ...] = ()
-    generated: float = 0.0
-    unbranched: float = 0.0
-
-    @property
-    def profiles(self) -> dict[str, Profile]:
-        """By the key of the state."""
-        return {key: Profile(*values) for key, *values in self.states}
-
-    def plus(self, seen: Mapping[str, Profile], generated: float, unbranched: float, kept: float) -> ReplayMemory:
-        """With what an update showed, and a part of what was there."""
-        known = self.profiles
-        merged = {key: known.get(key, Profile()).plus(seen.get(key, Profile()), kept) for key in {**known, **seen}}
-        states = tuple(
-            (key, one.visits, one.noise, one.tokens, one.split, one.within, one.error)
-            for key, one in merged.items()
-            if one.visits >= KEPT_VISITS
-        )
-        return ReplayMemory(
-            states=states,
-            generated=kept * self.generated + generated,
-            unbranched=kept * self.unbranched + unbranched,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How many branches a state gets. A function of the state, the path and earlier updates alone.
-
-    Attributes:
-        most: branches alive of one start, where it is planned.
-        fixed: so many at each depth in place of a plan.
-        profiles: by the key of a state; none where nothing is to be gained.
-    """
-
-    most: float
-    fixed: Sequence[float] | None = None
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
-
-    def branches(self, key: str, depth: int, alive: float) -> float:
-        """n(s), at least 1: max(1, N* / N), with N* = sqrt(m(s) / m(start)).
-
-        Args:
-            key: of the state.
-            depth: how many steps led to it.
-            alive: N, the product of n over the path to it.
-        """
-        if self.fixed is not None:
-            return self.fixed[depth] if depth < len(self.fixed) else 1.0
-        known = self.profiles.get(key)
-        if known is None or depth == 0 or known.visits < LEAST_VISITS or not known.least_mean:
-            return 1.0
-        start = self.profiles[START].least_mean
-        wanted = math.sqrt(known.least_mean / start) if start else math.inf
-        return max(1.0, min(self.most, wanted) / alive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +97,9 @@ class PlannedBranches(Options):
             seeds = range(len(collected.rollouts), len(collected.rollouts) + len(origins))
             forks = [replace(one, counted=False) for one in fork(origins, seeds, context)]
             tokens += sum(one.episode.generated_tokens for one in forks)
-            prefixes += sum(len(one.episode.own_decisions[0].context_ids) for one in forks if one.episode.own_decisions)
+            prefixes += sum(
+                len(one.episode.own_decisions[0].context_ids) for one in forks if one.episode.own_decisions
+            )
             fresh = list(zip(forks, alive, strict=True))
             collected = replace(collected, rollouts=(*collected.rollouts, *forks))
         context.total("tokens/replays", tokens)
@@ -256,21 +141,6 @@ class PlannedBranches(Options):
                     alive += [before] * (count - 1)
                 index += len(step)
         return origins, alive
-
-
-def ratio_of(profile: Profile) -> float:
-    """rho, the cost of signal under the best branching over that without, from a profile."""
-    return replay_ratio(
-        torch.tensor(profile.noise, dtype=torch.float64), torch.tensor(profile.tokens, dtype=torch.float64)
-    )
-
-
-def key_of(step: Sequence[Decision], depth: int, kind: StateKey) -> str:
-    """By what a state is known: how many steps led to it, or what is read there."""
-    if kind == "depth":
-        return str(depth) if depth else START
-    read = repr([(one.event, one.context_ids) for one in step])
-    return hashlib.blake2b(read.encode("utf-8", errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def _whole(number: float, context: MethodContext, *purpose: int | str) -> int:
@@ -324,8 +194,8 @@ class BranchAdvantages(Options):
     """delta + lam U, the mean over branches of what follows, weighed by 1 / n; the loss divides by starts.
 
     Where earlier updates found the critic's squared error above the variance of a branch's return over n - 1, the mean
-    of the other branches is the baseline in its place. Episodes that failed get no credit and are no branch. The critic
-    reads what the policy reads before each reply, and learns the mean return.
+    of the other branches is the baseline in its place. Episodes that failed get no credit and are no branch. The
+    critic reads what the policy reads before each reply, and learns the mean return.
 
     Args:
         lam: decay of the trace; below 1 the gradient is biased by as much as the critic is wrong.
@@ -371,9 +241,7 @@ class BranchAdvantages(Options):
     def _key(self, vertex: _Vertex) -> str:
         return key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
 
-    def _values(
-        self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext
-    ) -> CriticTargets:
+    def _values(self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext) -> CriticTargets:
         """Asks the critic about every state once, and says what it should have predicted: V + U."""
         inputs: list[CriticInput] = []
         owners: list[list[_Vertex]] = []
@@ -402,9 +270,7 @@ class BranchAdvantages(Options):
         targets = [tuple(vertex.value + vertex.beyond for vertex in own) for own in owners]
         return CriticTargets(inputs=inputs, targets=targets, values=predicted)
 
-    def _remembered(
-        self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext
-    ) -> ReplayMemory:
+    def _remembered(self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext) -> ReplayMemory:
         """What this update shows, on all processes, beside what earlier ones did.
 
         The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2, of which the sum of 1 - p over the
@@ -480,13 +346,13 @@ def _measure(vertices: Sequence[_Vertex], context: MethodContext) -> None:
     """Sums |grad log pi|^2 over the path to each step."""
     steps = [(vertex, one) for vertex in vertices for one in vertex.children]
     decisions = [decision for _, one in steps for decision in one.step if not decision.observed]
-    reported = [decision.logprobs for decision in decisions]
-    if not all(context.gather([all(one is not None for one in reported)])):
-        reported = list(context.logprobs(decisions))
+    reported = [decision.logprobs for decision in decisions if decision.logprobs is not None]
+    if not all(context.gather([len(reported) == len(decisions)])):
+        reported = context.logprobs(decisions)
     rest = iter(reported)
     for vertex, one in steps:
-        own = [next(rest) or () for decision in one.step if not decision.observed]
-        one.spread = vertex.spread + sum(1 - math.exp(token) for tokens in own for token in tokens)
+        own = [next(rest) for decision in one.step if not decision.observed]
+        one.spread = vertex.spread + sum(max(-math.expm1(token), 0.0) for tokens in own for token in tokens)
 
 
 @with_parts
@@ -500,8 +366,8 @@ def active_replay(
 
     Args:
         group_size: starts of each task row in an update without branches; with them there are fewer.
-        state_key: by what the plan knows a state: `"depth"`, how many steps led to it; or `"state"`, what is read there,
-            where the same is read again from update to update.
+        state_key: by what the plan knows a state: `"depth"`, how many steps led to it; or `"state"`, what is read
+            there, where the same is read again from update to update.
     """
     return Method(
         name="active_replay",

@@ -1,0 +1,231 @@
+"""Active replay: credit on trees written by hand, expectations by enumeration, and plans from hand-made memories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.bench import enumerated, make_method
+from hf_credit.bench.play import Player
+from hf_credit.bench.problems import Chain, Late, Relay, Revisit, Trap
+from hf_credit.bench.table import TablePolicy
+from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.methods.active_replay import BranchAdvantages, PlannedBranches
+from hf_credit.methods.replay_plan import START, Plan, Profile, ReplayMemory, ratio_of
+from hf_credit.rollouts import Ending, LocalContext
+
+
+def remembering(profiles, generated=0.0, unbranched=0.0):
+    return ReplayMemory().plus(profiles, generated, unbranched, 1.0)
+
+
+def seen(visits, noise, tokens, split=0.0, within=0.0, error=0.0):
+    """A profile of so many visits, with means by depth."""
+    sums = [tuple(visits * one for one in means) for means in (noise, tokens)]
+    return Profile(visits, *sums, split, split * within, split * error)
+
+
+def tree(hand, failed=False):
+    """A first decision, then two branches with outcomes 1 and 0, and perhaps one that failed."""
+    first, *ends = (replace(hand.decision(context=place), logprobs=(-0.5,)) for place in (1, 5, 5, 5))
+    trunk = hand.episode(first, ends[0], outcome=1.0)
+    endings = (Ending.FINISHED, *([Ending.ERROR] if failed else []))
+    rest = [
+        replace(hand.episode(first, end, ending=one), prefix_length=1)
+        for end, one in zip(ends[1:], endings, strict=False)
+    ]
+    forks = [Rollout(episode=one, instance=0, source=ends[0].id, counted=False) for one in rest]
+    rollouts = (Rollout(episode=trunk, instance=0), *forks)
+    return RolloutBatch(rollouts=rollouts, rows=1), [first, *ends]
+
+
+def critic(values):
+    """A critic that says a value for each last token it has read."""
+    return LocalContext(
+        critics={"critic": lambda inputs: [tuple(values[one.ids[at - 1]] for at in one.at) for one in inputs]}
+    )
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_credit_and_weights_of_a_tree_by_hand(hand, failed):
+    # V = .4, then .7: delta .3, U = mean(.3, -.7) = -.2, so the first decision gets .1 and the branches .3 and -.7.
+    collected, (first, one, other, broken) = tree(hand, failed)
+    credit = BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}))
+    assert credit.decisions == {
+        first.id: pytest.approx(0.1),
+        one.id: pytest.approx(0.3),
+        other.id: pytest.approx(-0.7),
+    }
+    assert credit.weights == {first.id: 1.0, one.id: 0.5, other.id: 0.5}
+    assert credit.per_start
+    # The state that was branched at is learned once: V + U = .5, the mean return.
+    (targets,) = credit.critic_targets
+    assert [value for own in targets.targets for value in own] == pytest.approx([0.5, 0.5])
+    assert broken.id not in credit.decisions
+
+
+def test_a_shorter_trace_takes_less_of_what_follows(hand):
+    collected, (first, *_) = tree(hand)
+    credit = BranchAdvantages(lam=0.5)(collected, critic({1: 0.4, 5: 0.7}))
+    assert credit.decisions[first.id] == pytest.approx(0.3 + 0.5 * -0.2)
+
+
+def test_siblings_are_the_baseline_where_the_critic_was_worse(hand):
+    collected, (first, one, other, _) = tree(hand)
+    worse = remembering({"1": seen(4, (1,), (1,), split=4, within=0.2, error=0.21)})
+    credit = BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), worse)
+    assert [credit.decisions[x.id] for x in (first, one, other)] == pytest.approx([0.1, 1.0, -1.0])
+    better = remembering({"1": seen(4, (1,), (1,), split=4, within=0.2, error=0.19)})
+    assert BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), better).decisions[one.id] == pytest.approx(0.3)
+
+
+def test_what_is_remembered_of_a_tree(hand):
+    collected, _ = tree(hand)
+    memory = BranchAdvantages()(collected, critic({1: 0.4, 5: 0.7}), ReplayMemory()).memory
+    spread = 1 - 2.718281828459045**-0.5
+    start, later = memory.profiles[START], memory.profiles["1"]
+    # Squares of delta times spread so far: .09, then the mean of .09 and .49 with twice the spread.
+    assert start.noise == pytest.approx((0.09 * spread, 0.29 * 2 * spread))
+    assert (start.visits, start.tokens) == (1, (1.0, 1.0))
+    assert later.noise == pytest.approx((0.29 * 2 * spread,))
+    # Returns of branches differ by 1: variance .5; their mean is off V by .2, of which .25 is noise.
+    assert (later.split, later.within, later.error) == (1, pytest.approx(0.5), pytest.approx(0.04 - 0.25))
+    assert (memory.generated, memory.unbranched) == (3, 2)
+
+
+def test_updates_are_forgotten_and_states_are_dropped():
+    memory = remembering({START: seen(10, (1,), (1,)), "1": seen(1, (1,), (1,))}, 30, 20)
+    after = memory.plus({START: seen(2, (4, 1), (1, 1))}, 3, 2, 0.4)
+    assert after.profiles == {START: Profile(6.0, (12.0, 2.0), (6.0, 2.0))}
+    assert (after.generated, after.unbranched) == (15, 10)
+
+
+# Plans
+
+RISING = {START: seen(4, (0, 0.1, 4), (1, 1, 1)), "1": seen(4, (0.1, 4), (1, 1)), "2": seen(4, (4,), (1,))}
+
+
+def test_branches_are_the_root_of_the_ratio_of_lowest_means():
+    profiles = {START: seen(4, (1, 1), (1, 1)), "1": seen(4, (3, 1), (1, 1)), "2": seen(4, (9,), (1,))}
+    plan = Plan(most=4, profiles=profiles)
+    assert plan.branches(START, 0, 1) == 1
+    assert plan.branches("1", 1, 1) == pytest.approx(2**0.5)  # the mean up to the end is below that of the first
+    assert plan.branches("2", 2, 1) == 3
+    assert plan.branches("2", 2, 2) == 1.5  # two are alive already
+    assert plan.branches("2", 2, 4) == 1
+    assert Plan(most=2, profiles=profiles).branches("2", 2, 1) == 2
+    assert plan.branches("never seen", 2, 1) == 1
+
+
+def test_a_start_without_noise_gives_as_many_as_allowed_where_there_is_some():
+    profiles = {START: seen(4, (0, 4), (1, 1)), "1": seen(4, (4,), (1,)), "2": seen(4, (0,), (1,))}
+    plan = Plan(most=2, profiles=profiles)
+    assert [plan.branches(key, 1, 1) for key in ("1", "2")] == [2, 1]
+
+
+def test_it_plans_where_the_start_was_seen_often_and_much_is_to_be_gained():
+    assert ratio_of(RISING[START]) < 0.8
+    collector = PlannedBranches()
+    assert collector.plan(remembering(RISING)).profiles == RISING
+    assert collector.plan(remembering({**RISING, START: replace(RISING[START], visits=3)})).profiles == {}
+    assert PlannedBranches(plan_below=0.3).plan(remembering(RISING)).profiles == {}
+    assert collector.plan(ReplayMemory()).profiles == {}
+    flat = {**RISING, START: seen(4, (3, 2, 1), (1, 1, 1))}
+    assert collector.plan(remembering(flat)).profiles == {}
+    few = {**RISING, "2": replace(RISING["2"], visits=3.9)}
+    assert collector.plan(remembering(few)).branches("2", 2, 1) == 1
+
+
+def test_more_branches_are_fewer_starts():
+    played = Player(
+        replace(make_method("active_replay", group_size=2), memory=remembering({}, 300, 200)),
+        Chain(length=3),
+        TablePolicy(Chain(length=3)),
+        instances=6,
+    )
+    assert played.update().tokens == 8 * 3
+
+
+def test_branches_of_the_first_decision_are_starts():
+    with pytest.raises(ValueError, match="must be 1, got 2; raise group_size"):
+        methods.make("active_replay", branches=(2, 1))
+
+
+@pytest.mark.parametrize("options", [{"lam": 1.5}, {"most": 0.5}, {"branches": (1, 0.5)}, {"state_key": "place"}])
+def test_what_is_not_possible_is_refused(options):
+    with pytest.raises(ValueError, match=r"must be"):
+        methods.make("active_replay", **options)
+
+
+# Expectations
+
+FIXED = [
+    ((1, 2), Chain(length=3)),
+    ((1, 1, 3), Chain(length=3, start_right=0.3)),
+    ((1, 1.5), Chain(length=2)),
+    ((1, 2.25), Late(horizon=2)),
+    ((1, 2), Relay(depth=2)),
+    ((1, 2), Trap(horizon=3, needed=2)),
+    ((1, 2), Revisit(length=2, horizon=2)),
+]
+
+
+@pytest.mark.parametrize("wrong", ["exact", "noisy", "untaught"])
+@pytest.mark.parametrize(("branches", "problem"), FIXED, ids=str)
+def test_with_branches_fixed_beforehand_the_gradient_is_the_true_one_for_any_critic(branches, problem, wrong):
+    measured = enumerated(make_method("active_replay", branches=branches), problem, critic=wrong)
+    assert measured.scale == pytest.approx(1)
+    assert measured.angle == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("wrong", ["exact", "untaught"])
+@pytest.mark.parametrize("most", [2, 4])
+def test_planned_from_memory_it_is_the_true_one_too(most, wrong):
+    # Fractional branches, fewer starts by chance, and siblings in place of the critic.
+    profiles = {
+        START: seen(4, (1, 1, 4), (1, 1, 1)),
+        "1": seen(4, (2, 4), (1, 1)),
+        "2": seen(4, (5,), (1,), 4, 0.1, 9),
+    }
+    method = replace(make_method("active_replay", most=most, plan_below=1), memory=remembering(profiles, 6, 5))
+    measured = enumerated(method, Chain(length=3), critic=wrong, instances=1)
+    assert measured.scale == pytest.approx(1)
+    assert measured.angle == pytest.approx(0, abs=1e-5)
+    assert measured.updates > 16  # it did branch
+
+
+def test_groups_keep_it_true():
+    measured = enumerated(make_method("active_replay", branches=(1, 2), group_size=2), Chain(length=2))
+    assert (measured.scale, measured.angle) == (pytest.approx(1), pytest.approx(0, abs=1e-5))
+
+
+def test_a_shorter_trace_is_biased_where_the_critic_is_wrong():
+    method = make_method("active_replay", branches=(1, 2), lam=0.0)
+    assert enumerated(method, Chain(length=3), critic="untaught").scale < 0.7
+
+
+def test_without_branches_it_is_ppo_by_decisions():
+    for problem in (Chain(length=3), Relay(depth=2)):
+        own, ppo = (enumerated(make_method(name), problem, critic="noisy") for name in ("active_replay", "ppo"))
+        assert (own.along, own.trace, own.tokens) == pytest.approx((ppo.along, ppo.trace, ppo.tokens))
+
+
+@pytest.mark.parametrize("branches", [2, 3])
+def test_all_noise_at_the_last_of_three_costs_as_the_formula_says(branches):
+    problem = Late(horizon=3, good=1.0, bad=0.0)
+    alone = enumerated(make_method("active_replay"), problem).trace
+    branched = enumerated(make_method("active_replay", branches=(1, 1, branches)), problem).trace
+    assert branched / alone == pytest.approx((2 + branches) / (branches * 3))
+
+
+def test_how_many_branches_a_state_gets_hangs_on_nothing_behind_it():
+    profiles = {START: seen(4, (1, 1, 4), (1, 1, 1)), "1": seen(4, (2, 4), (1, 1)), "2": seen(4, (5,), (1,))}
+    method = replace(make_method("active_replay", most=4, plan_below=1), memory=remembering(profiles))
+    counts = []
+    for right in (0.001, 0.999):
+        problem = Chain(length=3, start_right=right)
+        player = Player(method, problem, TablePolicy(problem), instances=16, seed=3)
+        counts.append(sum(1 for _ in player.update().decisions))
+    assert counts[0] == counts[1] > 48
