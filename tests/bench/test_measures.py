@@ -123,7 +123,19 @@ def test_too_many_ways_are_refused() -> None:
         enumerated("ppo", Chain(length=5), most=10)
 
 
-SMALL = {"vote": {"agents": 3, "lazy": 1}, "key": {"horizon": 4}, "late": {"horizon": 4}, "verdict": {"horizon": 4}}
+SMALL = {
+    "vote": {"agents": 3, "lazy": 1},
+    "key": {"horizon": 4},
+    "late": {"horizon": 4},
+    "verdict": {"horizon": 4},
+    "evidence": {"turns": 2},
+}
+    "vote": {"agents": 3, "lazy": 1},
+    "key": {"horizon": 4},
+    "late": {"horizon": 4},
+    "verdict": {"horizon": 4},
+    "evidence": {"turns": 2},
+}
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

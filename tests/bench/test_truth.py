@@ -8,7 +8,17 @@ import pytest
 from hf_credit.bench import PROBLEMS, Problem, TablePolicy, Truth, best, make_problem, solved
 from hf_credit.bench.problems import Chain, Key, Late, Relay, Vote
 
-SMALL = {"key": {"horizon": 3}, "vote": {"agents": 3, "lazy": 2}, "revisit": {"length": 2, "horizon": 5}}
+SMALL = {
+    "key": {"horizon": 3},
+    "vote": {"agents": 3, "lazy": 2},
+    "revisit": {"length": 2, "horizon": 5},
+    "evidence": {"turns": 2},
+}
+    "key": {"horizon": 3},
+    "vote": {"agents": 3, "lazy": 2},
+    "revisit": {"length": 2, "horizon": 5},
+    "evidence": {"turns": 2},
+}
 
 
 def small(name: str) -> Problem:

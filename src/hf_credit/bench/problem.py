@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -18,6 +19,11 @@ Node = Hashable
 """Where a walk stands: a value. Nodes never return; one that may be visited again counts its steps."""
 View = Hashable
 """What the speaker sees of a node; the policy is a table over views."""
+
+
+def logit(probability: float, others: int = 1) -> float:
+    """Of an action that is so likely among so many others, whose logits are 0."""
+    return math.log(probability) - math.log1p(-probability) + math.log(others)
 
 
 @dataclass(frozen=True)
@@ -151,8 +157,12 @@ class Problem(Interaction[Position]):
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """All that can be reached, in the order of a walk."""
+        return self.reachable(way.node for way in self.starts())
+
+    def reachable(self, level: Iterable[Node]) -> tuple[Node, ...]:
+        """All that can be reached from some nodes, in the order of a walk."""
         known: dict[Node, None] = {}
-        level = dict.fromkeys(way.node for way in self.starts())
+        level = dict.fromkeys(level)
         while level:
             known |= level
             level = dict.fromkeys(

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_credit.bench.problem import Position, Problem, View, Way
+from hf_credit.bench.problem import Position, Problem, View, Way, logit
 
 AGENT = ("agent",)
-
-
-def logit(probability: float) -> float:
-    """log p - log(1 - p)."""
-    return math.log(probability) - math.log1p(-probability)
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ class Chain(Problem):
         return self.options
 
     def logits(self, view: View) -> Sequence[float]:
-        return [0.0] * (self.options - 1) + [logit(self.start_right) + math.log(self.options - 1)]
+        return [0.0] * (self.options - 1) + [logit(self.start_right, self.options - 1)]
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, alive = node
@@ -524,4 +519,4 @@ class Drift(Chain):
 PROBLEMS = {
     one.__name__.lower(): f"{__name__}:{one.__name__}"
     for one in (Key, Late, Chain, Branches, Paid, Stop, Revisit, Relay, Vote, Trap, Verdict, Hack, Drift)
-}
+} | {name: f"hf_credit.bench.games:{name}" for name in ("number_relay", "sum_vote", "tic_tac_toe", "evidence")}

@@ -1,0 +1,295 @@
+"""Games of this library as problems: what can be gone through reply by reply, or says what its actions may lead to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hf_credit.bench.problem import Node, Position, Problem, View, Way, logit
+from hf_credit.collaborations.relay import relay, relay_chain_task, relay_numbers
+from hf_credit.collaborations.sum_vote import LAZY, STOCK, sum_pairs, sum_task
+from hf_credit.collaborations.sum_vote import sum_vote as voting
+from hf_credit.environments import Environment, State, make
+from hf_credit.oracles import default_oracle
+from hf_credit.oracles.auditing import Audit, Auditor
+from hf_credit.oracles.auditors import default_auditor
+from hf_credit.rollouts import Interaction
+from hf_credit.rollouts.capabilities import Enumerable, Removable, Scripted, fingerprint
+
+
+@dataclass(frozen=True)
+class Team(Problem):
+    """An Interaction without randomness of its own, whose speakers each choose among a few replies.
+
+    Args:
+        interaction: an `Enumerable` one, whose states are hashable.
+        rows: task rows, all as likely, each as JSON.
+        replies: what may be said.
+        start_right: how likely each says at the start what the task's own script says.
+        stock: of roles that have a stock reply at the start: the role, the reply, and how likely it is.
+        isolates: in a user's words.
+
+    Raises:
+        ValueError: the Interaction cannot be enumerated.
+    """
+
+    interaction: Interaction[Any] = field(compare=False, repr=False)
+    rows: tuple[str, ...]
+    replies: tuple[str, ...]
+    start_right: float
+    stock: tuple[tuple[str, str, float], ...] = ()
+    isolates: str = ""
+    described: str = ""
+
+    def __post_init__(self) -> None:
+        if not Enumerable(self.interaction).enumerable:
+            raise ValueError(
+                f"a problem of the bench must be enumerable, got {self.interaction.name!r}, which draws at random; "
+                "give an environment that says what its actions may lead to, as World."
+            )
+        object.__setattr__(self, "described", json.dumps(fingerprint(self.interaction), sort_keys=True))
+
+    @property
+    def name(self) -> str:
+        return self.interaction.name
+
+    @property
+    def removable(self) -> Sequence[str]:
+        return tuple(Removable(self.interaction).removable)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All that can be reached, and what an episode is without one of its roles."""
+        own = super().nodes
+        without = [
+            self.interaction.without(node, role)  # type: ignore[attr-defined]
+            for node in own
+            if not self.speakers(node)
+            for role in self.removable
+        ]
+        return tuple(dict.fromkeys([*own, *self.reachable(without)]))
+
+    def starts(self) -> Sequence[Way]:
+        share = 1 / len(self.rows)
+        return [Way(share, self.interaction.start(json.loads(row), 0)) for row in self.rows]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return [request.role for request in self.interaction.pending(node)]
+
+    def view(self, node: Any, speaker: str) -> View:
+        (request,) = (one for one in self.interaction.pending(node) if one.role == speaker)
+        return speaker, tuple(message["content"] for message in request.messages)
+
+    def actions(self, view: View) -> int:
+        return len(self.replies)
+
+    def logits(self, view: Any) -> Sequence[float]:
+        reply, likely = next(
+            ((reply, likely) for role, reply, likely in self.stock if role == view[0]),
+            (self._scripted[view], self.start_right),
+        )
+        return [logit(likely, len(self.replies) - 1) if one == reply else 0.0 for one in self.replies]
+
+    @cached_property
+    def _scripted(self) -> Mapping[View, str]:
+        script = Scripted(self.interaction).scripted_player(1.0)
+        draws = random.Random(0)
+        return {
+            (request.role, tuple(message["content"] for message in request.messages)): ""
+            if script is None
+            else script(node, request, draws)
+            for node in self.nodes
+            for request in self.interaction.pending(node)
+        }
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        after = self.interaction.advance(node, [self.replies[action] for action in actions])
+        over = not self.interaction.pending(after)
+        return [Way(1.0, after, self.interaction.outcome(after) if over else 0.0)]
+
+    def without(self, state: Position, role: str) -> Position:
+        """The state as it is without one of the roles."""
+        node = self.interaction.without(state.node, role)  # type: ignore[attr-defined]
+        total = 0.0 if self.speakers(node) else self.interaction.outcome(node)
+        return dataclasses.replace(state, node=node, reward=total, total=total, worth=total)
+
+
+@dataclass(frozen=True)
+class World(Problem):
+    """An environment that says what its actions may lead to (`ways`), and shows all of its state that matters.
+
+    Its own oracle judges actions and its own auditor steps, where it has them; with an auditor, what is true is what
+    it verifies.
+
+    Args:
+        environment: the rules.
+        openings: the first states, all as likely, with a seed of 0.
+        start_right: how likely an action is at the start that the oracle takes for right; all are as likely if `None`.
+        isolates: in a user's words.
+
+    Raises:
+        ValueError: it does not say what its actions may lead to.
+    """
+
+    environment: Environment[Any] = field(compare=False, repr=False)
+    openings: tuple[State, ...]
+    start_right: float | None = None
+    isolates: str = ""
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.environment, "ways"):
+            raise ValueError(
+                f"a problem of the bench must say what its actions may lead to, got {self.environment.name!r}; write "
+                "its method ways(state, action)."
+            )
+
+    @property
+    def name(self) -> str:
+        return self.environment.name
+
+    @property
+    def hackable(self) -> bool:  # type: ignore[override]
+        return self._auditor is not None
+
+    @cached_property
+    def _auditor(self) -> Auditor[Any] | None:
+        return default_auditor(self.environment)
+
+    @cached_property
+    def _oracle(self) -> Any:
+        return default_oracle(self.environment)
+
+    def starts(self) -> Sequence[Way]:
+        return [Way(1 / len(self.openings), state) for state in self.openings]
+
+    def speakers(self, node: Any) -> Sequence[str]:
+        return ("agent",) if node.status == "active" else ()
+
+    def view(self, node: Any, speaker: str) -> View:
+        return self.environment.observe(node), len(self.environment.legal_actions(node))
+
+    def actions(self, view: Any) -> int:
+        return int(view[1])
+
+    def logits(self, view: Any) -> Sequence[float]:
+        if self.start_right is None:
+            return [0.0] * self.actions(view)
+        legal = self.environment.legal_actions(self._seen[view])
+        valid = self._oracle.valid_actions(self._seen[view])
+        tilt = 0.0
+        if 0 < len(valid) < len(legal):
+            tilt = logit(self.start_right, len(legal) - len(valid)) - math.log(len(valid))
+        return [tilt if action in valid else 0.0 for action in legal]
+
+    @cached_property
+    def _seen(self) -> Mapping[View, Any]:
+        return {self.view(node, "agent"): node for node in self.nodes if self.speakers(node)}
+
+    def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
+        found = self.environment.ways(node, self._text(node, actions[0]))  # type: ignore[attr-defined]
+        return [Way(share, after, *self._pay(after)) for share, after in found if share]
+
+    def _pay(self, node: Any) -> tuple[float, float | None]:
+        if node.status == "active":
+            return 0.0, None
+        return self.environment.outcome(node), None if self._auditor is None else self._auditor.success(node)
+
+    def _text(self, node: Any, action: int) -> str:
+        return self.environment.legal_actions(node)[action]
+
+    def right(self, node: Any, action: int) -> float:
+        if self._oracle is None:
+            raise NotImplementedError
+        return float(self._oracle.score(node, self._text(node, action)))
+
+    def check_auditor(self, auditor: Any) -> Any:
+        return auditor or (None if self._auditor is None else _WorldAuditor(self, self._auditor))
+
+
+class _WorldAuditor:
+    """The environment's own, without beliefs, for which the bench has no head."""
+
+    slots: Mapping[str, int] = {}
+
+    def __init__(self, world: World, auditor: Auditor[Any]) -> None:
+        self.world, self.auditor = world, auditor
+        self.costs, self.categories = auditor.costs, auditor.categories
+
+    def audit(self, state: Position, action: str) -> Audit:
+        text = self.world._text(state.node, int(action))
+        return dataclasses.replace(self.auditor.audit(state.node, text), beliefs={})
+
+    def success(self, state: Position) -> float:
+        return self.auditor.success(state.node)
+
+
+@functools.lru_cache(maxsize=16)
+def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> Team:
+    """The collaboration `relay`: a number is handed on, and each adds its own. See `hf_credit.collaborations.relay`.
+
+    Args:
+        size: how many numbers there are.
+        speakers: how many speak.
+        start_right: how likely each says the right one at the start.
+    """
+    return Team(
+        relay(size, speakers),
+        tuple(json.dumps(relay_chain_task(one, size)) for one in relay_numbers("train", size, speakers)),
+        tuple(map(str, range(size))),
+        start_right,
+        isolates="a team hands a number on, and each adds its own",
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Team:
+    """The collaboration `sum_vote`: three add two numbers and vote; the third nearly always says a stock answer.
+
+    Args:
+        size: how many numbers there are.
+        start_right: how likely each of the others says the sum at the start.
+        lazy: how likely the third says the stock answer at the start.
+    """
+    return Team(
+        voting(size),
+        tuple(json.dumps(sum_task(one, other, size)) for one, other in sum_pairs("train", size)),
+        tuple(map(str, range(size))),
+        start_right,
+        stock=((LAZY, STOCK, lazy),),
+        isolates="three vote on a sum, one has a stock answer",
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def tic_tac_toe(board: str = "XO..X...O", opponent: str = "random") -> World:
+    """Tic-Tac-Toe from a board on, where X, the agent, is to move.
+
+    Args:
+        board: nine of X, O and ., row by row.
+        opponent: `"random"` or `"mcts"`.
+    """
+    environment = make("tic_tac_toe", opponent=opponent, agent="first")
+    state = environment.initial_state({"agent": "first", "opponent": opponent}, 0)
+    return World(environment, (dataclasses.replace(state, board=board),), isolates="a game against an opponent")
+
+
+@functools.lru_cache(maxsize=16)
+def evidence(documents: int = 2, turns: int = 3, start_right: float = 0.3, key: int = 0) -> World:
+    """An answer to be found in documents, whose check can be hacked. See `hf_credit.environments.evidence`.
+
+    Args:
+        documents: how many, one of them forged.
+        turns: of an episode, the answer included.
+        start_right: how likely the agent does at the start what is honest and leads on.
+        key: the seed of its one task.
+    """
+    environment = make("evidence", documents=documents, values=documents, turns=turns)
+    state = environment.initial_state(environment.sample_task(key), 0)
+    return World(environment, (state,), start_right, isolates="documents are verified, or the check is hacked")
