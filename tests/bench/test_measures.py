@@ -130,12 +130,6 @@ SMALL = {
     "verdict": {"horizon": 4},
     "evidence": {"turns": 2},
 }
-    "vote": {"agents": 3, "lazy": 1},
-    "key": {"horizon": 4},
-    "late": {"horizon": 4},
-    "verdict": {"horizon": 4},
-    "evidence": {"turns": 2},
-}
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -14,11 +14,6 @@ SMALL = {
     "revisit": {"length": 2, "horizon": 5},
     "evidence": {"turns": 2},
 }
-    "key": {"horizon": 3},
-    "vote": {"agents": 3, "lazy": 2},
-    "revisit": {"length": 2, "horizon": 5},
-    "evidence": {"turns": 2},
-}
 
 
 def small(name: str) -> Problem:
