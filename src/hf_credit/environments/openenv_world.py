@@ -93,8 +93,8 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         most_characters: int = 16_384,
         token_variable: str | None = None,
     ) -> None:
-        super().__init__(sessions)
-        for option, value in (("turns", turns), ("most_characters", most_characters), ("timeout", timeout)):
+        super().__init__(sessions, turns)
+        for option, value in (("most_characters", most_characters), ("timeout", timeout)):
             if not (isinstance(value, int | float) and value >= 1):
                 raise ValueError(f"{option} must be at least 1, got {value!r}; raise it.")
         if isinstance(probe, str) or not probe:
@@ -104,7 +104,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
         self.observation_field = observation_field
         self.task = dict(task or {})
         self.task_columns = tuple(self.task)  # type: ignore[misc]  # each server has tasks of its own
-        self.turns = turns
         self.tagged = tagged
         self.probe = tuple(probe)
         self.set_state = set_state
@@ -135,10 +134,6 @@ class OpenEnvEnvironment(ReplayedEnvironment):
     @property
     def instructions(self) -> str:
         return self._instructions
-
-    @property
-    def max_turns(self) -> int:
-        return self.turns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         return dict(self.task)

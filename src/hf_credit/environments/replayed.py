@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hf_credit.environments.actions import spelled_action
 from hf_credit.environments.base import Environment, State, Transition
@@ -99,9 +99,9 @@ class ReplayedState(State):
 class ReplayedEnvironment(Environment[ReplayedState]):
     """An environment over worlds that live elsewhere. Subclasses say which, and how tasks are drawn.
 
-    They give `name`, `task_columns`, `instructions`, `max_turns`, `sample_task` and `open_world`, and keep the options
-    of their constructor as attributes. By default any text is an action, and the last one in an action tag is taken as
-    it is spelled. A subclass narrows that with `understands`, or reads replies its own way.
+    They give `name`, `task_columns`, `instructions`, `sample_task` and `open_world`, say `turns` or `max_turns`, and keep
+    the options of their constructor as attributes. By default any text is an action, and the last one in an action tag
+    is taken as it is spelled. A subclass narrows that with `understands`, or reads replies its own way.
 
     At most `sessions` worlds are live at once, and as many steps wait side by side. That should be the number of
     episodes under way, or states are restored again and again: `costs` tells.
@@ -111,9 +111,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
 
     Args:
         sessions: the most live worlds.
+        turns: the most actions of an episode.
 
     Raises:
-        ValueError: `sessions` is less than 1.
+        ValueError: `sessions` or `turns` is less than 1.
     """
 
     state_type = ReplayedState
@@ -124,10 +125,12 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more
     unreadable = "No action could be read in the last reply."
 
-    def __init__(self, sessions: int = 64) -> None:
-        if sessions < 1:
-            raise ValueError(f"sessions must be at least 1, got {sessions}; raise it.")
+    def __init__(self, sessions: int = 64, turns: int | None = None) -> None:
+        for option, value in (("sessions", sessions), ("turns", turns)):
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{option} must be at least 1, got {value!r}; raise it.")
         self.sessions = sessions
+        self.turns = turns
         self.slow_steps = sessions
         self._live = Sessions(sessions)
 
@@ -142,6 +145,10 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def examples(self, state: ReplayedState) -> Sequence[str]:
         """Actions to show where the world itself lists none."""
         return ("look",)
+
+    @property
+    def max_turns(self) -> int:
+        return cast(int, self.turns)
 
     @property
     def most_live(self) -> int | None:  # type: ignore[override]

@@ -36,10 +36,8 @@ class ScienceWorld(ReplayedEnvironment):
     def __init__(
         self, task: str = "find-living-thing", simplifications: str = "easy", turns: int = 100, sessions: int = 4
     ) -> None:
-        super().__init__(sessions)
-        if turns < 1:
-            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
-        self.task, self.simplifications, self.turns = task, simplifications, turns
+        super().__init__(sessions, turns)
+        self.task, self.simplifications = task, simplifications
         first = self._live.any(self.open_world)
         with self._held(first) as world:
             self._variations = world.variations()  # type: ignore[attr-defined]
@@ -51,10 +49,6 @@ class ScienceWorld(ReplayedEnvironment):
             "You do experiments in a house. End your reply with one action, such as "
             f"{tag('look around')}, {tag('go to kitchen')}, {tag('pick up thermometer')} or {tag('focus on dove')}"
         )
-
-    @property
-    def max_turns(self) -> int:
-        return self.turns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         variations = self._variations[seed >= SEEDS_PER_SPLIT]

@@ -68,12 +68,9 @@ class TextWorld(ReplayedEnvironment):
     task_columns = ("game",)
 
     def __init__(self, games: str, turns: int = 50, sessions: int = 64) -> None:
-        super().__init__(sessions)
+        super().__init__(sessions, turns)
         _textworld()
-        if turns < 1:
-            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
         self.games = str(games)
-        self.turns = turns
         self.slow_steps = 1  # rules that compute, in a library that knows no threads
         self._names = tuple(
             sorted(path.name for path in Path(games).glob("*.z8") if path.with_suffix(".json").exists())
@@ -90,10 +87,6 @@ class TextWorld(ReplayedEnvironment):
             "You play a text adventure. End your reply with one command, such as "
             f"{tag('look')}, {tag('go north')}, {tag('take key')} or {tag('open box')}"
         )
-
-    @property
-    def max_turns(self) -> int:
-        return self.turns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         held_out = seed >= SEEDS_PER_SPLIT

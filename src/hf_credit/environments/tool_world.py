@@ -66,13 +66,10 @@ class ToolEnvironment(ReplayedEnvironment):
         sessions: int = 64,
         reward_funcs: RewardFunction | str | Sequence[RewardFunction | str] = (),
     ) -> None:
-        super().__init__(sessions)
-        if turns < 1:
-            raise ValueError(f"turns must be at least 1, got {turns}; raise it.")
+        super().__init__(sessions, turns)
         self.factory = factory
         self.columns = tuple(columns)
         self.task_columns = self.columns  # type: ignore[misc]  # each factory has rows of its own
-        self.turns = turns
         self._instructions = instructions
         self._make = find("factory", {}, factory) if isinstance(factory, str) else factory
         listed: Any = (reward_funcs,) if isinstance(reward_funcs, str) or callable(reward_funcs) else reward_funcs
@@ -84,10 +81,6 @@ class ToolEnvironment(ReplayedEnvironment):
     @property
     def instructions(self) -> str:
         return self._instructions
-
-    @property
-    def max_turns(self) -> int:
-        return self.turns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
         if not self.columns:

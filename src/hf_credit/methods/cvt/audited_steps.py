@@ -13,7 +13,7 @@ from hf_credit.collectors.forks import fork
 from hf_credit.credit import inclusion_probabilities, systematic_sample
 from hf_credit.critics.readings import context_readings
 from hf_credit.methods.cvt.audits import audit_of, audited, verified_success
-from hf_credit.methods.cvt.interventions import Branch, Gate, branches
+from hf_credit.methods.cvt.interventions import Branch, Branches, Gate, branches
 from hf_credit.options import Count, Options, Positive, Range, filled_by_factory
 from hf_credit.oracles.auditors import AuditorLike, InterventionsLike, resolve_auditor, resolve_interventions
 from hf_credit.rollouts import Decision, Ending, Episode, Interaction
@@ -157,12 +157,15 @@ class AuditedSteps(Options):
         return replace(collected, rollouts=(*collected.rollouts, *self._audited(more, context)))
 
     def _audited(self, rollouts: Sequence[Rollout], context: MethodContext) -> tuple[Rollout, ...]:
-        auditor = resolve_auditor(self.auditor)
-        assert auditor is not None, "bind it to an Interaction"
         begun = time.perf_counter()
-        episodes = audited([one.episode for one in rollouts], auditor, context.interaction, context.failures)
+        episodes = self._judged([one.episode for one in rollouts], context)
         context.log("auditor/seconds", time.perf_counter() - begun)
         return tuple(replace(one, episode=episode) for one, episode in zip(rollouts, episodes, strict=True))
+
+    def _judged(self, episodes: Sequence[Episode], context: MethodContext) -> list[Episode]:
+        auditor = resolve_auditor(self.auditor)
+        assert auditor is not None, "bind it to an Interaction"
+        return audited(episodes, auditor, context.interaction, context.failures)
 
     def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
         """What a selector knows of each decision, by its id, for which the policy and the critic are read."""
@@ -197,12 +200,9 @@ class AuditedSteps(Options):
             lowered += self.floor * count > self.steps
             uniform = context.draws("steps", place).random()
             drawn += [(rollout, index, probabilities[index]) for index in systematic_sample(probabilities, uniform)]
-        gathered = context.gather([(len(drawn), sum(one[2] for one in drawn), lowered)])
-        steps = sum(one[0] for one in gathered)
-        context.log("selection/steps", steps)
-        context.log("selection/floor_lowered", sum(one[2] for one in gathered))
-        if steps:
-            context.log("selection/probability", sum(one[1] for one in gathered) / steps)
+        context.total("selection/steps", len(drawn))
+        context.total("selection/floor_lowered", lowered)
+        context.mean("selection/probability", [probability for _, _, probability in drawn])
         return drawn
 
     def _applying(self, decision: Decision, context: MethodContext) -> list[str]:
@@ -228,7 +228,7 @@ class AuditedSteps(Options):
         interventions = resolve_interventions(self.interventions)
         assert interventions is not None, "bind it to an Interaction"
         made: list[tuple[Rollout, Decision, float, str, Branch]] = []
-        counts: dict[str, list[int]] = {}
+        of_family: dict[str, list[Branches]] = {}
         gate = Gate() if self.gate else Gate(support=0.0, entailment=0.0)
         for place, (rollout, index, probability) in enumerate(drawn):
             decision = rollout.episode.decisions[index]
@@ -245,11 +245,13 @@ class AuditedSteps(Options):
                     gate,
                     context.failures,
                 )
-                totals = counts.setdefault(family, [0, 0, 0])
-                for at, count in enumerate((found.proposals, found.invalid, not found.branches)):
-                    totals[at] += count
+                of_family.setdefault(family, []).append(found)
                 made += [(rollout, decision, probability, family, branch) for branch in found.branches]
-        self._log_proposals(counts, context)
+        for family, proposed in of_family.items():
+            invalid = sum(one.invalid for one in proposed)
+            sound = sum(one.proposals for one in proposed) - invalid
+            context.mean(f"interventions/{family}/invalid", [1.0] * invalid + [0.0] * sound)
+            context.total(f"interventions/{family}/missing", sum(not one.branches for one in proposed))
         sources = [one[1].id for one in made]
         if self.counterfactuals == "random":
             sources = _of_others(sources, context)
@@ -258,8 +260,7 @@ class AuditedSteps(Options):
         if self.probe_every is not None and context.update % self.probe_every == 0:
             again = context.play(starts, policy="current")
             self._log_drift([(one[1].id, one[3]) for one in made], played, again, context)
-        tokens = sum(episode.generated_tokens for episode in played)
-        context.log("tokens/counterfactual", sum(context.gather([tokens])))
+        context.total("tokens/counterfactual", sum(episode.generated_tokens for episode in played))
         return [
             Rollout(
                 episode=episode,
@@ -284,29 +285,17 @@ class AuditedSteps(Options):
         context: MethodContext,
     ) -> None:
         """The mean over steps and families of how much their means differ, the noise of both means included."""
-        auditor = resolve_auditor(self.auditor)
-        assert auditor is not None
         means = []
         for episodes in (played, again):
             found: dict[tuple[str, str], list[float]] = {}
-            judged = audited(episodes, auditor, context.interaction, context.failures)
-            for place, one in zip(families, judged, strict=True):
+            for place, one in zip(families, self._judged(episodes, context), strict=True):
                 success = verified_success(one)
                 if success is not None and one.ending != Ending.ERROR:
                     found.setdefault(place, []).append(success)
             means.append({place: fmean(own) for place, own in found.items()})
         before, now = means
         differences = [abs(value - now[place]) for place, value in before.items() if place in now]
-        gathered = [value for own in context.gather([differences]) for value in own]
-        if gathered:
-            context.log("contribution/drift", fmean(gathered))
-
-    def _log_proposals(self, counts: dict[str, list[int]], context: MethodContext) -> None:
-        gathered = context.gather([counts])
-        for family in sorted({name for one in gathered for name in one}):
-            proposals, invalid, missing = (sum(one.get(family, (0, 0, 0))[at] for one in gathered) for at in range(3))
-            context.log(f"interventions/{family}/invalid", invalid / max(proposals, 1))
-            context.log(f"interventions/{family}/missing", missing)
+        context.mean("contribution/drift", differences)
 
 
 def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[list[float]]:

@@ -135,7 +135,9 @@ class StepContributions:
                 )
             )
         by_family = torch.stack(estimates, dim=1)
-        self._log_families(by_family, drawn, context)
+        for at, family in enumerate(self.families):
+            known = by_family[drawn, at]
+            context.mean(f"contribution/{family}", known[~known.isnan()].tolist())
         mean = family_mean(by_family, numbers(list(self.families.values())))
         return {
             (step.row, step.turn): value
@@ -179,11 +181,3 @@ class StepContributions:
             )
         bound = [[min(max(value, self.ratio_low), self.ratio_high) for value in own] for own in by_decision]
         return clipped, bound
-
-    def _log_families(self, by_family: Tensor, drawn: Tensor, context: MethodContext) -> None:
-        # Only of this process where there are several: it says what is going on, and no number depends on it.
-        for at, family in enumerate(self.families):
-            own = by_family[drawn, at]
-            own = own[~own.isnan()]
-            if len(own) and context.process == 0:
-                context.log(f"contribution/{family}", float(own.mean()))

@@ -428,11 +428,8 @@ class ConstrainedCounterfactual(Options):
             "contribution/mean": list(found.values()),
             "contribution/size": [abs(value) for value in found.values()],
         }
-        gathered = context.gather([lists])
-        for name in lists:
-            values = [value for one in gathered for value in one[name]]
-            if values:
-                context.log(name, sum(values) / len(values))
+        for name, values in lists.items():
+            context.mean(name, values)
 
 
 @with_parts
