@@ -99,7 +99,7 @@ class ReplayedState(State):
 class ReplayedEnvironment(Environment[ReplayedState]):
     """An environment over worlds that live elsewhere. Subclasses say which, and how tasks are drawn.
 
-    They give `name`, `task_columns`, `instructions`, `sample_task` and `open_world`, say `turns` or `max_turns`, and keep
+    They give `name`, `task_columns`, `instructions`, `sample_task`, `open_world`, and `turns` or `max_turns`, and keep
     the options of their constructor as attributes. By default any text is an action, and the last one in an action tag
     is taken as it is spelled. A subclass narrows that with `understands`, or reads replies its own way.
 
@@ -121,6 +121,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     open_actions = True
     forgiving = True
     self_contained = False
+    turns: int | None = None
     repeats = True  # whether the same task, seeds and actions lead to the same
     longest_action = 4096  # characters; simulators behind pipes and buffers are not made for more
     unreadable = "No action could be read in the last reply."
@@ -130,7 +131,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"{option} must be at least 1, got {value!r}; raise it.")
         self.sessions = sessions
-        self.turns = turns
+        if turns is not None:  # a subclass may have said it by itself
+            self.turns = turns
         self.slow_steps = sessions
         self._live = Sessions(sessions)
 
