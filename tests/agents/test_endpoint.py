@@ -31,6 +31,15 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint.shut()
 
 
+def send(endpoint: Endpoint, path: str, body: Any, headers: dict[str, str]) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(endpoint.base_url.removeprefix("http://").removesuffix("/v1"))
+    connection.request("POST", path, body if isinstance(body, str) else json.dumps(body), headers)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
 Ask = Callable[..., tuple[int, str, dict[str, Any]]]
 
 
@@ -42,21 +51,13 @@ def ask(endpoint: Endpoint) -> Iterator[Ask]:
 
     def ask(path: str, body: Any, message: dict[str, Any] = SAID, key: str = "", **headers: str) -> Any:
         with ThreadPoolExecutor(1) as pool:
-            sent = pool.submit(sending, path, body, {"authorization": f"Bearer {key or keys[0]}", **headers})
+            sent = pool.submit(send, endpoint, path, body, {"authorization": f"Bearer {key or keys[0]}", **headers})
             kind, what = told.get(timeout=60)
             if kind != "call":
                 return (*sent.result(), {"refused": what})
             assert isinstance(what, Call)
             what.answer(message, "tool_calls" if message.get("tool_calls") else "stop", "3")
             return (*sent.result(), what.asked)
-
-    def sending(path: str, body: Any, headers: dict[str, str]) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(endpoint.base_url.removeprefix("http://").removesuffix("/v1"))
-        connection.request("POST", path, body if isinstance(body, str) else json.dumps(body), headers)
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        return response.status, text
 
     yield ask
     endpoint.close(keys)
@@ -144,6 +145,16 @@ def test_what_cannot_be_trained_on_is_refused_in_one_sentence(
 def test_what_is_no_call_is_refused(ask: Ask) -> None:
     for body in ("no JSON", "[]", "[" * 100_000):
         assert ask(CHAT, body)[0] == 400
+
+
+def test_a_call_that_waits_is_let_go_when_its_run_ends(endpoint: Endpoint) -> None:
+    told: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    keys = endpoint.open(lambda kind, what: told.put((kind, what)))
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send, endpoint, CHAT, CALLS[CHAT], {"x-api-key": keys[0]})
+        told.get(timeout=60)
+        endpoint.close(keys)
+        assert sent.result()[0] == 401
 
 
 def test_what_has_no_effect_is_counted(endpoint: Endpoint, ask: Ask) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import subprocess
 import sys
 import time
 import urllib.error
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import agent_programs
 import pytest
 from agent_programs import asks, post
 
@@ -163,6 +165,31 @@ def test_calls_at_once_are_one_step_whatever_their_order(made: Made) -> None:
     assert interaction.advance(after, ["abc"]).worth == 3.0
 
 
+def test_a_stop_cuts_what_the_program_gets_and_not_what_is_trained_on(made: Made) -> None:
+    interaction = made("stops")
+    _, second, _ = walked(interaction, {"number": 1}, "one. two", "x")
+    assert json.loads(second.answered[0].reply)["content"] == "one"
+    assert said(interaction, second) == ["?", "one. two", "more?"]
+
+
+def test_a_call_that_its_sdk_tries_again_is_the_same_call(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:impatient")
+    state = interaction.start({"patience": 0.1, "again": True}, 0)
+    time.sleep(0.5)
+    after = interaction.advance(state, ["four"])
+    assert (after.worth, len(after.answered), interaction.costs()["runs"]) == (4.0, 1, 1)
+    interaction.close()
+
+
+def test_a_run_that_gave_up_waiting_is_restored(made: Made) -> None:
+    interaction = AgentInteraction("agent_programs:impatient")
+    state = interaction.start({"patience": 0.3, "again": False}, 0)
+    time.sleep(0.8)
+    assert interaction.advance(state, ["four"]).worth == 4.0  # and not an outcome of giving up
+    assert (interaction.costs()["lost"], interaction.costs()["runs"]) == (1, 2)
+    interaction.close()
+
+
 # What goes wrong
 
 
@@ -304,6 +331,24 @@ def test_runs_end_with_what_started_them(made: Made) -> None:
     assert process.returncode is not None
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_runs_end_with_who_started_them_however_that_ends(tmp_path: Path) -> None:
+    script = (
+        "import os, sys, threading, time; from hf_credit.agents.hosting import Host\n"
+        "host = Host('agent_programs:endless', {})\n"
+        "told = {'task': {}, 'seed': 0, 'base_url': '', 'key': '', 'reward_key': '', 'name': 'policy'}\n"
+        f"host.start({{**told, 'task': {{'file': {str(tmp_path / 'run')!r}}}}}, print)\n"
+        "threading.Event().wait()\n"
+    )
+    path = Path(agent_programs.__file__).parent
+    process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(path)})
+    while not (tmp_path / "run").exists() or not (run := (tmp_path / "run").read_text()):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    while Path(f"/proc/{run}").exists() and " Z " not in Path(f"/proc/{run}/stat").read_text():
+        time.sleep(0.01)
 
 
 def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Made) -> None:

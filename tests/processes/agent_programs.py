@@ -163,3 +163,34 @@ def plain(task, model):
 
 def length(task, answer):
     return len(answer)
+
+
+@agent(columns=("patience", "again"), max_calls=3)
+def impatient(task, model):
+    """Gives up on a reply after some time, and tries again as SDKs do, or raises."""
+    body = json.dumps({"model": "policy", "messages": [user("?")]}).encode()
+    for attempt in range(2):
+        headers = {"authorization": f"Bearer {model.api_key}", "x-stainless-retry-count": str(attempt)}
+        request = urllib.request.Request(f"{model.base_url}/chat/completions", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60 if attempt else task["patience"]) as response:
+                return len(json.load(response)["choices"][0]["message"]["content"])
+        except TimeoutError:
+            if not task["again"]:
+                raise
+    return 0
+
+
+@agent(columns=("number",))
+def stops(task, model):
+    """Wants a reply to the first full stop."""
+    messages = [user("?")]
+    messages += [chat(model, messages, stop=["."]), user("more?")]
+    return len(chat(model, messages)["content"])
+
+
+@agent()
+def endless(task, model):
+    """Leaves its process's number in a file, and goes on for ever."""
+    Path(task["file"]).write_text(str(os.getpid()))
+    threading.Event().wait()

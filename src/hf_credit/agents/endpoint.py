@@ -31,6 +31,7 @@ _MOST_BYTES = 64 * 2**20  # of a call: more than any context
 _CHAT = "/chat/completions"
 _CREATED = 0  # seconds since 1970: no reply says when it was made, or nothing would repeat
 _RANDOM_ID = re.compile(r"([a-z]+)_(?:chatcmpl-)?[0-9a-f]{24,}")
+_NO_RUN = "the key of a run that is under way is needed"
 _IDS = ("id", "item_id", "call_id", "response_id")
 
 
@@ -48,7 +49,7 @@ class Call:
     retry: bool = False
     ignored: int = 0
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, repr=False)
-    _reply: asyncio.Future[tuple[dict[str, Any], str]] = field(init=False, repr=False)
+    _reply: asyncio.Future[tuple[dict[str, Any], str] | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._reply = self._loop.create_future()
@@ -72,15 +73,20 @@ class Call:
             "usage": usage,
         }
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set, reply, place)
+            self._loop.call_soon_threadsafe(self._set, (reply, place))
 
-    async def reply(self) -> tuple[dict[str, Any], str]:
-        """The reply as a chat completion, and its place in the run."""
+    def drop(self) -> None:
+        """Lets nobody wait for it any more; safe in any thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set, None)
+
+    async def reply(self) -> tuple[dict[str, Any], str] | None:
+        """The reply as a chat completion, and its place in the run; `None` where the run has ended without."""
         return await self._reply
 
-    def _set(self, reply: dict[str, Any], place: str) -> None:
+    def _set(self, reply: tuple[dict[str, Any], str] | None) -> None:
         if not self._reply.done():
-            self._reply.set_result((reply, place))
+            self._reply.set_result(reply)
 
 
 Told = Callable[[str, Any], None]
@@ -96,7 +102,7 @@ class Endpoint:
 
     def __init__(self, roles: tuple[str, ...] = ()) -> None:
         self._roles = roles
-        self._runs: dict[str, Told] = {}
+        self._runs: dict[str, tuple[Told, set[Call]]] = {}  # with the calls that wait
         self._rewarded: dict[str, Told] = {}
         # With its protocol named, as asyncio sets TCP_NODELAY only then: without, each call takes 40 ms more.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -127,13 +133,15 @@ class Endpoint:
             told: called in the server's thread with what the run does; it must not wait.
         """
         key, reward_key = (secrets.token_urlsafe(24) for _ in range(2))
-        self._runs[key] = self._rewarded[reward_key] = told
+        self._runs[key], self._rewarded[reward_key] = (told, set()), told
         return key, reward_key
 
     def close(self, keys: tuple[str, str]) -> None:
-        """From here on, the keys of a run are refused."""
-        self._runs.pop(keys[0], None)
+        """From here on, the keys of a run are refused, and so are its calls that still wait."""
+        _, waiting = self._runs.pop(keys[0], (None, set()))
         self._rewarded.pop(keys[1], None)
+        for call in tuple(waiting):
+            call.drop()
 
     def shut(self) -> None:
         """Stops the server."""
@@ -148,13 +156,14 @@ class Endpoint:
 
     async def _models(self, request: Request) -> Response:
         if _key(request) not in self._runs:
-            return _refusal(401, "the key of a run that is under way is needed")
+            return _refusal(401, _NO_RUN)
         return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self._roles]})
 
     async def _called(self, request: Request) -> Response:
-        told = self._runs.get(_key(request))
-        if told is None:
-            return _refusal(401, "the key of a run that is under way is needed")
+        key = _key(request)
+        if key not in self._runs:
+            return _refusal(401, _NO_RUN)
+        told, waiting = self._runs[key]
         try:
             raw = b""
             async for part in request.stream():
@@ -180,9 +189,15 @@ class Endpoint:
             return _refusal(400, str(error))
         retry = request.headers.get("x-stainless-retry-count", "0") != "0"
         call = Call(asked, retry, sum(name in body for name in WITHOUT_EFFECT))
+        waiting.add(call)
+        if key not in self._runs:  # it has ended meanwhile
+            call.drop()
         told("call", call)
-        reply, place = await call.reply()
-        return await dialect.response(reply, body, place)
+        try:
+            found = await call.reply()
+        finally:
+            waiting.discard(call)
+        return _refusal(401, _NO_RUN) if found is None else await dialect.response(found[0], body, found[1])
 
 
 class _ChatCompletions:

@@ -58,7 +58,7 @@ class Host:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START.format(path=sys.path, fd=theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**kept, **local, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**kept, **local, "PYTHONHASHSEED": "0"},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )

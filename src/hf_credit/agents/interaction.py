@@ -315,7 +315,7 @@ class AgentInteraction(Interaction[AgentState]):
                     step = run.step()
                 break
             except ConnectionError:
-                live.sessions.count("lost")
+                live.count("lost", 1)
                 if not again:
                     raise
                 session = live.restored(state)
