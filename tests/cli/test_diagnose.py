@@ -62,6 +62,18 @@ def test_the_credit_of_training_is_measured_by_a_method_that_is_named(command, r
     assert json.loads(out)[0]["cost"]["scoring_events"] == 6 * 3  # no replay is needed
 
 
+def test_what_replays_could_gain_is_told_without_any(command, relay_policy, tmp_path) -> None:
+    asked = ("--protocol", "replays", "--episodes", 12, "--branches", 4, "--output", tmp_path)
+    code, out, err = command("diagnose", relay_policy, *asked)
+    assert code == 0, err
+    for word in ("Gain of replays", "Where to branch", "rho"):
+        assert word in out
+    (found,) = json.loads((tmp_path / "replays.json").read_text(encoding="utf-8"))
+    assert found["cost"]["scoring_events"] == 12
+    assert 0 < found["gain"]["ratio"]["mean"] <= found["gain"]["capped"] <= 1
+    assert found["gain"]["most"] == 4
+
+
 def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot_says_so(
     command, relay_policy, tmp_path
 ) -> None:
@@ -84,11 +96,12 @@ def test_a_method_that_is_named_stands_beside_the_usual_ones_and_one_that_cannot
         (("--exact", "-1", "--max-new-tokens", 1, *SMALL), "exact values need max_new_tokens >= 1"),
         (("--history", "current"), "history, instructions and max_turns are of an environment"),
         (("--temperature", "-1"), "temperature must be at least 0, got -1"),
-        (("--protocol", "luck"), "a protocol must be one of buckets, training, got 'luck'"),
+        (("--protocol", "luck"), "a protocol must be one of buckets, training, replays, got 'luck'"),
         (("--protocol", "training", *SMALL), "the credit of training is that of a method, got none"),
         (("--method", "luck"), "got 'luck'"),
         (("--method-option", "group_size=3"), "--method-option needs one --method, got none"),
         (("--protocol", "training", "--oracle", "sudoku_constraints"), "--oracle judges the replies of buckets"),
+        (("--protocol", "replays", "--method", "rloo"), "what replays could gain is asked of a policy alone"),
     ],
 )
 def test_what_cannot_be_diagnosed_is_refused_in_one_sentence(

@@ -16,7 +16,7 @@ from hf_credit.validators import one_of
 if TYPE_CHECKING:
     from hf_credit.methods import Method
 
-PROTOCOLS = ("buckets", "training")
+PROTOCOLS = ("buckets", "training", "replays")
 
 
 @with_options("played", Played)
@@ -35,7 +35,8 @@ def diagnose(
     protocol: Annotated[
         str,
         typer.Option(
-            help="buckets: replies are laid out for every method; training: a method plays an update of its own."
+            help="buckets: replies are laid out for every method; training: a method plays an update of its own; "
+            "replays: what replays could gain, without any."
         ),
     ] = "buckets",
     method: Annotated[
@@ -60,6 +61,9 @@ def diagnose(
     common_random_numbers: Annotated[
         bool, typer.Option(help="Whether replays of different replies meet the same randomness.")
     ] = True,
+    branches: Annotated[
+        float, typer.Option(help="With --protocol replays: branches alive of one start at most.", min=1)
+    ] = 2.0,
     exact: Annotated[
         float | None,
         typer.Option(
@@ -86,7 +90,8 @@ def diagnose(
     those that are named.
 
     With `--protocol training` the method plays an update with its own collector on `--episodes` tasks, and the credit
-    that its decisions get is held against replays of them.
+    that its decisions get is held against replays of them. With `--protocol replays` the tasks are played once each,
+    and where noise arises says by how much replays could lower the cost of signal at best, and at which decisions.
 
     \b
     Examples:
@@ -96,6 +101,7 @@ def diagnose(
       hf-credit diagnose runs/math_c3 --dataset math500.jsonl --event reasoner --buckets 64 --episodes 200
       hf-credit diagnose runs/sudoku_vpr --protocol training --episodes 64
       hf-credit diagnose runs/relay_micro --protocol training --method magrpo --method-option group_size=4
+      hf-credit diagnose runs/sudoku_vpr --protocol replays --episodes 512
     """
     from hf_credit.cli.quiet import be_quiet
 
@@ -103,15 +109,19 @@ def diagnose(
     from hf_credit.diagnostics.bucket_sampling import BucketPlan
     from hf_credit.diagnostics.diagnosis_report import (
         numbers,
+        replay_numbers,
+        replay_tables,
         tables,
         training_numbers,
         training_table,
         write_diagnosis,
+        write_replays,
         write_training_credit,
     )
     from hf_credit.diagnostics.saved import (
         Tasks,
         diagnose_model,
+        diagnose_model_replays,
         diagnose_model_training,
         replies_at_most,
         training_replies_at_most,
@@ -144,42 +154,55 @@ def diagnose(
         "exact_floor": exact,
         **played.loading(),
     }
-    in_training = protocol == "training"
-    if in_training and judge is not None:
+    if protocol != "buckets" and judge is not None:
         raise ValueError(
-            f"--oracle judges the replies of buckets, got {played.oracle!r} for the credit of training, whose method "
-            "knows its own; leave it out."
+            f"--oracle judges the replies of buckets, got {played.oracle!r} with --protocol {protocol}; leave it out."
+        )
+    if protocol == "replays" and (method or exact is not None):
+        raise ValueError(
+            f"what replays could gain is asked of a policy alone, got {'--method' if method else '--exact'}; leave it "
+            "out."
         )
     mean_interval([0.0, 1.0], resamples=1)  # a library that is missing is named before the work, not after it
-    if not in_training:
+    if protocol == "buckets":
         require_matplotlib()
     found: list[Any] = []
     with Progress() as progress:
         for one, setup in setups.items():
             most = setup.build().max_replies or 1
-            total = (
-                training_replies_at_most(plan, most)
-                if in_training
-                else replies_at_most(episodes or 256, most, plan, attempts)
-            )
+            total = {
+                "buckets": replies_at_most(episodes or 256, most, plan, attempts),
+                "training": training_replies_at_most(plan, most),
+                "replays": (episodes or 256) * most,
+            }[protocol]
             bar = progress.task(f"replies of {one}", total)
-            if in_training:
+            if protocol == "training":
                 found += diagnose_model_training(one, setup, plan, on_replies=bar.advance, **options)
+            elif protocol == "replays":
+                loading = {"tasks": options["tasks"], **played.loading()}
+                found.append(
+                    diagnose_model_replays(one, setup, plan, most=branches, on_replies=bar.advance, **loading)
+                )
             else:
                 measured: dict[str, Any] = {"attempts": attempts, "credit_replays": credit_replays, "oracle": judge}
                 found.append(diagnose_model(one, setup, plan, on_replies=bar.advance, **measured, **options))
             bar.finish()
     folder = output or Path(model) / "diagnosis"
-    path = write_training_credit(found, folder) if in_training else write_diagnosis(found, folder, examples)
+    if protocol == "training":
+        path, values = write_training_credit(found, folder), training_numbers(found)
+        shown = {"Credit of training": training_table(found)}
+    elif protocol == "replays":
+        path, values, shown = write_replays(found, folder), replay_numbers(found), replay_tables(found)
+    else:
+        path, values, shown = write_diagnosis(found, folder, examples), numbers(found), tables(found)
     if as_json:
-        typer.echo(json.dumps((training_numbers if in_training else numbers)(found), indent=2))
+        typer.echo(json.dumps(values, indent=2))
     else:
         # The name of a single policy is left out: terminals are narrow.
         named = int(len({one.name for one in found}) == 1)
-        shown = {"Credit of training": training_table(found)} if in_training else tables(found)
         for title, (header, rows) in shown.items():
             print_rows(header[named:], [row[named:] for row in rows], title)
-        for one in () if in_training else found:
+        for one in found if protocol == "buckets" else ():
             for label, sentence in one.not_measured.items():
                 typer.echo(f"{one.name}, credit of {label}: {sentence}", err=True)
     typer.echo(f"Wrote {path}", err=as_json)

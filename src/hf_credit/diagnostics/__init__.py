@@ -40,6 +40,7 @@ from hf_credit.diagnostics.interventions import (
     overlap,
     pccc_fidelity,
 )
+from hf_credit.diagnostics.replays import ReplayBlock, ReplayGain, replay_gain
 from hf_credit.diagnostics.success import (
     mean_pass_at_k,
     mean_score,
@@ -67,6 +68,8 @@ __all__ = [
     "KLCompliance",
     "Overlap",
     "PCCCFidelity",
+    "ReplayBlock",
+    "ReplayGain",
     "VoteContribution",
     "belief_deviation",
     "belief_potential",
@@ -91,6 +94,7 @@ __all__ = [
     "pass_at_k",
     "pass_at_k_by_instance",
     "pccc_fidelity",
+    "replay_gain",
     "response_symbol",
     "seed_averaged_difference",
     "target_advantages",

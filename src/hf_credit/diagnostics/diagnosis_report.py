@@ -14,6 +14,7 @@ from hf_credit.diagnostics.buckets import Action, Bucket, save_buckets
 from hf_credit.diagnostics.diagnosis import TRUTHS, CreditQuality, Diagnosis
 from hf_credit.diagnostics.diagnosis_plots import draw
 from hf_credit.diagnostics.fidelity import FidelityStatus
+from hf_credit.diagnostics.replay_walks import ReplayDiagnosis
 from hf_credit.diagnostics.taxonomy import Failure
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.evaluation.markdown import fenced, heading, plain, table
@@ -28,6 +29,15 @@ _TRAINING_LEGEND = """\
 - Measured: of how many decisions with credit. Zeros: the share of credits that are 0. Variance: of the credits at one
   context, a mean over contexts.
 - Intervals are 95% bootstrap intervals over task instances; they say nothing about other training runs."""
+_REPLAY_LEGEND = """\
+- rho: the cost of signal (variance of the gradient times tokens) under the best branching, divided by that without
+  branches. 1: replays gain nothing. With at most so many branches alive: the same under that bound.
+- Values: of the policy's critic, or the mean returns of other episodes at the same context or as late. Explained: the
+  share of the variance of returns that they explain. Values that explain little see all noise arise late, so that rho
+  comes out too low: it then says no more than that replays could not gain more.
+- Noise: delta^2 times the sum of |grad log pi|^2 until then, for which a token drawn with probability p counts 1 - p.
+- Intervals are 95% bootstrap intervals over episodes; few episodes make rho too low.
+- Learning need not become faster by as much as signal becomes cheaper."""
 _LEGEND = """\
 - Credit fidelity: Spearman's correlation of credit with the target advantage, pooled over buckets (paper C3, Appendix
   I). Of the same returns, any baseline that a bucket's candidates share keeps their order, so this number tells how
@@ -82,6 +92,16 @@ def write_training_credit(found: Sequence[TrainingDiagnosis], folder: str | Path
     return _write(folder, "training_credit", "\n\n".join(parts) + "\n", training_numbers(found))
 
 
+def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
+    """Writes `replays.md` and `replays.json`; arguments and result as of `write_training_credit`."""
+    settings = json.dumps([{"name": one.name, **one.about} for one in found], indent=1)
+    parts = ["# What replays could gain"]
+    for title, (header, rows) in replay_tables(found).items():
+        parts += [f"## {title}", table(header, rows)]
+    parts += [_REPLAY_LEGEND, "## Settings", fenced(settings, "json", most=100_000)]
+    return _write(folder, "replays", "\n\n".join(parts) + "\n", replay_numbers(found))
+
+
 def _write(folder: str | Path, name: str, text: str, numbers: list[dict[str, Any]]) -> Path:
     """A page and the numbers beside it."""
     path = Path(folder) / f"{name}.md"
@@ -107,7 +127,12 @@ def training_numbers(found: Sequence[TrainingDiagnosis]) -> list[dict[str, Any]]
     return [_numbers(one) for one in found]
 
 
-def _numbers(one: Diagnosis | TrainingDiagnosis) -> dict[str, Any]:
+def replay_numbers(found: Sequence[ReplayDiagnosis]) -> list[dict[str, Any]]:
+    """Likewise."""
+    return [_numbers(one) for one in found]
+
+
+def _numbers(one: Diagnosis | TrainingDiagnosis | ReplayDiagnosis) -> dict[str, Any]:
     """All but the buckets, which have files of their own."""
     values = {name: value for name, value in vars(one).items() if name != "buckets"}
     return dict(plain({**values, "cost": one.cost.to_dict()}))
@@ -248,6 +273,38 @@ def training_table(found: Sequence[TrainingDiagnosis]) -> tuple[list[str], list[
         for one in found
         for event in one.events
     ]
+
+
+def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Header and rows of each table, by its title: what could be gained at best, and where."""
+    header = ["policy", "episodes", "tokens", "values", "explained", "rho", "with so many branches at most"]
+    gains = [
+        [
+            one.name,
+            str(one.gain.ratio.n),
+            f"{one.cost.completion_tokens:,}",
+            one.critic,
+            _short(one.explained),
+            shown(one.gain.ratio),
+            f"{_short(one.gain.capped)} ({one.gain.most:g})",
+        ]
+        for one in found
+    ]
+    where = [
+        [
+            one.name,
+            str(block.first) if block.first == block.last else f"{block.first} to {block.last}",
+            "as many as can be" if math.isinf(block.branches) else _short(block.branches),
+            f"{block.noise:.0%}",
+            f"{block.tokens:.0%}",
+        ]
+        for one in found
+        for block in one.gain.blocks
+    ]
+    return {
+        "Gain of replays": (header, gains),
+        "Where to branch": (["policy", "decisions", "branches alive", "noise", "tokens"], where),
+    }
 
 
 def _in_turn(buckets: Sequence[Bucket], most: int) -> list[Bucket]:

@@ -12,6 +12,7 @@ from hf_credit.critics.saved import SavedCritic, has_critic
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.diagnosis import Diagnosis
 from hf_credit.diagnostics.policy import Subject, diagnose_policy, diagnose_training
+from hf_credit.diagnostics.replay_walks import ReplayDiagnosis, diagnose_replays
 from hf_credit.diagnostics.training_credit import TrainingDiagnosis
 from hf_credit.methods import Method
 from hf_credit.oracles import Oracle
@@ -73,6 +74,14 @@ def diagnose_model_training(
     """`diagnose_training` of a saved policy; arguments and errors as in `diagnose_model`."""
     subject, starts = load_subject(model, setup, plan, **loading)
     return diagnose_training(subject, starts, plan, methods)
+
+
+def diagnose_model_replays(
+    model: str, setup: TaskSpec, plan: BucketPlan, *, most: float = 2.0, **loading: Any
+) -> ReplayDiagnosis:
+    """`diagnose_replays` of a saved policy; arguments and errors as in `diagnose_model`, and `most` as there."""
+    subject, starts = load_subject(model, setup, plan, **loading)
+    return diagnose_replays(subject, starts, most=most, seed=plan.seed)
 
 
 def load_subject(
