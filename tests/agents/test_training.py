@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from datasets import Dataset
 from small_agents import ROWS, build_policy, settings
 from small_runs import ON_A_PROCESSOR
+from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
 from hf_credit.tasks import TaskSpec
+from hf_credit.trainers.arguments import read_calls_of
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,16 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     assert logged[-1]["calls"] > 1.0
     assert (logged[-1]["world/forced_replies"] > 0) == (name == "vineppo")
     assert logged[-1]["world/diverged"] == 0.0
+
+
+def test_tool_calls_are_read_as_trl_knows_them_of_a_chat_template(tokenizer: Any) -> None:
+    known, unknown, elsewhere = (copy.deepcopy(tokenizer) for _ in range(3))
+    known.chat_template = elsewhere.chat_template = qwen3_chat_template
+    agent = collaborations.make("agent", agent="agent_shop:shop")
+    for one, interaction in ((known, agent), (unknown, agent), (elsewhere, collaborations.make("relay"))):
+        read_calls_of(one, interaction)
+    assert getattr(known, "response_template", {})["start_anchor"] == "<|im_start|>assistant\n"
+    assert [getattr(one, "response_template", None) for one in (unknown, elsewhere)] == [None, None]
 
 
 def test_a_command_that_a_file_names_is_not_run_unasked() -> None:

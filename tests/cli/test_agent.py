@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from launched import start
 from small_agents import ROWS, build_policy, settings
 from small_runs import RECIPE
 
@@ -28,26 +31,40 @@ def test_a_check_says_whether_a_program_repeats_itself(
     assert told in out
 
 
-def test_a_program_is_trained_and_evaluated(
+def test_a_program_is_trained_and_killed_and_resumed_and_evaluated_and_reported(
     tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     build_policy(tmp_path / "policy")
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS * 4))
-    few = {"dataset_name": "tasks.jsonl", "model_name_or_path": "policy", "max_steps": 1}
-    values = {**RECIPE, **settings(tmp_path / "run", **few), "method_options": {"group_size": 2, "rollouts": 2}}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
-    code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--method", "vineppo")
+    few = {"dataset_name": "tasks.jsonl", "model_name_or_path": "policy", "max_steps": 500}
+    saving = {"save_strategy": "steps", "save_steps": 1, "method_options": {"group_size": 2, "rollouts": 2}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**RECIPE, **settings(tmp_path / "run", **few), **saving}))
+    words = ("train", "recipe.yaml", "--agent", "agent_shop:shop", "--method", "vineppo")
+    process = start(Path(sys.executable).parent / "hf-credit", *words, log=tmp_path / "log", folder=tmp_path)
+    while not (tmp_path / "run" / "checkpoint-2").exists():  # so that the one before is whole
+        assert process.is_alive(), (tmp_path / "log.err").read_text()
+        time.sleep(0.05)
+    process.kill()
+    process.join()
+    last = 1 + max(int(path.name.partition("-")[2]) for path in (tmp_path / "run").glob("checkpoint-*"))
+    changed = ("--max_steps", last, "--resume_with_changed", "max_steps")
+    code, _, err = command(*words, "--resume_from_checkpoint", "true", *changed)
     assert code == 0, err
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in lines} == set(range(1, last + 1))
     spec = json.loads((tmp_path / "run" / "hf_credit_task.json").read_text())
     assert (spec["collaboration"], spec["collaboration_options"]["agent"]) == ("agent", "agent_shop:shop")
-    played = ("evaluate", "run", "--dataset", "tasks.jsonl", "--split", "train", "--json")
+    played = ("evaluate", "run", "--dataset", "tasks.jsonl", "--split", "train", "--episodes", 8, "--json")
     code, _, err = command(*played)
     assert code == 1
     assert "the files beside a policy cannot choose it, got 'agent_shop:shop'" in err
     code, out, err = command(*played, "--option", "agent=agent_shop:shop")
     assert code == 0, err
     assert json.loads(out)["metrics"]["replies_kept"]["mean"] == 1.0
+    code, _, err = command("report", "run")
+    assert code == 0, err
+    assert "world/forced_replies" in (tmp_path / "run" / "report" / "report.md").read_text()
     code, _, err = command("train", "recipe.yaml", "--agent", "agent_shop:shop", "--collaboration", "relay")
     assert code == 1
     assert "an agent takes the place of a collaboration, got 'agent_shop:shop' beside 'relay'" in err

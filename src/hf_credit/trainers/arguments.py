@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
@@ -12,10 +12,11 @@ from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+from trl import add_response_schema
 
 from hf_credit.environments import ENVIRONMENTS, Environment
 from hf_credit.rollouts import Chat, EnvironmentInteraction, EveryEpisodeFailedError, Interaction, RolloutRequest
-from hf_credit.rollouts.capabilities import TaskSource
+from hf_credit.rollouts.capabilities import ReadsTokens, TaskSource
 from hf_credit.rollouts.dry_run import dry_run, first_rows, require_room
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.trainers.config import refuse_short_dataset, tasks_per_update
@@ -108,6 +109,14 @@ def tokenizer_of(model: Any, args: Any) -> PreTrainedTokenizerBase:
         trust_remote_code=args.trust_remote_code,
     )
     return tokenizer
+
+
+def read_calls_of(tokenizer: PreTrainedTokenizerBase, interaction: Interaction[Any]) -> None:
+    """Gives a tokenizer the `response_template` of its chat template, where TRL knows it and tool calls are read as
+    tokens. It is saved with the policy, so that an evaluation reads them alike."""
+    if ReadsTokens(interaction).reads_tokens and getattr(tokenizer, "response_template", None) is None:
+        with suppress(ValueError):  # a template that TRL does not know
+            add_response_schema(tokenizer)
 
 
 @contextmanager

@@ -137,6 +137,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
         self.samplers = dict(samplers or {})
         require_one_row(interaction, args)
         processing_class = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
+        arguments.read_calls_of(processing_class, interaction)
         self.interaction, self.args = interaction, args
         self.chat = Chat(processing_class, cast(dict[str, Any] | None, args.chat_template_kwargs))
         self.evaluation_interaction = (
