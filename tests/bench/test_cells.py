@@ -11,8 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
+from PIL import Image
 
-from hf_credit.bench import cells, guide
+from hf_credit.bench import cells, guide, plots
 from hf_credit.cli import main
 from hf_credit.collectors import Single
 from hf_credit.methods import Credit, Method
@@ -66,8 +67,11 @@ def test_commands_write_tables_a_plot_and_which_method_to_take(
         main(["bench", *chosen, *small, "--output", str(tmp_path), "--guide", str(page)])
     assert not left.value.code
     assert "| rloo |" in capsys.readouterr().out
-    assert (tmp_path / "learning.png").stat().st_size > 10_000
+    assert (tmp_path / "learning_narrow.png").stat().st_size > 10_000
+    assert not (tmp_path / "cost.png").exists()
     assert "every one of several decisions must be right" in page.read_text()
+    assert 'src="./learning.png"' in page.read_text()
+    assert 'src="learning.png"' in (tmp_path / "index.md").read_text()
     lines = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert {one["dials"]["length"] for one in lines} == {2}
     from datasets import load_dataset
@@ -112,29 +116,58 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert sentence in capsys.readouterr().err
 
 
-def test_the_guide_names_those_that_cannot_be_told_from_the_best() -> None:
-    def cell(method: str, areas: list[float]) -> dict[str, object]:
-        numbers = dict.fromkeys(
-            ("angle", "angle_error", "scale", "credit_error", "along_error", "trace", "trace_error", "seconds"), 1.0
-        )
-        asked = {
-            "method": method,
-            "problem": "chain",
-            "dials": {},
-            "policy": "start",
-            "refused": None,
-            "critic": "noisy",
-        }
-        return {**asked, **numbers, "along": 10.0, "areas": areas, "tokens_to_90": [None] * len(areas)}
-
-    page = guide.which_method(
-        [cell("ppo", [0.8, 0.82, 0.81]), cell("rloo", [0.79, 0.81, 0.8]), cell("grpo", [0.2, 0.21, 0.22])], "a command"
+def cell(method: str, areas: list[float], problem: str = "chain", **asked: Any) -> dict[str, Any]:
+    numbers = dict.fromkeys(
+        ("angle", "angle_error", "scale", "credit_error", "along", "along_error", "trace_error", "seconds"), 1.0
     )
-    (line,) = [line for line in page.splitlines() if "`chain`" in line]
-    assert "Each has 3 seeds" in page
+    known = {"method": method, "problem": problem, "dials": {}, "policy": "start", "refused": None, "critic": "noisy"}
+    return {**known, **numbers, "trace": 4.0, "areas": areas, "tokens_to_90": [None] * len(areas), **asked}
+
+
+def test_the_guide_names_the_best_of_what_a_user_has_and_what_cannot_be_told_from_the_most() -> None:
+    found = [
+        cell("ppo", [0.8, 0.82, 0.81]),
+        cell("mappo", [0.1, 0.11, 0.12]),
+        cell("rloo", [0.79, 0.81, 0.8]),
+        cell("grpo", [0.2, 0.21, 0.22]),
+        cell("carl", [0.5, 0.51, 0.52]),
+        cell("exact_advantage", [0.9, 0.9, 0.9]),
+    ]
+    page = guide.which_method(found, "a command")
+    assert "| a critic that predicts well | `ppo` | 1 of 1 | none |" in page
+    assert "| only an outcome, or rewards on the way | `rloo` | 1 of 1 | none |" in page
+    assert "| `chain` | **`rloo` 0.80** | **`ppo` 0.81** | `carl` 0.51 | 0.90 |" in page
+    assert "3 seeds" in page.replace("\n", " ")
     assert "Critics are noisy" in page
-    best, level, _, least = line.split("|")[3:7]
-    assert "ppo" in best
-    assert "`rloo`" in level
-    assert "`grpo`" not in level
-    assert "grpo" in least
+    assert "<picture>" not in page
+    assert 'srcset="there/cost_narrow.png"' in guide.which_method(found, "a command", "there/", ["cost"])
+
+
+def test_what_methods_need_is_what_they_say_of_themselves() -> None:
+    kinds = {name: guide.kind_of(name) for name in ("rloo", "ppo", "carl", "active_replay")}
+    assert kinds == {"rloo": "outcome", "ppo": "critic", "carl": "replays", "active_replay": "both"}
+    kinds = {name: guide.kind_of(name) for name in ("counterfactual_grpo", "verifiable_process")}
+    assert kinds == {"counterfactual_grpo": "team", "verifiable_process": "oracle"}
+    assert guide.kind_of("constrained_counterfactual") == "auditor"
+
+
+def test_cells_along_a_dial_are_beside_the_others_and_costs_in_the_order_of_the_dial() -> None:
+    for problem, (dial, values) in cells.DIALS.items():
+        assert getattr(cells.make_problem(problem), dial) in values
+    found = [
+        cell("rloo", [0.5, 0.6], trace=7.0),
+        cell("rloo", [], dials={"length": 2}, trace=3.0),
+        cell("rloo", [], dials={"length": 2, "start_right": 0.3}),
+        cell("ppo", [0.5, 0.6]),
+    ]
+    assert cells.by_dial(found) == {("chain", "length"): {"rloo": {4: 7.0, 2: 3.0}}}
+    assert cells.of_defaults(found) == [found[0], found[3]]
+    assert cells.of_defaults(found[1:2]) == found[1:2]
+    assert "## chain: cost by trace against length\n\n| method | 2 | 4 |" in guide.tables(found)
+
+
+def test_pictures_are_as_wide_as_the_pages_they_are_for(tmp_path: Path) -> None:
+    along = [cell("rloo", [], dials={"length": length}, trace=None if length == 6 else 3.0) for length in (2, 6)]
+    drawn = plots.draw([cell("rloo", [0.5, 0.6]), cell("ppo", [0.4, 0.6]), *along], tmp_path)
+    sizes = {file.name: Image.open(file).size[0] for file in drawn}
+    assert sizes == {"learning.png": 2600, "cost.png": 2600, "learning_narrow.png": 780, "cost_narrow.png": 780}

@@ -25,6 +25,8 @@ from hf_credit.bench.truth import Truth, best
 from hf_credit.options import options_of
 from hf_credit.registry import search_here
 
+Cells = Sequence[Mapping[str, Any]]
+
 EPISODES = 16
 """An update spends about as many tokens as so many episodes, whatever the method plays."""
 UPDATES = 20
@@ -93,6 +95,79 @@ def jobs(
         for name in every
         for own in [seeds if policy == "start" and name != "constant" else 0]
     ]
+
+
+DIALS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "key": ("horizon", (4, 8, 16, 32)),
+    "late": ("horizon", (4, 8, 16, 32)),
+    "chain": ("length", (2, 4, 6, 8)),
+    "branches": ("options", (4, 8, 16, 32)),
+    "paid": ("horizon", (4, 8, 16, 32)),
+    "stop": ("price", (0.01, 0.03, 0.06, 0.1)),
+    "revisit": ("slip", (0.05, 0.1, 0.2, 0.3)),
+    "relay": ("depth", (2, 4, 6, 8)),
+    "vote": ("lazy", (0, 1, 2, 3, 4)),
+    "trap": ("absorbs", (0.25, 0.5, 0.75, 1.0)),
+    "verdict": ("error", (0.0, 0.1, 0.25, 0.4)),
+    "hack": ("detection", (0.25, 0.5, 0.75, 1.0)),
+    "drift": ("lag", (0, 2, 4, 8)),
+}
+"""The dial of each problem that the cost of signal is drawn against, and its values, its default among them."""
+
+DRAWN = (
+    "exact_advantage",
+    "rloo",
+    "ppo",
+    "verifiable_process",
+    "replay_loo",
+    "active_replay",
+    "counterfactual_grpo",
+    "constrained_counterfactual",
+)
+"""The methods that are scored along dials."""
+
+
+def along_dials(**settings: Any) -> list[Job]:
+    """Cells of `DRAWN` at every other value of `DIALS`, scored at the start."""
+    settings = {**settings, "seeds": 0}
+    return [
+        Job(method=name, problem=problem, dials={dial: value}, **settings)
+        for problem, (dial, values) in DIALS.items()
+        for value in values
+        if value != getattr(make_problem(problem), dial)
+        for name in DRAWN
+    ]
+
+
+def grouped(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
+    """Cells by problem, dials and policy."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
+        groups.setdefault((cell["problem"], dials, cell["policy"]), []).append(cell)
+    return groups
+
+
+def of_defaults(cells: Cells) -> list[Mapping[str, Any]]:
+    """The cells without those that are there along dials alone: of others than a problem's own, where it has these."""
+    own = {cell["problem"] for cell in cells if not cell["dials"]}
+    return [cell for cell in cells if not cell["dials"] or cell["problem"] not in own]
+
+
+def by_dial(cells: Cells) -> dict[tuple[str, str], dict[str, dict[float, float | None]]]:
+    """The cost by trace at the start, by problem and dial, method and value, where there are several values."""
+    found: dict[tuple[str, str], dict[str, dict[float, float | None]]] = {}
+    for problem, (dial, _) in DIALS.items():
+        own: dict[str, dict[float, float | None]] = {}
+        for cell in cells:
+            fits = cell["problem"] == problem and cell["policy"] == "start" and cell["refused"] is None
+            if fits and set(cell["dials"]) <= {dial} and cell["method"] != "constant":
+                value = cell["dials"].get(dial, getattr(make_problem(problem), dial))
+                own.setdefault(cell["method"], {})[value] = cell["trace"]
+        several = {method: points for method, points in own.items() if len(points) > 1}
+        if several:
+            found[problem, dial] = several
+    return found
 
 
 def run(todo: Sequence[Job], path: Path, processes: int | None = None) -> Iterator[Mapping[str, Any]]:

@@ -10,27 +10,58 @@ from typing import Any
 
 import numpy as np
 
+from hf_credit import methods
+from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults
 from hf_credit.bench.measures import make_problem
 from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
 from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import mean_with_interval
 
-Cells = Sequence[Mapping[str, Any]]
+KINDS: Mapping[str, str] = {
+    "outcome": "only an outcome, or rewards on the way",
+    "critic": "a critic that predicts well",
+    "replays": "replays: any state can be gone on from",
+    "both": "replays, and a critic that predicts well",
+    "team": "a team that can be played without a member",
+    "oracle": "a program that judges every move",
+    "auditor": "an auditor that verifies, and replays",
+}
+"""What methods need, in a user's words."""
+
+_NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
 
 _GUIDE = """\
-Find the line that is most like your task. A number is the area under a method's learning curve: the mean of the exact
-success of its policy over a fixed budget of tokens, replays and comparison episodes included; 0 is the start, 1 the
-best there is. Each has {seeds} seeds, and a step size chosen on other seeds. The brackets are 95 % intervals. *Not
-told from it* are methods whose interval meets that of the best.
+Take the line of what you have; where several fit, the tables below say what each gained.
 
-Critics are {critic} here: `--critic exact` says the exact value, so `ppo` and `mappo` are at their best; with `noisy`
-or `untaught` ones they are not. An oracle tells `verifiable_process` which actions are right, with an error in
-`verdict` alone; take it where you have one. Policies are tables: states share nothing, as they do in a network."""
+{kinds}
+
+*Best of its kind* counts the problems in which a method learned most among those that need the same, or cannot be
+told from the one that did. Measure on a problem like yours:
+`hf-credit bench --method rloo --method ppo --problem chain`."""
+
+_TASKS = """\
+## For a task like yours
+
+{tasks}
+
+The best method of each kind, and the area under its learning curve: the mean of what its policy really achieves over
+a fixed budget of tokens, replays and comparison episodes included; 0 is the start, 1 the best there is, below 0 it
+unlearned. **Bold** is the most that was learned, and what cannot be told from it: their 95 % intervals meet. Each has
+{seeds} seeds, and a step size chosen on other seeds. The last column is the exact advantage, which no method knows.
+
+Critics are {critic} here: `exact` ones say the exact value, so `ppo` and `mappo` are at their best; with `noisy` or
+`untaught` ones (`--critic`) they are not. The oracle knows the right action without error but in `verdict`, and
+judges what is done, not what comes of it. Policies are tables: states share nothing, as they do in a network. All
+numbers are in `tables.md` beside the cells."""
 
 _AGREEMENT = """\
 The rank correlation, over methods, of the signal per token at the start (along the true gradient) with the area under
 the learning curve. Near 1 the cost of signal tells which method to take, near 0 it does not."""
+
+
+Ranked = tuple[Mapping[str, Any], float, float, float]
+"""A cell, and the mean of its areas with the interval."""
 
 
 def write_parquet(cells: Cells, path: Path) -> None:
@@ -43,12 +74,12 @@ def write_parquet(cells: Cells, path: Path) -> None:
 
 
 def tables(cells: Cells) -> str:
-    """Every cell in Markdown, a table a problem and policy, cheapest first."""
+    """Every cell in Markdown, a table a problem and policy, cheapest first, and costs along dials."""
     parts = ["# CreditBench\n"]
-    for (problem, dials, policy), group in _groups(cells).items():
+    for (problem, dials, policy), group in grouped(of_defaults(cells)).items():
         parts.append(f"\n## {problem}{dials}, {policy}\n\n{_isolates(problem)}\n")
-        limit = next((one["trace"] for one in group if one["method"] == "exact_advantage"), None)
-        rows = [_row(one, limit) for one in sorted(_played(group), key=lambda one: one["trace"] or math.inf)]
+        cheapest = next((one["trace"] for one in group if one["method"] == LIMIT), None)
+        rows = [_row(one, cheapest) for one in sorted(_played(group), key=lambda one: one["trace"] or math.inf)]
         parts.append(
             table(
                 [
@@ -67,15 +98,22 @@ def tables(cells: Cells) -> str:
             )
         )
         parts.extend(f"\n{one['method']} does not fit: {one['refused']}\n" for one in group if one["refused"])
-    return "\n".join(parts)
+    for (problem, dial), lines in by_dial(cells).items():
+        parts.append(f"\n## {problem}: cost by trace against {dial}\n")
+        values = sorted({value for points in lines.values() for value in points})
+        costs = [[method, *(_number(points.get(value)) for value in values)] for method, points in lines.items()]
+        parts.append(table(["method", *map(str, values)], costs))
+    return "\n".join(parts) + "\n"
 
 
-def _groups(cells: Cells) -> dict[tuple[str, str, str], list[Mapping[str, Any]]]:
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        dials = "".join(f" {name}={value}" for name, value in sorted(cell["dials"].items()))
-        groups.setdefault((cell["problem"], dials, cell["policy"]), []).append(cell)
-    return groups
+LIMIT = "exact_advantage"
+"""Whose credit every estimator estimates."""
+
+
+def limit(group: Cells) -> float | None:
+    """The area under the learning curve of the exact advantage, where it learned."""
+    areas = next((one["areas"] for one in group if one["method"] == LIMIT and one.get("areas")), None)
+    return None if areas is None else float(np.mean(areas))
 
 
 def _played(group: Cells) -> list[Mapping[str, Any]]:
@@ -114,7 +152,7 @@ def _isolates(problem: str) -> str:
     return make_problem(problem).isolates if problem in PROBLEMS else ""
 
 
-def ranked(group: Cells) -> list[tuple[Mapping[str, Any], float, float, float]]:
+def ranked(group: Cells) -> list[Ranked]:
     """The methods that learned, by the area under J, each with its mean and interval; references are left out."""
     found = []
     for cell in _played(group):
@@ -132,7 +170,7 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
     import pandas as pd
 
     found = []
-    for (problem, dials, policy), group in _groups(cells).items():
+    for (problem, dials, policy), group in grouped(cells).items():
         pairs = [(-one["along"], mean) for one, mean, _, _ in ranked(group) if one["along"]]
         if policy == "start" and len(pairs) > 3:
             signal, learned = (pd.Series(values).rank() for values in zip(*pairs, strict=True))
@@ -140,40 +178,85 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
     return found
 
 
-def which_method(cells: Cells, command: str) -> str:
-    """The guide: for each property the methods that learned most, those that cannot be told from the best included.
+def kind_of(method: str) -> str:
+    """What a method needs, of `KINDS`."""
+    made = methods.make(method)
+    needs = [kind for name, kind in _NEEDS.items() if name in getattr(made.estimator, "needs", ())]
+    if needs:
+        return needs[0]
+    replays, critic = getattr(made.collector, "replaying", False), bool(made.critics or made.critic_specs)
+    return {(0, 0): "outcome", (0, 1): "critic", (1, 0): "replays", (1, 1): "both"}[bool(replays), critic]
+
+
+_PICTURE = """\
+<picture>
+<source media="(max-width: 700px)" srcset="{place}{name}_narrow.png">
+<img src="{place}{name}.png" alt="{title}">
+</picture>"""
+
+PICTURES = {
+    "learning": (
+        "How much each method learned",
+        "A line a problem, a mark a method, with the 95 % interval over seeds. The black bar is the exact advantage.",
+    ),
+    "cost": (
+        "What a signal costs",
+        "Tokens until signal-to-noise is 1 (by trace), at the start, against a dial of each problem. No unbiased "
+        "method without branches is below the exact advantage; a biased one can be, as its signal is not the true "
+        "gradient's. A line that stops has no signal there, or no noise.",
+    ),
+}
+"""What `hf_credit.bench.plots` draws, by the names of its files."""
+
+
+def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = ()) -> str:
+    """The guide: for what a user has the methods that learned most, those that cannot be told from the best included.
 
     Args:
         cells: with learning.
         command: that made them and this page.
+        place: of the pictures, from the page: nothing, or a path that ends in /.
+        pictures: those of `PICTURES` that there are.
     """
-    rows = []
-    for (problem, dials, policy), group in _groups(cells).items():
-        if policy != "start" or not (order := ranked(group)):
-            continue
-        best = order[0]
-        level = [one for one in order[1:] if one[3] >= best[2]]
-        limit = next((one for one in group if one["method"] == "exact_advantage" and one.get("areas")), None)
-        rows.append(
-            [
-                _isolates(problem) or problem,
-                f"`{problem}`{dials}",
-                _named(best),
-                ", ".join(map(_named, level[:4])) + (f" and {len(level) - 4} more" if len(level) > 4 else "")
-                or "none",
-                "" if limit is None else f"{np.mean(limit['areas']):.2f}",
-                _named(order[-1]),
-            ]
-        )
-    header = ["Your task", "problem", "learned most", "not told from it", "exact advantage", "learned least"]
-    agreement = prediction(cells)
+    groups = {
+        key: order
+        for key, group in grouped(of_defaults(cells)).items()
+        if key[2] == "start" and (order := ranked(group))
+    }
+    kinds = {cell["method"]: kind_of(cell["method"]) for order in groups.values() for cell, *_ in order}
+    present = [kind for kind in KINDS if kind in kinds.values()]
+    limits = {key: limit(group) for key, group in grouped(of_defaults(cells)).items()}
+    tasks = [
+        [
+            _isolates(problem) or problem,
+            f"`{problem}`{dials}",
+            *(_best_of(order, [one for one in order if kinds[one[0]["method"]] == kind]) for kind in present),
+            "" if (most := limits[problem, dials, policy]) is None else f"{most:.2f}",
+        ]
+        for (problem, dials, policy), order in groups.items()
+    ]
+    agreement = prediction(of_defaults(cells))
     return "\n".join(
         [
             "# Which method?",
             "",
-            _GUIDE.format(seeds=max(len(cell.get("areas") or ()) for cell in cells), critic=cells[0]["critic"]),
+            _GUIDE.format(
+                kinds=table(
+                    ["You have", "take", "best of its kind in", "close"],
+                    [_of_kind(kind, kinds, list(groups.values())) for kind in present],
+                )
+            ),
             "",
-            table(header, rows),
+            *(
+                f"## {title}\n\n{_PICTURE.format(place=place, name=name, title=title)}\n\n{caption}\n"
+                for name, (title, caption) in PICTURES.items()
+                if name in pictures
+            ),
+            _TASKS.format(
+                tasks=table(["Your task", "problem", *(_SHORT[kind] for kind in present), "exact"], tasks),
+                seeds=max(len(cell.get("areas") or ()) for cell in cells),
+                critic=cells[0]["critic"],
+            ),
             "",
             "## Does a cheaper signal learn faster?",
             "",
@@ -189,34 +272,35 @@ def which_method(cells: Cells, command: str) -> str:
     )
 
 
-def _named(one: tuple[Mapping[str, Any], float, float, float]) -> str:
-    cell, mean, low, high = one
-    return f"`{cell['method']}` {mean:.2f} [{low:.2f}, {high:.2f}]"
+_SHORT = {
+    "outcome": "outcome alone",
+    "critic": "with a critic",
+    "replays": "with replays",
+    "both": "with both",
+    "team": "without a member",
+    "oracle": "with an oracle",
+    "auditor": "with an auditor",
+}
 
 
-def draw(cells: Cells, path: Path) -> Path:
-    """The area under the learning curve of each method in each problem, with its interval; the limit as a line."""
-    from matplotlib.figure import Figure
+def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
+    """A line of the first table: the method that is most often the best of its kind, and those that follow."""
+    level: dict[str, int] = {}
+    areas: dict[str, list[float]] = {}
+    for order in groups:
+        own = [one for one in order if kinds[one[0]["method"]] == kind]
+        for cell, mean, _, high in own:
+            areas.setdefault(cell["method"], []).append(mean)
+            level[cell["method"]] = level.get(cell["method"], 0) + (high >= own[0][2])
+    best, *others = sorted(areas, key=lambda name: (-level[name], -float(np.mean(areas[name]))))
+    close = [f"`{name}` ({level[name]})" for name in others[:2] if 2 * level[name] >= level[best]]
+    return [KINDS[kind], f"`{best}`", f"{level[best]} of {len(areas[best])}", ", ".join(close) or "none"]
 
-    groups = [(key, group) for key, group in _groups(cells).items() if key[2] == "start" and ranked(group)]
-    names = sorted({one[0]["method"] for _, group in groups for one in ranked(group)})
-    columns = min(4, len(groups))
-    rows = -(-len(groups) // columns)
-    drawn = Figure(layout="constrained", figsize=(3.2 * columns + 1.6, (0.19 * len(names) + 0.9) * rows))
-    axes = drawn.subplots(rows, columns, sharey=True, squeeze=False)
-    for axis in axes.flat[len(groups) :]:
-        axis.set_visible(False)
-    for axis, ((problem, dials, _), group) in zip(axes.flat, groups, strict=False):
-        for cell, mean, low, high in ranked(group):
-            place = names.index(cell["method"])
-            axis.errorbar(mean, place, xerr=[[mean - low], [high - mean]], fmt="o", markersize=3, color="tab:blue")
-        limit = next((one for one in group if one["method"] == "exact_advantage" and one.get("areas")), None)
-        if limit is not None:
-            axis.axvline(float(np.mean(limit["areas"])), color="tab:gray", linestyle="--", linewidth=1)
-        axis.set_title(problem + dials, fontsize=9)
-        axis.set_yticks(range(len(names)), names, fontsize=7)
-        axis.tick_params(axis="x", labelsize=7)
-        axis.set_xlim(-0.05, 1)
-    drawn.supxlabel("area under the learning curve (0: start, 1: best; dashed: exact advantage)", fontsize=8)
-    drawn.savefig(path, dpi=110)
-    return path
+
+def _best_of(order: Sequence[Ranked], own: Sequence[Ranked]) -> str:
+    """The best of a kind; bold where it cannot be told from the best of all."""
+    if not own:
+        return ""
+    cell, mean, _, high = own[0]
+    text = f"`{cell['method']}` {mean:.2f}"
+    return f"**{text}**" if high >= order[0][2] else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -29,7 +30,14 @@ def bench(
     output: Annotated[Path, typer.Option(help="Folder of the cells; those it holds are not filled again.")] = Path(
         "creditbench"
     ),
-    guide: Annotated[Path | None, typer.Option(help="Write which method to take to this file.")] = None,
+    guide: Annotated[Path | None, typer.Option(help="Write which method to take to this file, too.")] = None,
+    along_dials: Annotated[
+        bool | None,
+        typer.Option(
+            "--along-dials/--no-along-dials",
+            help="Score a few methods along a dial of each problem; by default where nothing is named.",
+        ),
+    ] = None,
 ) -> None:
     """Measures methods against exact values: bias, cost of signal, and learning at equal tokens.
 
@@ -41,7 +49,7 @@ def bench(
       hf-credit bench --method my_package:my_method --method ppo --problem chain
       hf-credit bench --output creditbench --guide docs/which-method.md
     """
-    from hf_credit.bench import cells
+    from hf_credit.bench import cells, plots
     from hf_credit.bench import guide as pages
     from hf_credit.bench.measures import POLICIES, make_problem
     from hf_credit.bench.problems import PROBLEMS
@@ -71,6 +79,10 @@ def bench(
         seeds=seeds,
         updates=updates,
     )
+    if along_dials is None:
+        along_dials = not (method or problem or dials)
+    if along_dials:
+        todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"
     done, failed = cells.read(path), []
     with Progress() as progress:
@@ -88,11 +100,13 @@ def bench(
     pages.write_parquet(filled, output / "cells.parquet")
     text = pages.tables(filled)
     (output / "tables.md").write_text(text, encoding="utf-8")
-    if seeds > 1:
-        pages.draw(filled, output / "learning.png")
-    if guide is not None:
+    if seeds > 1 or along_dials:
+        drawn = [file.stem for file in plots.draw(filled, output)]
         command = f"hf-credit {shlex.join(sys.argv[1:])}"
-        guide.write_text(pages.which_method(filled, command), encoding="utf-8")
+        for page, place in ((output / "index.md", ""), (guide, f"{output}/")):
+            if page is not None:
+                place = f"{os.path.relpath(output, page.parent)}/" if place else ""
+                page.write_text(pages.which_method(filled, command, place, drawn), encoding="utf-8")
     typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
     if failed:
         raise _failed(failed)

@@ -1,0 +1,158 @@
+"""Cells as pictures that a person reads at a glance, on a wide page and on a telephone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults
+from hf_credit.bench.guide import LIMIT, limit, ranked
+from hf_credit.bench.play import REFERENCES
+
+FEATURED = (
+    "rloo",
+    "ppo",
+    "verifiable_process",
+    "replay_loo",
+    "active_replay",
+    "counterfactual_grpo",
+    "constrained_counterfactual",
+)
+"""The methods that have a colour of their own where there are more than seven."""
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b")  # apart for the colour-blind
+_MARKERS = "osD^vPX"
+_NOTHING = 1e-9
+"""A cost below is 0 but for rounding: every update of the exact advantage may be the same."""
+_INCH = 100
+"""Pixels of a page for an inch of a drawing, which has twice as many."""
+
+
+WIDTHS = {"": 1300, "_narrow": 390}
+"""Pixels of the pages that every picture is drawn for, by how its file's name ends."""
+
+
+def draw(cells: Cells, folder: Path) -> list[Path]:
+    """Every picture that the cells hold something for, for each of `WIDTHS`.
+
+    Args:
+        cells: all of a run.
+        folder: of the files.
+    """
+    import matplotlib
+
+    found = []
+    at_start = of_defaults(cells)
+    for ending, width in WIDTHS.items():
+        with matplotlib.rc_context({"font.size": 8 if width < 600 else 9, "axes.titlesize": 9}):
+            if any(len(cell.get("areas") or ()) > 1 for cell in at_start):
+                found.append(learning(at_start, folder / f"learning{ending}.png", width))
+            if by_dial(cells):
+                found.append(cost(cells, folder / f"cost{ending}.png", width))
+    return found
+
+
+def learning(cells: Cells, path: Path, width: int) -> Path:
+    """The area under the learning curve of each method, a line a problem, beside that of the exact advantage.
+
+    Args:
+        cells: with learning.
+        path: of the PNG.
+        width: of the page that it is drawn for, in pixels.
+    """
+    groups = [
+        (key, group, found) for key, group in grouped(cells).items() if key[2] == "start" and (found := ranked(group))
+    ]
+    coloured = _coloured({one[0]["method"] for _, _, found in groups for one in found})
+    figure = _figure(width, 0.32 * len(groups) + (1.7 if width < 600 else 1.1))
+    axis = figure.subplots()
+    for place, (_, group, found) in enumerate(groups):
+        axis.axhline(place, color="#e6e6e6", linewidth=0.8, zorder=0)
+        if (best := limit(group)) is not None:
+            axis.plot([best] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2)
+        for cell, mean, low, high in found:
+            style = coloured.get(cell["method"])
+            if style is None:
+                axis.plot(mean, place, ".", color="#bbbbbb", markersize=5, zorder=1)
+            else:
+                axis.plot([low, high], [place, place], color=style["color"], linewidth=1.2, zorder=2)
+                axis.plot(mean, place, linestyle="", markersize=5, zorder=3, **style)
+    axis.set_yticks(range(len(groups)), [problem + dials for (problem, dials, _), _, _ in groups])
+    axis.set_ylim(len(groups) - 0.4, -0.6)
+    axis.set_xlabel("area under the learning curve\n(0: the start, 1: the best there is)")
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    _legend(figure, coloured, width, "exact advantage", bar=True)
+    return _saved(figure, path)
+
+
+def cost(cells: Cells, path: Path, width: int) -> Path:
+    """The cost of signal by trace against a dial of each problem, a line a method, the exact advantage's as the limit.
+
+    Args:
+        cells: along dials, as `hf_credit.bench.cells.along_dials` has them.
+        path: of the PNG.
+        width: of the page that it is drawn for, in pixels.
+    """
+    lines = by_dial(cells)
+    coloured = _coloured({method for own in lines.values() for method in own if method not in REFERENCES})
+    columns = 2 if width < 600 else 4
+    rows = -(-len(lines) // columns)
+    figure = _figure(width, (1.75 if width < 600 else 2.4) * rows + (1.1 if width < 600 else 0.7))
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axis in axes[len(lines) :]:
+        axis.set_visible(False)
+    for axis, ((problem, dial), own) in zip(axes, lines.items(), strict=False):
+        values = sorted({value for points in own.values() for value in points})
+        for method, points in own.items():
+            style = coloured.get(method, {"color": "#bbbbbb"})
+            if method == LIMIT:
+                style = {"color": "black", "linestyle": "--"}
+            drawn = [points.get(value) or 0.0 for value in values]
+            shown = [one if one > _NOTHING else math.nan for one in drawn]  # a log scale has no 0
+            axis.plot(range(len(values)), shown, linewidth=1.4, markersize=3.5, **style)
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        axis.set_title(problem, fontweight="bold")
+        axis.set_xlabel(dial, labelpad=1)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.minorticks_off()
+    figure.supylabel("tokens until signal-to-noise is 1 (log scale)", fontsize=9)
+    _legend(figure, coloured, width, "exact advantage: the limit", bar=False)
+    return _saved(figure, path)
+
+
+def _coloured(methods: set[str]) -> dict[str, dict[str, Any]]:
+    """The style of each method that has a colour of its own."""
+    looks = [{"color": colour, "marker": marker} for colour, marker in zip(_COLOURS, _MARKERS, strict=True)]
+    known = {name: look for name, look in zip(FEATURED, looks, strict=True) if name in methods}
+    free = [look for look in looks if look not in known.values()]
+    others = sorted(methods - set(known)) if len(methods) <= len(looks) else []
+    return known | dict(zip(others, free, strict=False))
+
+
+def _figure(width: int, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width / _INCH, height), dpi=2 * _INCH, layout="constrained")
+
+
+def _legend(figure: Any, coloured: Mapping[str, Mapping[str, Any]], width: int, limit: str, bar: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    black = {"linestyle": "", "marker": "|", "markersize": 9, "markeredgewidth": 2} if bar else {"linestyle": "--"}
+    handles = [Line2D([], [], color="black", label=limit, **black)]  # type: ignore[arg-type]
+    handles += [
+        Line2D([], [], linestyle="" if bar else "-", markersize=5, label=name, **style)
+        for name, style in coloured.items()
+    ]
+    if bar:
+        handles.append(Line2D([], [], linestyle="", marker=".", color="#bbbbbb", label="other methods"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=2 if width < 600 else 5, frameon=False)
+
+
+def _saved(figure: Any, path: Path) -> Path:
+    figure.savefig(path)
+    return path
