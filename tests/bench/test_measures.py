@@ -175,3 +175,18 @@ def test_outcomes_lie_between_the_worst_and_the_best_way() -> None:
 def test_unknown_dials_are_refused() -> None:
     with pytest.raises(ValueError, match="takes its dials alone"):
         make_problem("key", length=3)
+
+
+def test_a_rule_that_cuts_saves_the_tail_and_keeps_the_gradient() -> None:
+    trap = Trap(horizon=4, needed=2, blind=True)
+    cut = {"name": "metric", "options": {"metric": "known"}}
+    plain = enumerated(made("rloo", group_size=2), trap)
+    short = enumerated(made("rloo", group_size=2, truncation=cut), trap)
+    assert (plain.angle, short.angle) == (pytest.approx(0, abs=1e-5), pytest.approx(0, abs=1e-5))
+    # An episode has 1, 2 or 2 questions with equal cuts: 1/2 x 1 + 1/2 x 2; without them 1/4 x 2 + 3/4 x 4.
+    assert (short.tokens, plain.tokens) == (pytest.approx(2 * 1.5), pytest.approx(2 * 3.5))
+    assert short.along < plain.along
+
+
+def test_the_blind_share_a_row_of_logits_whether_trapped_or_not() -> None:
+    assert make_problem("trap", horizon=4, needed=2, blind=True).views == (0, 1)

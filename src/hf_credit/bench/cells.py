@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -298,29 +298,57 @@ def _instances(job: Job) -> int:
     return max(1, round(EPISODES * length / tokens))
 
 
-def _learned(job: Job, instances: int) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """How a method learned on several seeds.
+
+    Attributes:
+        budget: the tokens that each might spend.
+        start, end: J at the start and the most that is to be had.
+        step: of `STEPS`, chosen on seeds of its own.
+        curves: of `learning`, one a seed.
+    """
+
+    budget: int
+    start: float
+    end: float
+    step: float
+    curves: Sequence[Sequence[tuple[int, float]]]
+
+    def areas(self) -> list[float]:
+        """The area under each curve, over tokens."""
+        return [area(curve, self.budget, self.start, self.end) for curve in self.curves]
+
+
+def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Learned:
+    """How a job's method learns in its problem.
+
+    Args:
+        job: whose policy is the start's.
+        seeds: one curve each.
+        instances: task rows of an update; as many as make `EPISODES` episodes' tokens if `None`.
+    """
     start, end, length = _ends(job.problem, json.dumps(job.dials))
     budget = round(UPDATES * EPISODES * length)
+    rows = instances or _instances(job)
 
-    def curve(seed: int, step: float) -> list[tuple[int, float]]:
-        return learning(
-            _method(job),
-            make_problem(job.problem, **job.dials),
-            seed=seed,
-            step=step,
-            tokens=budget,
-            critic=job.critic,
-            instances=instances,
-        )
+    def with_step(step: float, seeds: Iterable[int]) -> Learned:
+        settings: dict[str, Any] = {"step": step, "tokens": budget, "critic": job.critic, "instances": rows}
+        world = make_problem(job.problem, **job.dials)
+        curves = [learning(_method(job), world, seed=seed, **settings) for seed in seeds]
+        return Learned(budget=budget, start=start, end=end, step=step, curves=curves)
 
-    tried = {step: sum(area(curve(1000 + seed, step), budget, start, end) for seed in range(2)) for step in STEPS}
-    step = max(tried, key=lambda one: tried[one])
-    curves = [curve(seed, step) for seed in range(job.seeds)]
-    solved = [next((spent for spent, value in one if value >= start + 0.9 * (end - start)), None) for one in curves]
+    step = max(STEPS, key=lambda one: sum(with_step(one, (1000, 1001)).areas()))
+    return with_step(step, seeds)
+
+
+def _learned(job: Job, instances: int) -> dict[str, Any]:
+    result = learned(job, range(job.seeds), instances)
+    good = result.start + 0.9 * (result.end - result.start)
     return {
-        "budget": budget,
-        "step": step,
-        "areas": [area(one, budget, start, end) for one in curves],
-        "last": [(one[-1][1] - start) / (end - start) for one in curves],
-        "tokens_to_90": solved,
+        "budget": result.budget,
+        "step": result.step,
+        "areas": result.areas(),
+        "last": [(one[-1][1] - result.start) / (result.end - result.start) for one in result.curves],
+        "tokens_to_90": [next((spent for spent, value in one if value >= good), None) for one in result.curves],
     }

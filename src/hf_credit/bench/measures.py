@@ -231,9 +231,7 @@ def _credit_error(truth: Truth, played: Sequence[Update], shares: Vector, free: 
     got: dict[tuple[Any, int, int], list[tuple[float, float]]] = {}
     for update, share in zip(played, shares, strict=True):
         for decision, credit in update.decisions:
-            node = decision.state.node
-            speaker = list(truth.problem.speakers(node)).index(decision.role)
-            got.setdefault((node, speaker, int(decision.action_text)), []).append((share, credit))
+            got.setdefault(truth.place_of(decision), []).append((share, credit))
     sampled = math.isfinite(free)
     means: list[float] = []
     errors: list[float] = []

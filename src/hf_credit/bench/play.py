@@ -140,7 +140,7 @@ def bound(method: Method, problem: Problem) -> Method:
     Raises:
         ValueError: it does not fit.
     """
-    method = method.bind(problem)
+    method = method.bind(method.wrapped(problem))
     outputs = {spec.output for spec in method.critic_specs.values()} - {"value", "probability"}
     if outputs:
         raise ValueError(f"a critic of the bench says values, got one of {', '.join(outputs)}; take another method.")
@@ -194,6 +194,7 @@ class Player:
             problem = copy.copy(problem)
             object.__setattr__(problem, "chance", ways.chance)
         self.problem, self.instances, self.seed, self.critic = problem, instances, seed, critic
+        self._played = method.wrapped(problem)
         self.method = bound(method, problem)
         self.chat = TableChat(problem)
         self.memory = self.method.memory
@@ -214,7 +215,7 @@ class Player:
     def _playing(self, policy: TablePolicy, truth: Truth | None = None) -> _Playing:
         choose = None if self._ways is None else self._ways.choose
         sampler = TableSampler(policy, derive(self.seed, "sampler", self.updates), choose)
-        engine: Engine[Position] = Engine(self.problem, self.chat, sampler)  # type: ignore[arg-type]
+        engine: Engine[Position] = Engine(self._played, self.chat, sampler)  # type: ignore[arg-type]
         return _Playing(policy, engine, truth or Truth(policy))
 
     def _says(self, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
@@ -331,8 +332,8 @@ class _TrueCredit:
 
 
 def _advantage(truth: Truth, decision: Decision) -> float:
-    speakers = truth.problem.speakers(decision.state.node)
-    return float(truth.advantages(decision.state.node, list(speakers).index(decision.role))[int(decision.action_text)])
+    node, speaker, action = truth.place_of(decision)
+    return float(truth.advantages(node, speaker)[action])
 
 
 def exact_advantage() -> Method:

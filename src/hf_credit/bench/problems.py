@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -371,11 +371,13 @@ class Trap(Problem):
         horizon: the most questions.
         needed: how many right ones solve it.
         absorbs: how likely a wrong question traps.
+        blind: whether the speaker cannot tell that it is trapped, and sees only how much it has learned.
     """
 
     horizon: int = 8
     needed: int = 3
     absorbs: float = 1.0
+    blind: bool = False
 
     isolates = "after one wrong step nothing can be gained any more"
 
@@ -384,6 +386,13 @@ class Trap(Problem):
 
     def speakers(self, node: Any) -> Sequence[str]:
         return AGENT if node[0] < self.horizon and node[1] < self.needed else ()
+
+    def view(self, node: Any, speaker: str) -> View:
+        return node[1] if self.blind else node
+
+    def metrics(self, state: Position) -> Mapping[str, float]:
+        """What is known, by which a rule of truncation tells whether a question was of use."""
+        return {"known": float(state.node[1])}
 
     def ways(self, node: Any, actions: Sequence[int]) -> Sequence[Way]:
         step, known, trapped = node

@@ -13,6 +13,7 @@ import numpy as np
 
 from hf_credit.bench.problem import Node, Problem, Way
 from hf_credit.bench.table import TablePolicy, Vector
+from hf_credit.rollouts import Decision
 
 Micro = tuple[Node, tuple[int, ...]]
 """A node, and what those of its speakers did who are taken first where several act at once."""
@@ -109,6 +110,11 @@ class Truth:
                 total = total + share * np.array(self.action_values[node, before])
             self._advantages[node, speaker] = total - self.values[node, ()]
         return self._advantages[node, speaker]
+
+    def place_of(self, decision: Decision) -> tuple[Node, int, int]:
+        """The node of a decision, its speaker's place among the node's, and the action."""
+        node = getattr(decision.state, "inner", decision.state).node  # a rule that cuts wraps states
+        return node, list(self.problem.speakers(node)).index(decision.role), int(decision.action_text)
 
     def value_read(self, ids: tuple[int, ...]) -> float:
         """What a critic should say that has read these tokens: the mean of V over all that may be so.
