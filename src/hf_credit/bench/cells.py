@@ -242,7 +242,7 @@ def fill(job: Job) -> dict[str, Any]:
             bound(_method(job), make_problem(job.problem, **job.dials))
         except ValueError as error:
             return {**cell, "refused": str(error)}
-        instances = _instances(job)
+        instances = instances_of(job)
         scored = _score(job, instances, job.updates)
         cell |= {"instances": instances, **dataclasses.asdict(scored)}
         if job.seeds:
@@ -291,7 +291,7 @@ def _ends(problem: str, dials: str) -> tuple[float, float, float]:
     return truth.start, best(policy), speaking
 
 
-def _instances(job: Job) -> int:
+def instances_of(job: Job) -> int:
     """How many task rows make an update of about `EPISODES` episodes' tokens."""
     _, _, length = _ends(job.problem, json.dumps(job.dials))
     tokens = _score(job, 2, 8).tokens / 2
@@ -330,7 +330,7 @@ def learned(job: Job, seeds: Iterable[int], instances: int | None = None) -> Lea
     """
     start, end, length = _ends(job.problem, json.dumps(job.dials))
     budget = round(UPDATES * EPISODES * length)
-    rows = instances or _instances(job)
+    rows = instances or instances_of(job)
 
     def with_step(step: float, seeds: Iterable[int]) -> Learned:
         settings: dict[str, Any] = {"step": step, "tokens": budget, "critic": job.critic, "instances": rows}

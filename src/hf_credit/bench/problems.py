@@ -390,7 +390,7 @@ class Trap(Problem):
     def view(self, node: Any, speaker: str) -> View:
         return node[1] if self.blind else node
 
-    def metrics(self, state: Position) -> Mapping[str, float]:
+    def metrics(self, state: Any) -> Mapping[str, float]:
         """What is known, by which a rule of truncation tells whether a question was of use."""
         return {"known": float(state.node[1])}
 

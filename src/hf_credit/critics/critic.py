@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.validators import finite_number, one_of, whole_number
 
 LOSSES = ("squared", "cross_entropy")
+_NUMBERS = ("rate", "mean", "scale")
 _SEQUENCE_KEYS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
@@ -38,7 +39,13 @@ class CriticConfig:
         weight_decay: of AdamW.
         max_grad_norm: to which its gradient is clipped; `None` leaves it.
         clip: how far one fit may move a value, in the unit of the reward; `None` is the plain squared error.
-        passes: how often one fit goes over its sequences.
+        passes: how often one fit goes over its sequences, at most.
+        past_updates: how many earlier updates' sequences a fit of `learn` goes over again beside its own.
+        held_out: the share of each update's sequences, its last ones, that no step learns from, in [0, 1): a fit ends
+            with the first pass that does not lower their squared error. With 0 it makes all passes.
+        whiten: whether targets are learned in units of their spread around their mean, over about the last ten fits
+            (PopArt, van Hasselt et al. 2016), so that the learning rate means the same whatever the reward's unit is.
+            Of the squared loss.
         mini_batch_rows: sequences of an optimizer step, over all processes; `None` takes all of them at once.
         micro_batch_rows: sequences of a forward pass, on one process. Changes no result.
         gradient_checkpointing: whether a backbone of its own computes activations anew in the backward pass. An
@@ -55,6 +62,9 @@ class CriticConfig:
     max_grad_norm: float | None = 1.0
     clip: float | None = 0.2
     passes: int = 1
+    past_updates: int = 0
+    held_out: float = 0.0
+    whiten: bool = False
     mini_batch_rows: int | None = None
     micro_batch_rows: int = 8
     gradient_checkpointing: bool = True
@@ -63,7 +73,9 @@ class CriticConfig:
 
     def __post_init__(self) -> None:
         one_of("loss of a critic", self.loss, LOSSES)
-        whole_number("warmup_steps of a critic", self.warmup_steps, 0)
+        finite_number("held_out of a critic", self.held_out, 0, below=1)
+        for name in ("warmup_steps", "past_updates"):
+            whole_number(f"{name} of a critic", getattr(self, name), 0)
         for name in ("passes", "mini_batch_rows", "micro_batch_rows"):
             value = getattr(self, name)
             if value is not None:
@@ -72,6 +84,27 @@ class CriticConfig:
             value = getattr(self, name)
             if value is not None:
                 finite_number(f"{name} of a critic", value, above=0)
+
+
+@dataclass(frozen=True)
+class _Sequences:
+    """What an update gave a critic to learn from: inputs, their targets, and which of them are held out."""
+
+    inputs: Sequence[CriticInput]
+    targets: Sequence[Sequence[float]]
+    held_out: Sequence[bool]
+
+    def state(self) -> dict[str, Any]:
+        """Tensors in place of the long tuples."""
+        ids = [torch.tensor(one.ids, dtype=torch.int32) for one in self.inputs]
+        return {"ids": ids, "at": [one.at for one in self.inputs], "targets": self.targets, "held": self.held_out}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> _Sequences:
+        """From its state."""
+        pairs = zip(state["ids"], state["at"], strict=True)
+        inputs = [CriticInput(ids=tuple(ids.tolist()), at=tuple(at)) for ids, at in pairs]
+        return cls(inputs, state["targets"], state["held"])
 
 
 class Critic(Saved):
@@ -136,6 +169,8 @@ class Critic(Saved):
         )
         self.fits = 0
         self.rate = 0.5  # how often the event occurs whose probability it says, in the targets so far
+        self.mean, self.scale = 0.0, 1.0  # of the targets, in whose unit a whitened head speaks
+        self._past: list[_Sequences] = []
 
     # What it says -----------------------------------------------------------------------------------------------
 
@@ -176,7 +211,12 @@ class Critic(Saved):
     # How it learns ----------------------------------------------------------------------------------------------
 
     def fit(
-        self, batch: Mapping[str, Tensor], returns: Tensor, mask: Tensor, old_values: Tensor | None = None
+        self,
+        batch: Mapping[str, Tensor],
+        returns: Tensor,
+        mask: Tensor,
+        old_values: Tensor | None = None,
+        held_out: Tensor | None = None,
     ) -> dict[str, float]:
         """Moves the values towards their targets, by `clipped_value_loss`. Called on all processes at the same time.
 
@@ -187,11 +227,13 @@ class Critic(Saved):
             returns: the target at each completion token, finite where there is one, in the unit of the reward.
             mask: true (or 1) where there is a target; of one shape with `returns`.
             old_values: what `values` gave for the batch; asked for anew if `None`.
+            held_out: true for the sequences that say when to stop, of shape (sequences,); `None` for none.
 
         Returns:
             The same on every process: `value_loss`, `clip_fraction` (of the targets, those without a gradient) and
             `grad_norm` as means over the steps, `explained_variance` of the targets by the old values (0 if all
-            targets are alike), and `skipped_steps`, whose gradient was not finite.
+            targets are alike), `skipped_steps`, whose gradient was not finite, and, where some are held out, `passes`
+            that were made and `held_out_loss` after them.
 
         Raises:
             ValueError: shapes differ, a target is not finite, or a sequence has no context.
@@ -212,12 +254,20 @@ class Critic(Saved):
         self._count(tensors["returns"][tensors["mask"]])
 
         used = tensors["mask"].any(dim=1)
-        rows = {name: tensor[used] for name, tensor in {**batch, **tensors}.items()}
+        kept = torch.zeros_like(used) if held_out is None else held_out.to(device).bool()
+        every = {**batch, **tensors}
+        rows, held = ({name: one[which] for name, one in every.items()} for which in (used & ~kept, used & kept))
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # of errors, of clipped targets, of targets
         norms: list[float] = []
-        with self.backbone.reading(training=True):
-            for chosen in self._mini_batches(int(used.sum())):
-                norms.append(self._one_step({name: tensor[chosen] for name, tensor in rows.items()}, sums))
+        passes, least = 0, self._held_out_error(held)
+        for steps in self._mini_batches(len(rows["mask"])):
+            with self.backbone.reading(training=True):
+                for chosen in steps:
+                    norms.append(self._one_step({name: tensor[chosen] for name, tensor in rows.items()}, sums))
+            passes += 1
+            before, least = least, self._held_out_error(held)
+            if least is not None and before is not None and least >= before:
+                break
         self.fits += 1
         errors, clipped, targets = self.accelerator.reduce(sums, "sum").tolist()
         finite = [norm for norm in norms if math.isfinite(norm)]
@@ -227,7 +277,21 @@ class Critic(Saved):
             "clip_fraction": clipped / max(targets, 1),
             "grad_norm": sum(finite) / max(len(finite), 1),
             "skipped_steps": float(len(norms) - len(finite)),
+            **({} if least is None else {"passes": float(passes), "held_out_loss": least}),
         }
+
+    @torch.no_grad()
+    def _held_out_error(self, held: dict[str, Tensor]) -> float | None:
+        """The mean squared error on what is held out, over all processes; `None` where nothing is."""
+        if not self.config.held_out:
+            return None
+        sums = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
+        if len(held["mask"]):
+            values, mask = self.values(held), held["mask"]
+            errors = (values[mask] - held["returns"][mask]).double().square()
+            sums += torch.stack([errors.sum(), errors.new_tensor(len(errors))])
+        total, count = self.accelerator.reduce(sums, "sum").tolist()
+        return total / count if count else None
 
     def learn(
         self, inputs: Sequence[CriticInput], targets: Sequence[Sequence[float]], values: Sequence[Sequence[float]]
@@ -239,16 +303,34 @@ class Critic(Saved):
             targets: the value there should be at each place of each.
             values: what was said there before.
         """
-        if not inputs:
-            nothing = torch.zeros(0)
-            return self.fit_contexts([], nothing, nothing)
-        batch = self._batch(inputs)
+        held = round(self.config.held_out * len(inputs))
+        own = _Sequences(inputs, [list(one) for one in targets], [False] * (len(inputs) - held) + [True] * held)
+        learned = self._learn_all([*self._past, own], values)
+        self._past = [*self._past, own][-self.config.past_updates :] if self.config.past_updates else []
+        return learned
+
+    def _learn_all(self, updates: Sequence[_Sequences], values: Sequence[Sequence[float]]) -> dict[str, float]:
+        """`fit` over several updates, whose last is the new one and has these values."""
+        *past, new = updates
+        earlier = [text for one in past for text in one.inputs]
+        said = [*self(earlier), *values]
+        inputs = [*earlier, *new.inputs]
+        targets = [target for one in updates for target in one.targets]
+        held = torch.tensor([flag for one in updates for flag in one.held_out], dtype=torch.bool)
+        batch = self._batch(inputs) if inputs else context_batch([], self.pad_token_id)
         wanted = torch.zeros(batch["completion_ids"].shape)
         old, mask = torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
         for row, reading in enumerate(inputs):
-            for place, target, value in zip(self._places(reading), targets[row], values[row], strict=True):
+            for place, target, value in zip(self._places(reading), targets[row], said[row], strict=True):
                 wanted[row, place], old[row, place], mask[row, place] = target, value, True
-        return self.fit(batch, wanted, mask, old)
+        learned = self.fit(batch, wanted, mask, old, held)
+        if self.config.past_updates:  # of the new targets alone: nothing was learned from them before
+            device, first = self.accelerator.device, len(earlier)
+            explained = self._explained_variance(
+                returns=wanted[first:].to(device), mask=mask[first:].to(device), old_values=old[first:].to(device)
+            )
+            learned["explained_variance"] = explained
+        return learned
 
     def fit_contexts(
         self, contexts: Sequence[Sequence[int]], returns: Tensor, old_values: Tensor | None = None
@@ -258,18 +340,16 @@ class Critic(Saved):
         old = None if old_values is None else old_values[:, None]
         return self.fit(batch, returns[:, None], torch.ones_like(returns[:, None]), old)
 
-    def _mini_batches(self, rows: int) -> list[Tensor]:
-        """Which rows of this process each step takes: all processes make as many steps, on parts of one order."""
+    def _mini_batches(self, rows: int) -> Iterator[list[Tensor]]:
+        """Which rows of this process each step of a pass takes; all processes make as many steps."""
         device = self.accelerator.device
         counts = self.accelerator.gather(torch.tensor([rows], device=device)).tolist()
         first = sum(counts[: self.accelerator.process_index])
         generator = torch.Generator().manual_seed(self.config.seed + 1_000_003 * self.fits)
-        steps = []
         for _ in range(self.config.passes if sum(counts) else 0):
             order = torch.randperm(sum(counts), generator=generator)
-            for part in order.split(self.config.mini_batch_rows or sum(counts)):
-                steps.append((part[(part >= first) & (part < first + rows)] - first).to(device))
-        return steps
+            parts = order.split(self.config.mini_batch_rows or sum(counts))
+            yield [(part[(part >= first) & (part < first + rows)] - first).to(device) for part in parts]
 
     def _one_step(self, rows: dict[str, Tensor], sums: Tensor) -> float:
         """One optimizer step; the norm of its gradient. Adds to the sums of this process."""
@@ -285,29 +365,47 @@ class Critic(Saved):
     def _said(self, outputs: Tensor) -> Tensor:
         """What it says, of what the head puts out."""
         if self.config.loss == "squared":
-            return outputs
+            return self.mean + self.scale * outputs
         return torch.sigmoid(outputs - balance_log_odds(self.rate))
 
     def _errors(self, outputs: Tensor, old_values: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if self.config.loss == "squared":
-            return clipped_value_errors(outputs, old_values, targets, self.config.clip)
+            errors, clipped = clipped_value_errors(self._said(outputs), old_values, targets, self.config.clip)
+            return errors / self.scale**2, clipped
         errors = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
         return class_weights(targets, self.rate) * errors, torch.zeros_like(targets, dtype=torch.bool)
 
     def _count(self, targets: Tensor) -> None:
-        """Remembers how often the event occurs, an update's targets weighing a tenth."""
-        if self.config.loss == "squared":
+        """Remembers the targets' moments, or how often their event occurs, an update's targets weighing a tenth."""
+        squared = self.config.loss == "squared"
+        if squared and not self.config.whiten:
             return
-        if bool(((targets < 0) | (targets > 1)).any()):
+        if not squared and bool(((targets < 0) | (targets > 1)).any()):
             raise ValueError(
                 f"a critic of probabilities must have targets in [0, 1], got {targets.min().item()} to "
                 f"{targets.max().item()}; rescale them."
             )
-        sums = torch.stack([targets.double().sum(), targets.new_tensor(len(targets)).double()])
-        events, every = self.accelerator.reduce(sums, "sum").tolist()
-        if every:
+        own = targets.double()
+        sums = torch.stack([own.sum(), own.square().sum(), own.new_tensor(len(own))])
+        total, squares, every = self.accelerator.reduce(sums, "sum").tolist()
+        if every and squared:
+            self._whiten_by(total / every, squares / every)
+        elif every:
             share = 1.0 if self.rate == 0.5 and not self.fits else 0.1
-            self.rate += share * (events / every - self.rate)
+            self.rate += share * (total / every - self.rate)
+
+    @torch.no_grad()
+    def _whiten_by(self, mean: float, square: float) -> None:
+        """Moves mean and scale towards an update's, and the head so that it still says what it said."""
+        share = max(0.1, 1 / (self.fits + 1))
+        before = self.mean, self.scale
+        spread = self.scale**2 + self.mean**2 if self.fits else 0.0
+        self.mean += share * (mean - self.mean)
+        variance = spread + share * (square - spread) - self.mean**2
+        self.scale = math.sqrt(variance) if variance > 1e-8 else 1.0
+        if self.fits:  # a new head says the mean at once
+            self.head.weight.mul_(before[1] / self.scale)
+            self.head.bias.copy_((before[0] + before[1] * self.head.bias - self.mean) / self.scale)
 
     def _explained_variance(self, returns: Tensor, mask: Tensor, old_values: Tensor) -> float:
         """1 - Var(returns - values) / Var(returns) over the targets of all processes."""
@@ -322,19 +420,27 @@ class Critic(Saved):
     # What it is made of -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        return {"fits": self.fits, "rate": self.rate, **super().state()}
+        numbers = {name: getattr(self, name) for name in ("fits", *_NUMBERS)}
+        return {**numbers, "past": [one.state() for one in self._past], **super().state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self.fits, self.rate = state["fits"], state.get("rate", 0.5)
+        self.fits = state["fits"]
+        self._take_numbers(state)
+        self._past = [_Sequences.of(one) for one in state.get("past", ())]
         super().load_state(state)
 
     def save(self, folder: str | Path, name: str = "critic") -> None:
-        self.weights.save(weights_file(folder, name), rate=self.rate)
+        self.weights.save(weights_file(folder, name), **{number: getattr(self, number) for number in _NUMBERS})
 
     def load(self, folder: str | Path, name: str = "critic") -> None:
         super().load(folder, name)
         with safe_open(weights_file(folder, name), "pt") as weights:  # type: ignore[no-untyped-call]
-            self.rate = float((weights.metadata() or {}).get("rate", 0.5))
+            self._take_numbers(weights.metadata() or {})
+
+    def _take_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """What older files lack stays as it is."""
+        for name in _NUMBERS:
+            setattr(self, name, float(numbers.get(name, getattr(self, name))))
 
     # How it reads -----------------------------------------------------------------------------------------------
 

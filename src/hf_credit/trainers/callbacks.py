@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 10  # updates
+_CRITIC_PATIENCE = 20  # updates
+_EXPLAINED = 0.02  # the least share of the variance of its targets that a critic of use explains
 _CHECKER = "hf_credit.verifiers.math"
 _SHOWN = ("loss", "reward", "success", "completion", "oracle/valid", "endings/error", "advantages/zero")
 _TOTAL = "train_runtime"  # of the summary at the end, which is short
@@ -89,7 +91,7 @@ class WarnWithoutSignal(TrainerCallback):
     ) -> None:
         if not logs or "reward" not in logs:  # an evaluation, or the run's summary
             return
-        if logs.get("advantages/zero", 1.0) < 1:
+        if logs.get("advantages/zero", 1.0) < 1 or logs.get("critics/alone"):
             self._last, self._latest = state.global_step, {}
             return
         self._latest = logs
@@ -108,6 +110,42 @@ class WarnWithoutSignal(TrainerCallback):
                 likely_cause(self._latest),
             )
         self._warned = True
+
+
+class WarnOfIdleCritics(TrainerCallback):
+    """Warns once of a critic that explains next to nothing of its targets' variance in 20 updates in a row.
+
+    Its values are then no better than a constant: they cost tokens and memory, and lower no variance.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # update of each critic in which it was of use, or had nothing to explain
+        self._warned: set[str] = set()
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        for name, value in (logs or {}).items():
+            critic, _, measure = name.rpartition("/")
+            if measure != "explained_variance":
+                continue
+            if value >= _EXPLAINED or value == 0:  # all targets alike
+                self._last[critic] = state.global_step
+            elif state.global_step - self._last.setdefault(critic, 0) >= _CRITIC_PATIENCE:
+                self._warn(critic, value, state)
+
+    def _warn(self, critic: str, value: float, state: Any) -> None:
+        if state.is_world_process_zero and critic not in self._warned:
+            logger.warning(
+                "the critic %r explained at most %g of its targets' variance in the last %d updates, the last time "
+                "%.3f, so it is no better than a constant; raise critic_learning_rate or critic_passes, set "
+                "critic_past_updates and critic_held_out, or take a method without a critic.",
+                critic,
+                _EXPLAINED,
+                state.global_step - self._last[critic],
+                value,
+            )
+        self._warned.add(critic)
 
 
 def likely_cause(logs: Mapping[str, Any]) -> str:

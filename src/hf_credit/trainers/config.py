@@ -65,7 +65,13 @@ class CreditConfig(GRPOConfig):
         critic_warmup_steps: the critic's first optimizer steps, `critic_passes` for each generation of episodes, over
             which its learning rate rises evenly from 0. The policy learns meanwhile.
         critic_clip: how far one update may move a value; `None` for no limit.
-        critic_passes: how often an update goes over what the critic read.
+        critic_passes: how often an update goes over what the critic read, at most.
+        critic_mini_batch_rows: sequences of an optimizer step of the critic, over all processes; `None` takes all.
+        critic_past_updates: how many earlier updates' sequences it goes over again beside the new ones.
+        critic_held_out: the share of each update's sequences that the critic never learns from: with the first pass
+            that does not lower their error, its update ends. 0 makes all passes.
+        critic_whiten: whether its targets are learned in units of their spread around their mean.
+        critic_first_updates: in so many updates at the start the critics learn alone, and the policy stays.
         role_adapters: the roles, each of which then has a policy of its own: an adapter on the one base model, of the
             trainer's `peft_config`. `None`: all roles share one policy.
         role_schedule: which of these learn in an update: `"synchronous"`, all; `"alternating"`, one at a time in their
@@ -135,7 +141,24 @@ class CreditConfig(GRPOConfig):
         default=0, metadata={"help": "Steps of the critic over which its learning rate rises from 0."}
     )
     critic_clip: float | None = field(default=0.2, metadata={"help": "How far an update may move a value."})
-    critic_passes: int = field(default=1, metadata={"help": "How often an update goes over what the critic read."})
+    critic_passes: int = field(
+        default=1, metadata={"help": "How often an update goes over what the critic read, at most."}
+    )
+    critic_mini_batch_rows: int | None = field(
+        default=None, metadata={"help": "Sequences of an optimizer step of the critic; all by default."}
+    )
+    critic_past_updates: int = field(
+        default=0, metadata={"help": "Earlier updates whose sequences the critic goes over again."}
+    )
+    critic_held_out: float = field(
+        default=0.0, metadata={"help": "Share of an update's sequences that say when the critic has learned enough."}
+    )
+    critic_whiten: bool = field(
+        default=False, metadata={"help": "Learn the critic's targets in units of their spread around their mean."}
+    )
+    critic_first_updates: int = field(
+        default=0, metadata={"help": "Updates at the start in which the critics learn alone."}
+    )
     role_adapters: list[str] | None = field(default=None, metadata={"help": "Roles with an adapter of their own."})
     role_schedule: str = field(default="synchronous", metadata={"help": "alternating: one role's adapter at a time."})
     switch_every: int = field(default=10, metadata={"help": "Updates in a row in which one role learns."})
@@ -178,7 +201,8 @@ class CreditConfig(GRPOConfig):
                 whole_number(name, getattr(self, name), 1)
         if self.instances_per_update is not None:
             whole_number("instances_per_update", self.instances_per_update, 1)
-        whole_number("log_episodes", self.log_episodes, 0)
+        for name in ("log_episodes", "critic_first_updates"):
+            whole_number(name, getattr(self, name), 0)
         whole_number("switch_every", self.switch_every, 1)
         finite_number("vllm_server_request_timeout", self.vllm_server_request_timeout, above=0)
         self.sampling()  # refuses what no spec beside the policy could say
@@ -251,6 +275,10 @@ class CreditConfig(GRPOConfig):
             max_grad_norm=self.max_grad_norm,
             clip=self.critic_clip,
             passes=self.critic_passes,
+            mini_batch_rows=self.critic_mini_batch_rows,
+            past_updates=self.critic_past_updates,
+            held_out=self.critic_held_out,
+            whiten=self.critic_whiten,
             micro_batch_rows=self.micro_batch_rows,
             gradient_checkpointing=self.gradient_checkpointing,
             seed=self.seed,

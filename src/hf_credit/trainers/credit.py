@@ -30,7 +30,7 @@ from hf_credit.rollouts.batches import pad_rows, padding_row
 from hf_credit.tasks import TASK_FILE, TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
-from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback
+from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback, WarnOfIdleCritics
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
 
@@ -104,6 +104,8 @@ class CreditTrainer(EpisodeTrainer):
         self.critics: dict[str, Critic | BeliefHead] = {
             name: self._make_critic(name, critic) for name in self.method.critics
         }
+        if self.critics:
+            self.add_callback(WarnOfIdleCritics())
         self.frozen: FrozenCopy | None = None
         if self.method.refresh_frozen_every is not None:
             if self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
@@ -145,6 +147,9 @@ class CreditTrainer(EpisodeTrainer):
             learned = self.critics[one.critic].learn(one.inputs, one.targets, one.values)
             for name, value in learned.items():
                 self.log_metric(f"{one.critic}/{name}", value)
+        if self.critics and self.updates_collected <= self.args.critic_first_updates:
+            self.log_metric("critics/alone", 1.0)
+            return {}
         found = self._per_start(collected, credit) if credit.per_start else weighted(credit)
         return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
 
