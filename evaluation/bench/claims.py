@@ -218,7 +218,7 @@ def _fill(job: cells.Job, rows: cells.Job, seeds: Sequence[int]) -> dict[str, An
 
 def fill(claims: Sequence[Claim], seeds: Sequence[int], path: Path, processes: int | None = None) -> None:
     """Plays what a file lacks."""
-    done = {cell["key"] for cell in cells.read(path)}
+    done = cells.read(path)
     waiting = [run for run in _runs(claims).values() if _key(*run, seeds) not in done]
     count = min(processes or os.cpu_count() or 1, max(len(waiting), 1))
     with path.open("a") as file, ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
@@ -255,7 +255,7 @@ def register(processes: int | None) -> None:
     primaries = [claim for claim in CLAIMS if claim.primary]
     path = HERE / "claims_pilot.jsonl"
     fill(primaries, PILOT, path, processes)
-    filled = {cell["key"]: cell for cell in cells.read(path)}
+    filled = cells.read(path)
     rows = []
     for claim in primaries:
         values = statistics(claim, PILOT, filled)
@@ -297,7 +297,7 @@ Written by `python evaluation/bench/claims.py register` before any of the seeds 
 
 def report() -> None:
     """Writes what came out."""
-    filled = {cell["key"]: cell for cell in cells.read(RESULTS)}
+    filled = cells.read(RESULTS)
     primaries = [claim for claim in CLAIMS if claim.primary]
     numbers = {claim.name: statistics(claim, SEEDS, filled) for claim in CLAIMS}
     tests = [permutation_test(numbers[claim.name], np.zeros(len(SEEDS))) for claim in primaries]

@@ -27,8 +27,7 @@ RESULTS = HERE / "critics.jsonl"
 RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {}
 
 
-def main() -> None:
-    ...
+def main() -> None: ...
 
 
 if __name__ == "__main__":

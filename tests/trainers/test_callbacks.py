@@ -7,17 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from transformers import TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_credit.trainers.callbacks import BriefPrinter, WarnWithoutSignal, headlines, likely_cause
+from hf_credit.trainers.callbacks import BriefPrinter, WarnOfIdleCritics, WarnWithoutSignal, headlines, likely_cause
 
 NOTHING = {"reward": 0.0, "advantages/zero": 1.0, "entropy": 1.0}
 SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}
 
 
-def warnings_of(logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings_of(
+    logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture, watch: TrainerCallback | None = None
+) -> list[str]:
     """What a run says whose updates are logged so."""
-    watch, control, args = WarnWithoutSignal(), TrainerControl(), TrainingArguments(use_cpu=True, report_to="none")
+    watch, control, args = (
+        watch or WarnWithoutSignal(),
+        TrainerControl(),
+        TrainingArguments(use_cpu=True, report_to="none"),
+    )
     state = TrainerState(is_world_process_zero=True)
     watch.on_train_begin(args, state, control)
     for step, entry in logs.items():
@@ -96,3 +102,21 @@ def test_a_script_prints_headlines(tmp_path: Path, capsys: pytest.CaptureFixture
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     BriefPrinter().on_log(args, TrainerState(is_local_process_zero=True), TrainerControl(), logs=dict(LOGS))
     assert capsys.readouterr().out == "{'loss': '1', 'reward': '0.25', 'advantages/zero': '0.75'}\n"
+
+
+def test_critics_that_learn_alone_are_no_lack_of_signal(caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings_of(dict.fromkeys(range(1, 31), NOTHING | {"critics/alone": 1.0}), caplog) == []
+
+
+def explained(*values: float) -> dict[int, dict[str, float]]:
+    return {step: {"critic/explained_variance": value} for step, value in enumerate(values, start=1)}
+
+
+def test_a_critic_that_explains_nothing_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = warnings_of(explained(0.5, *[0.01, -0.3] * 20), caplog, WarnOfIdleCritics())
+    assert warning.startswith("the critic 'critic' explained at most 0.02 of its targets' variance in the last 20")
+
+
+def test_a_critic_of_use_now_and_then_or_with_nothing_to_explain_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings_of(explained(*[*[0.0] * 19, 0.3] * 3), caplog, WarnOfIdleCritics()) == []
+    assert warnings_of(explained(*[0.0] * 60), caplog, WarnOfIdleCritics()) == []

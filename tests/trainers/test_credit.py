@@ -352,3 +352,16 @@ def test_the_loss_divides_by_weights_where_branches_share_them(build: Callable[.
     found = trainer.credit(collected)
     expected = sum(lengths.values()) if per_start else weighed
     assert sum(found[name] * lengths[name] for name in found) == pytest.approx(expected)
+def test_the_policy_stays_while_critics_learn_alone(build: Callable[..., Any]) -> None:
+    method = replace(PLAIN, estimator=Remembering(critic_targets=True, per_token=False), critics=("critic",))
+    trainer = build(method, max_steps=2, critic_learning_rate=1e-2, critic_first_updates=2)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert trainer.critics["critic"].head.weight.abs().max() > 0
+    assert [entry["critics/alone"] for entry in trainer.state.log_history if "loss" in entry] == [1.0, 1.0]
+    trainer = build(method, max_steps=2, critic_learning_rate=1e-2, critic_first_updates=1)
+    trainer.train()
+    assert any(not torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+    assert ["critics/alone" in entry for entry in trainer.state.log_history if "loss" in entry] == [True, False]

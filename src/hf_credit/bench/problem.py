@@ -141,7 +141,7 @@ class Problem(Interaction[Position]):
         return [0.0] * self.actions(view)
 
     def right(self, node: Node, action: int) -> float:
-        """What an oracle says of an action, in [0, 1]; a problem without one is not played by methods that need it."""
+        """How likely an oracle judges an action right; methods that need one do not play a problem without it."""
         raise NotImplementedError
 
     def hack(self, node: Node, action: int) -> float:
@@ -213,7 +213,8 @@ class Problem(Interaction[Position]):
         )
 
     def advance(self, state: Position, replies: Sequence[str]) -> Position:
-        ways = self.ways(state.node, [int(reply) for reply in replies])
+        pairs = zip(self.speakers(state.node), replies, strict=True)
+        ways = self.ways(state.node, [self._action(state.node, role, reply) for role, reply in pairs])
         step = state.step + 1
         way = ways[0] if len(ways) == 1 else ways[self.chance(state.seed, step, [one.probability for one in ways])]
         return Position(way.node, state.seed, step, way.reward, state.total + way.reward, state.worth + way.value)
@@ -249,8 +250,12 @@ class Problem(Interaction[Position]):
         return True
 
     def action_of(self, state: Position, reply: str) -> tuple[Position, str]:
-        """The state and the action of a reply."""
-        return state, reply
+        """The state and the action of a reply; of the node's first speaker."""
+        return state, str(self._action(state.node, self.speakers(state.node)[0], reply))
+
+    def _action(self, node: Node, speaker: str, reply: str) -> int:
+        """The number that a reply is; one that is none, which only networks give, is the first action."""
+        return next((one for one in range(self.actions(self.view(node, speaker))) if reply.strip() == str(one)), 0)
 
     def write_action(self, action: str) -> str:
         """The reply that takes an action."""
@@ -270,7 +275,10 @@ class _Oracle:
         return frozenset(action for action, score in scores.items() if score == max(scores.values()))
 
     def score(self, state: Position, action: str) -> float:
-        return self.problem.right(state.node, int(action))
+        share = self.problem.right(state.node, int(action))
+        if share in (0.0, 1.0):
+            return share
+        return float(self.problem.chance(derive(state.seed, "oracle", action), state.step, [1 - share, share]))
 
 
 @dataclass(frozen=True)

@@ -413,8 +413,8 @@ class Verdict(Problem):
 
     Args:
         horizon: how many decisions there are.
-        error: how much of its verdict is the opposite, in [0, 0.5].
-        bias: what it adds to its verdict on action 0, right or wrong.
+        error: how often its verdict is the opposite, in [0, 0.5].
+        bias: how much likelier it is to judge action 0 right.
     """
 
     horizon: int = 8
