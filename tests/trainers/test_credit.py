@@ -352,6 +352,8 @@ def test_the_loss_divides_by_weights_where_branches_share_them(build: Callable[.
     found = trainer.credit(collected)
     expected = sum(lengths.values()) if per_start else weighed
     assert sum(found[name] * lengths[name] for name in found) == pytest.approx(expected)
+
+
 def test_the_policy_stays_while_critics_learn_alone(build: Callable[..., Any]) -> None:
     method = replace(PLAIN, estimator=Remembering(critic_targets=True, per_token=False), critics=("critic",))
     trainer = build(method, max_steps=2, critic_learning_rate=1e-2, critic_first_updates=2)
