@@ -50,7 +50,7 @@ _DIRECTLY: dict[str, set[str]] = {
     "bench": {"evaluation"},
     "diagnostics": {"evaluation"},
     "metrics": {"diagnostics"},
-    "hub": {"metrics"},
+    "hub": {"bench", "metrics"},
     "trainers": {"evaluation", "recipes"},
     "cli": {"bench", "hub", "trainers"},
 }

@@ -24,8 +24,11 @@ from hf_credit.bench.problems import PROBLEMS
 from hf_credit.bench.truth import Truth, best
 from hf_credit.options import options_of
 from hf_credit.registry import search_here
+from hf_credit.safe_io import parse_json
 
 Cells = Sequence[Mapping[str, Any]]
+
+_MAPPINGS = ("dials", "options")
 
 EPISODES = 16
 """An update spends about as many tokens as so many episodes, whatever the method plays."""
@@ -232,6 +235,37 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
             continue
         cells[cell["key"]] = cell
     return {key: cell for key, cell in cells.items() if not cell.get("failed")}
+
+
+def to_rows(cells: Cells) -> list[dict[str, Any]]:
+    """Cells as rows of one table: dials and options as JSON, every column in each."""
+    rows = [{**cell, **{name: json.dumps(cell[name]) for name in _MAPPINGS}} for cell in cells]
+    names = dict.fromkeys(name for row in rows for name in row if name != "failed")  # no cell of a table did
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The cells that `to_rows` made rows of.
+
+    Raises:
+        ValueError: dials or options are no JSON object.
+    """
+    cells = [{**row, **{name: parse_json(row[name]) for name in _MAPPINGS}} for row in rows]
+    for cell in cells:
+        for name in _MAPPINGS:
+            if not isinstance(cell[name], dict):
+                raise ValueError(f"{name} of a cell must be a JSON object, got {str(cell[name])[:100]!r}; correct it.")
+    return cells
+
+
+def take_up(folder: Path) -> None:
+    """Writes the lines of a folder that has the table of an earlier run alone, so that a run goes on from there."""
+    lines, table = folder / "cells.jsonl", folder / "cells.parquet"
+    if not lines.exists() and table.exists():
+        from pyarrow.parquet import read_table
+
+        cells = from_rows(read_table(table).to_pylist())
+        lines.write_text("".join(json.dumps(cell) + "\n" for cell in cells), encoding="utf-8")
 
 
 def fill(job: Job) -> dict[str, Any]:

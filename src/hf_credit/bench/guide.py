@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hf_credit import methods
-from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults
+from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults, to_rows
 from hf_credit.bench.measures import make_problem
 from hf_credit.bench.play import REFERENCES
 from hf_credit.bench.problems import PROBLEMS
@@ -26,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "team": "a team that can be played without a member",
     "oracle": "a program that judges every move",
     "auditor": "an auditor that verifies, and replays",
+    "own": "a method of your own",
 }
 """What methods need, in a user's words."""
 
@@ -68,9 +68,7 @@ def write_parquet(cells: Cells, path: Path) -> None:
     """The cells as one table, as the Hub shows it."""
     from datasets import Dataset
 
-    rows = [{**cell, **{name: json.dumps(cell[name]) for name in ("dials", "options")}} for cell in cells]
-    names = dict.fromkeys(name for row in rows for name in row if name != "failed")  # no cell here did
-    Dataset.from_list([{name: row.get(name) for name in names} for row in rows]).to_parquet(str(path))
+    Dataset.from_list(to_rows(cells)).to_parquet(str(path))
 
 
 def tables(cells: Cells) -> str:
@@ -179,7 +177,9 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
 
 
 def kind_of(method: str) -> str:
-    """What a method needs, of `KINDS`."""
+    """What a method needs, of `KINDS`; the name of one that is none of the library's is not looked up."""
+    if method not in methods.METHODS:
+        return "own"
     made = methods.make(method)
     needs = [kind for name, kind in _NEEDS.items() if name in getattr(made.estimator, "needs", ())]
     if needs:
@@ -280,6 +280,7 @@ _SHORT = {
     "team": "without a member",
     "oracle": "with an oracle",
     "auditor": "with an auditor",
+    "own": "your own",
 }
 
 

@@ -30,6 +30,10 @@ def bench(
     output: Annotated[Path, typer.Option(help="Folder of the cells; those it holds are not filled again.")] = Path(
         "creditbench"
     ),
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(metavar="REPO", help="Publish the cells as a data set: owner/name."),
+    ] = None,
     guide: Annotated[Path | None, typer.Option(help="Write which method to take to this file, too.")] = None,
     along_dials: Annotated[
         bool | None,
@@ -84,6 +88,7 @@ def bench(
     if along_dials:
         todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"
+    cells.take_up(output)
     done, failed = cells.read(path), []
     with Progress() as progress:
         task = progress.task("cells", len(todo))
@@ -108,6 +113,10 @@ def bench(
                 place = f"{os.path.relpath(output, page.parent)}/" if place else ""
                 page.write_text(pages.which_method(filled, command, place, drawn), encoding="utf-8")
     typer.echo(text if len(filled) <= 8 else f"{len(filled)} cells are in {output}; read {output / 'tables.md'}.")
+    if push_to_hub is not None:
+        from hf_credit.hub.cell_sets import publish_cells
+
+        typer.echo(f"The cells are published: {publish_cells(output, push_to_hub).url}")
     if failed:
         raise _failed(failed)
 

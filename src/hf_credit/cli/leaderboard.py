@@ -46,6 +46,9 @@ def season(
         list[str] | None,
         typer.Option(metavar="NAME=FOLDER", help="A board of credit on a policy of hf-credit init-policy."),
     ] = None,
+    cells: Annotated[
+        str, typer.Option(help="Cells of `hf-credit bench` that boards of credit show, a dataset as owner/name.")
+    ] = "",
     close: Annotated[bool, typer.Option(help="End the season, and publish its salt.")] = False,
     endpoint: EndpointOption = None,
 ) -> None:
@@ -78,7 +81,7 @@ def season(
         credit.append((board, Path(folder)))
     made = SeasonSecret.new()
     made.save(secret)
-    opened = open_season(hub, name, benchmark, results, made, standard_boards(public, secret_tasks), credit)
+    opened = open_season(hub, name, benchmark, results, made, standard_boards(public, secret_tasks), credit, cells)
     typer.echo(f"The season {opened.name!r} is open. Its secret is in {secret}: keep it, and keep it to yourself.")
 
 
@@ -197,7 +200,8 @@ def print_boards(results: Results) -> None:
 
     from hf_credit.hub.leaderboard import views
 
-    wanted = ("rank", "name", "method", "mean", "fidelity", "95 % interval", "seeds", "bias", "variance", "badge")
+    policies = ("rank", "name", "method", "mean", "95 % interval", "seeds", "badge")
+    wanted = {*policies, "fidelity", "of the limit", "learned", "bias", "variance"}
     for task in results.season.boards:
         columns, rows = views.board_table(results, task.name)
         kept = [place for place, (name, _, _) in enumerate(columns) if name in wanted]

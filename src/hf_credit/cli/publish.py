@@ -104,6 +104,25 @@ def episodes(
     _show(publish_episode_folder(source, repo, traces=traces, **vars(where)))
 
 
+@publish.command(short_help="Cells of the bench, as a data set.")
+@with_options("where", Where)
+def cells(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="`--output` of `hf-credit bench`.")],
+    repo: _Repo,
+    where: Where = Where(),
+) -> None:
+    """Publishes what the bench measured, with its page and its pictures.
+
+    \b
+    Example:
+      hf-credit bench --output creditbench
+      hf-credit publish cells creditbench me/creditbench
+    """
+    from hf_credit.hub.cell_sets import publish_cells
+
+    _show(publish_cells(source, repo, **vars(where)))
+
+
 @publish.command(short_help="A checkpoint, to evaluate or to train on.")
 @with_options("where", Where)
 def checkpoint(

@@ -1,8 +1,10 @@
 """The Hugging Face Hub: publishing, loading, and a Hub of one's own.
 
-    publish_environment, _tasks, _episodes, _checkpoint, _metric, _leaderboard   one commit each, public once verified
-    load_environment, _tasks, _episodes, _checkpoint, _metric, _results          at one commit, every byte verified
-    publish, fetch                                                               the same of any files
+    publish_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _leaderboard
+                                                one commit each, public once verified
+    load_environment, _tasks, _episodes, _checkpoint, _metric, _cells, _results
+                                                at one commit, every byte verified
+    publish, fetch                              the same of any files
 
 Names are looked up on first use, as for the package.
 """
@@ -13,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hf_credit.hub.cell_sets import load_cells, publish_cells
     from hf_credit.hub.checkpoints import load_checkpoint, publish_checkpoint
     from hf_credit.hub.environments import load_environment, publish_environment
     from hf_credit.hub.episode_sets import (
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "EpisodeSet": "episode_sets",
     "fetch": "loading",
+    "load_cells": "cell_sets",
     "load_checkpoint": "checkpoints",
     "load_environment": "environments",
     "load_episode_folder": "episode_sets",
@@ -40,6 +44,7 @@ _HOMES = {
     "load_results": "leaderboards",
     "load_tasks": "task_sets",
     "publish": "publishing",
+    "publish_cells": "cell_sets",
     "publish_checkpoint": "checkpoints",
     "publish_environment": "environments",
     "publish_episode_folder": "episode_sets",
@@ -53,6 +58,7 @@ _HOMES = {
 __all__ = [
     "EpisodeSet",
     "fetch",
+    "load_cells",
     "load_checkpoint",
     "load_environment",
     "load_episode_folder",
@@ -61,6 +67,7 @@ __all__ = [
     "load_results",
     "load_tasks",
     "publish",
+    "publish_cells",
     "publish_checkpoint",
     "publish_environment",
     "publish_episode_folder",

@@ -44,6 +44,22 @@ def tasks_card(repo: str, spec: TaskSpec, rows: Mapping[str, int], fingerprints:
     return _card("tasks", front, repo=repo, spec=spec, rows=rows, fingerprints=fingerprints)
 
 
+def cells_card(repo: str, rows: int, page: str) -> str:
+    """The card of a data set of cells of the bench.
+
+    Args:
+        repo: owner/name.
+        rows: how many cells.
+        page: what came out, in Markdown.
+    """
+    front = {
+        "pretty_name": "CreditBench cells",
+        "tags": ["hf-credit", "reinforcement-learning", "credit-assignment"],
+        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "cells/train-*"}]}],
+    }
+    return _card("cells", front, repo=repo, rows=rows, page=page)
+
+
 def episodes_card(repo: str, about: Mapping[str, Any]) -> str:
     """The card of a data set of episodes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import gc
 import io
 import tempfile
@@ -213,6 +214,29 @@ def test_the_command_line_prints_boards_with_hostile_names_as_they_are(
     assert HOSTILE in printed
     assert "relay credit" in printed
     assert "nothing yet" not in printed
+
+
+def test_a_board_of_credit_shows_what_the_bench_found_of_its_game(results: Results) -> None:
+    names = [row.entry.method["name"] for row in results.board("relay credit")]
+
+    def cell(method: str, trace: float, **changed: Any) -> dict[str, Any]:
+        known = {"problem": "number_relay", "policy": "start", "dials": {}, "options": {}, "refused": None}
+        return {**known, "method": method, "trace": trace, "areas": [0.25, 0.75], **changed}
+
+    cells = (
+        cell("exact_advantage", 10.0),
+        cell(names[0], 40.0),
+        cell(names[1], 40.0, options={"group_size": 2}),
+        cell(names[1], 20.0, problem="key"),
+    )
+    columns, rows = views.board_table(dataclasses.replace(results, cells=cells), "relay credit")
+    places = [[name for name, _, _ in columns].index(one) for one in ("method", "of the limit", "learned")]
+    shown = {row[places[0]]: [row[place] for place in places[1:]] for row in rows}
+    assert shown == {names[0]: [0.25, 0.5], names[1]: [None, None]}
+    assert "25.0%" in views.cells(columns, next(row for row in rows if row[places[0]] == names[0]))
+    about, _, _, _ = page.board_shown(dataclasses.replace(results, cells=cells), "relay credit")
+    assert "of the bench" in about
+    assert "of the limit" not in [name for name, _, _ in views.board_table(results, "relay credit")[0]]
 
 
 def test_an_entry_is_a_methods_credit_or_checkpoints_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,7 @@ def open_season(
     secret: SeasonSecret,
     tasks: Sequence[SeasonTask],
     credit: Sequence[tuple[CreditTask, Path]] = (),
+    cells: str = "",
 ) -> Season:
     """Publishes a season: its dataset, and an empty one for results. It knows the chat template of micro policies.
 
@@ -112,6 +113,7 @@ def open_season(
         secret: the salt and the key, which are not published.
         tasks: the boards of policies.
         credit: the boards of credit, each with the folder of its policy.
+        cells: the dataset of cells of the bench that these show.
 
     Raises:
         ValueError: a board is not possible.
@@ -122,6 +124,7 @@ def open_season(
         results=results,
         tasks=tuple(tasks),
         credit=tuple(task for task, _ in credit),
+        cells=cells,
         salt_sha256=secret.salt_sha256,
         public_key=secret.public_key,
         templates=(template_digest(CHAT_TEMPLATE),),

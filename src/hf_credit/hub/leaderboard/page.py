@@ -243,7 +243,7 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
     if results is None or board is None:
         return _sentence("There are no results to show."), None, None, ""
     columns, rows = views.board_table(results, board)
-    if columns is views.BOARD_COLUMNS:
+    if board in {one.name for one in results.season.tasks}:
         ranked = len(results.ranks(board))
         about = (
             f"{results.season.board(board).secret} secret tasks, {ranked} ranked entries; ranks that overlap are ties."
@@ -252,6 +252,12 @@ def board_shown(results: Results | None, board: str | None) -> tuple[Any, ...]:
     else:
         task = results.season.credit_board(board)
         about = f"{task.repeats} updates of {task.instances} task rows each; what decisions were worth is enumerated."
+        if results.cells:
+            about += (
+                " Of the limit and learned are of the bench, with tables in place of the policy: the exact "
+                "advantage's cost of signal divided by the method's, and the area under its learning curve (0: the "
+                "start, 1: the best)."
+            )
         plot = views.rank_plot(results, board, "fidelity on the secret rows")
     if not rows:
         about = "Nothing is listed here yet. Be the first: Submit."

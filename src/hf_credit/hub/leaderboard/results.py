@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +14,9 @@ from hf_credit.hub.leaderboard.entries import Entry, read_entry
 from hf_credit.hub.leaderboard.ranking import Ranked, rank
 from hf_credit.hub.leaderboard.records import SELF_REPORTED, Record, record_path
 from hf_credit.hub.leaderboard.seasons import Season
+
+GAMES = {"relay": "number_relay", **{name: name for name in ("sum_vote", "tic_tac_toe", "evidence")}}
+"""The problem of the bench that is the game of a board, by the game's name."""
 
 RANKINGS_FILE = "rankings.parquet"
 _MOST_RECORD = 64 * 2**20  # bytes
@@ -50,12 +54,31 @@ class Results:
     Attributes:
         season: whose.
         rows: the entries, in the order of their ids.
+        cells: what the bench found, as `hf_credit.hub.load_cells` gives it, where the season names some.
         problems: files that could not be read, a sentence each: they are listed nowhere else.
     """
 
     season: Season
     rows: tuple[Row, ...]
+    cells: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
+
+    def benched(self, row: Row) -> tuple[float | None, float | None]:
+        """What the bench found of an entry's method in the game of its board: how much of the exact advantage's cost
+        of signal it costs, and the area under its learning curve; `None` where there is no such cell.
+        """
+        spec = self.season.credit_board(row.entry.board).task()
+        game = GAMES.get(str(spec.environment or spec.collaboration))
+        found = {
+            cell["method"]: cell
+            for cell in self.cells
+            if (cell["problem"], cell["policy"], cell["dials"]) == (game, "start", {}) and cell["refused"] is None
+        }
+        cell, limit = found.get(row.entry.method["name"]), found.get("exact_advantage")
+        if cell is None or cell["options"] != dict(row.entry.method["options"]):
+            return None, None
+        share = limit["trace"] / cell["trace"] if limit and limit["trace"] and cell["trace"] else None
+        return share, fmean(cell["areas"]) if cell["areas"] else None
 
     def board(self, name: str) -> list[Row]:
         """The rows of one board."""

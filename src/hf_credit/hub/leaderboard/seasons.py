@@ -138,6 +138,8 @@ class Season:
         salt_sha256: the SHA-256 of the secret salt, in hexadecimal.
         public_key: Ed25519, in hexadecimal, which records are signed with.
         open: whether entries are taken.
+        cells: the dataset of cells of the bench that boards of credit show beside each method, as owner/name; none
+            where it is empty.
         templates: digests of the chat templates that maintainers have looked at; a policy with another has no rank.
         salt: in hexadecimal, once the season is over: then everybody can check which tasks were played.
 
@@ -152,6 +154,7 @@ class Season:
     salt_sha256: str
     public_key: str
     credit: tuple[CreditTask, ...] = ()
+    cells: str = ""
     templates: tuple[str, ...] = ()
     open: bool = True
     salt: str | None = None
@@ -160,6 +163,8 @@ class Season:
         display_name(self.name, "a season's name")
         repo_id(self.benchmark, "a benchmark")
         repo_id(self.results, "the repository of results")
+        if self.cells:
+            repo_id(self.cells, "the repository of cells")
         names = [board.name for board in self.boards]
         if len(set(names)) < len(names):
             raise ValueError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_credit.hub.cell_sets import load_cells
 from hf_credit.hub.leaderboard.entries import PlayedEpisode, episodes_path, read_episodes
 from hf_credit.hub.leaderboard.results import Results, Row, read_results
 from hf_credit.hub.leaderboard.seasons import Season
@@ -74,10 +75,17 @@ class Hub:
     def results(self, season: Season) -> Results:
         """What is listed of a season now."""
         try:
-            folder = self.get(season.results, "dataset", None, _LISTED).folder
+            results = read_results(self.get(season.results, "dataset", None, _LISTED).folder, season)
         except ValueError:  # nothing is listed yet
-            return Results(season=season, rows=())
-        return read_results(folder, season)
+            results = Results(season=season, rows=())
+        if not season.cells:
+            return results
+        try:
+            cells = load_cells(season.cells, token=self.token, endpoint=self.endpoint)
+        except ValueError as error:
+            problem = f"{season.cells}: {str(error)[:300]}"
+            return dataclasses.replace(results, problems=(*results.problems, problem))
+        return dataclasses.replace(results, cells=tuple(cells))
 
     def checkpoint(self, repo: str, commit: str, most_bytes: int | None = None) -> Path:
         """The folder of a checkpoint at a commit, in safetensors and text alone, of at most so many bytes.
@@ -143,11 +151,7 @@ class Source:
                 found = self._read()
                 self.trouble = ""
                 # What is the same stays the same object, whose ranks are known.
-                if self.results is None or (found.season, found.rows, found.problems) != (
-                    self.results.season,
-                    self.results.rows,
-                    self.results.problems,
-                ):
+                if self.results is None or vars(found) != vars(self.results):
                     self.results = found
             except (ValueError, OSError) as error:
                 self.trouble = f"The Hub gave no results ({str(error)[:300]}); shown is what was read before."

@@ -47,6 +47,9 @@ def board_table(results: Results, board: str) -> tuple[Columns, list[list[Any]]]
         return (-ranked[row.id].score.mean if row.id in ranked else math.inf, row.id)
 
     rows = sorted(results.board(board), key=order)
+    if columns is CREDIT_COLUMNS and results.cells:
+        of_limit, learned = (lambda row, _, at=at: results.benched(row)[at] for at in (0, 1))
+        columns = (*columns[:4], ("of the limit", ".1%", of_limit), ("learned", ".2f", learned), *columns[4:])
     return columns, [[value(row, ranked.get(row.id)) for _, _, value in columns] for row in rows]
 
 
