@@ -54,6 +54,41 @@ _BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
 
 MUTANTS = [
     Mutant(
+        "branches of a state do not share its weight",
+        "src/hf_credit/methods/active_replay.py",
+        "one.weight = vertex.weight / count if vertex.step else 1.0",
+        "one.weight = 1.0",
+        ["tests/methods/test_active_replay.py::test_credit_and_weights_of_a_tree_by_hand"],
+    ),
+    Mutant(
+        "branches that are alive already do not count",
+        "src/hf_credit/methods/replay_plan.py",
+        "min(self.most, wanted) / alive",
+        "min(self.most, wanted)",
+        ["tests/methods/test_active_replay.py::test_branches_are_the_root_of_the_ratio_of_lowest_means"],
+    ),
+    Mutant(
+        "branches come on top of as many starts as without",
+        "src/hf_credit/methods/active_replay.py",
+        "len(rows) * self.group_size / max(growth, 1.0)",
+        "len(rows) * self.group_size",
+        ["tests/methods/test_active_replay.py::test_more_branches_are_fewer_starts"],
+    ),
+    Mutant(
+        "depths of falling noise are blocks of their own",
+        "src/hf_credit/credit/replay_allocation.py",
+        "blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]",
+        "blocks[-2][0] * blocks[-1][1] > 2 * blocks[-1][0] * blocks[-2][1]",
+        ["tests/credit/test_replay_allocation.py::test_noise_that_does_not_rise_leaves_nothing_to_gain"],
+    ),
+    Mutant(
+        "the loss divides by the tokens of all branches",
+        "src/hf_credit/trainers/credit.py",
+        "scale * credit.weights.get(name, 1.0)",
+        "credit.weights.get(name, 1.0)",
+        ["tests/trainers/test_credit.py::test_the_loss_divides_by_weights_where_branches_share_them"],
+    ),
+    Mutant(
         "exact gradients forget how likely a state is passed",
         _BENCH + "truth.py",
         "gradient[place, action] += share * row[action]",
