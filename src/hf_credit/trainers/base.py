@@ -269,7 +269,7 @@ class EpisodeTrainer(ResumableTrainer, GRPOTrainer):
             rows = [decision_rows(one.decisions, own, marks(one)) for one, own in pairs]
             together = self.args.micro_batch_rows if self.args.share_prompts else 1
             batch = self._lay_out(self.ranks.even_out(self._averaged(rows), together))
-        counted = [place for place, sample in enumerate(collected.trained) if sample.counted]
+        counted = [place for place, rollout in enumerate(collected.trained) if rollout.counted]
         self._log_episodes([episodes[place] for place in counted], [advantages[place] for place in counted])
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EpisodeCallback):

@@ -43,7 +43,7 @@ class CreditTrainer(EpisodeTrainer):
     """Trains language agents with a method of credit assignment.
 
     Each update the method's collector plays episodes of the Interaction, its estimator credits their decisions, the
-    decisions are trained on with TRL's clipped surrogate over tokens, and the method's critics are taught. Samples
+    decisions are trained on with TRL's clipped surrogate over tokens, and the method's critics learn. Rollouts
     that are there for comparison only are neither trained on nor counted in `reward`; what they cost is in the ledger.
 
     Args:
