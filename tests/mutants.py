@@ -531,6 +531,30 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        "a judge that fails takes the place of an episode's own failure",
+        "src/hf_credit/rollouts/verification.py",
+        "return known if failed else replace(",
+        "return replace(",
+        ["tests/rollouts/test_verification.py::test_an_episode_that_ended_in_an_error_keeps_it"],
+    ),
+    Mutant(
+        "what T3's preset says of its rule does not reach it",
+        "src/hf_credit/trainers/truncated_ppo.py",
+        'parts["truncation"]["options"] |= {',
+        'parts["truncation"]["options"] | {',
+        ["tests/trainers/test_truncated_ppo.py::test_what_cannot_work_is_refused_in_one_sentence"],
+    ),
+    Mutant(
+        "checkpoints of T3 from before its rule was a part of the method are of another run",
+        "src/hf_credit/trainers/resumption.py",
+        'method.pop("wrap", None)',
+        'method.get("wrap", None)',
+        [
+            "tests/trainers/test_truncated_ppo.py::"
+            "test_training_is_cut_evaluation_is_not_and_what_is_saved_is_the_whole_task"
+        ],
+    ),
+    Mutant(
         "an update weighs costs by the multipliers that it makes",
         "src/hf_credit/methods/cvt/method.py",
         "known.weights(means)",
