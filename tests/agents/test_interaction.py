@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from agent_programs import asks, post
 from hf_credit import collaborations
 from hf_credit.agents import AgentInteraction, AgentState
 from hf_credit.agents.runs import DivergedRunError
-from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from
+from hf_credit.rollouts import Chat, Ending, Engine, Generation, RolloutRequest, decision_rows, replay_from, verify
 from hf_credit.rollouts.interaction import Reply
 
 Made = Callable[..., AgentInteraction]
@@ -49,6 +50,15 @@ def walked(interaction: AgentInteraction, task: dict[str, Any], *replies: str | 
     for said in replies:
         states.append(interaction.advance(states[-1], [said] if isinstance(said, str) else said))
     return states
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for what another process does; a minute is for ever."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that")
 
 
 def said(interaction: AgentInteraction, state: AgentState) -> list[str]:
@@ -281,6 +291,59 @@ def test_replay_goes_on_from_each_recorded_decision(made: Made, chat: Chat) -> N
     assert [len(one.decisions) for one in replays] == [3, 3, 2, 2, 1, 1]
 
 
+def test_a_replay_that_diverges_is_an_error(made: Made, chat: Chat) -> None:
+    end = Generation(ids=[chat.tokenizer.eos_token_id])
+    engine = Engine(made("drifts"), chat, lambda contexts: [end] * len(contexts))
+    (episode,) = engine.run([RolloutRequest(task={"number": 1}, seed=0)])
+    made("drifts").close()
+    (replayed,) = engine.run([replay_from(made("drifts"), chat, episode, 1)])
+    assert (replayed.ending, replayed.outcome) == (Ending.ERROR, 0.0)
+    assert "a run must repeat itself" in str(replayed.error)
+
+
+def test_a_judge_says_of_each_call_how_good_its_reply_was(made: Made, chat: Chat) -> None:
+    interaction = made("asks", judge="agent_programs:longer")
+    replies = iter(["a", "", "abab"])
+
+    def generate(contexts: Any) -> list[Generation]:
+        return [Generation(ids=[*chat.encode(next(replies)), chat.tokenizer.eos_token_id])]
+
+    oracle = interaction.check_oracle(None)
+    assert oracle is not None
+    episodes = Engine(interaction, chat, generate).run([RolloutRequest(task={"number": 3}, seed=0)])
+    (episode,) = verify(episodes, oracle, interaction)
+    assert [one.verdict.score for one in episode.decisions if one.verdict] == [0.25, 0.0, 1.0]
+    assert made("asks").check_oracle(None) is None
+    with pytest.raises(ValueError, match="asked about one at a time, got 3 at once"):
+        made("at_once").action_of(made("at_once").start({"number": 1}, 0), "?")
+
+
+def test_a_script_of_node_is_a_program(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node")
+    (tmp_path / "agent.js").write_text(NODE)
+    interaction = AgentInteraction([node, str(tmp_path / "agent.js")], columns=["q"])
+    states = walked(interaction, {"q": "how long?"}, "three")
+    assert said(interaction, states[0]) == ["how long?"]
+    assert interaction.outcome(states[1]) == 5.0
+    interaction.close()
+
+
+NODE = """
+const http = require('http');
+const task = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const body = JSON.stringify({model: 'policy', messages: [{role: 'user', content: task.q}]});
+const headers = {authorization: 'Bearer ' + process.env.OPENAI_API_KEY, 'content-type': 'application/json'};
+const request = http.request(process.env.OPENAI_BASE_URL + '/chat/completions', {method: 'POST', headers}, answer => {
+  let text = '';
+  answer.on('data', part => text += part);
+  answer.on('end', () => console.log(JSON.parse(text).choices[0].message.content.length));
+});
+request.end(body);
+"""
+
+
 # Side effects and what a run can see
 
 
@@ -306,6 +369,19 @@ def test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_dele
     assert not Path(told["folder"]).exists()
     interaction.close()
     assert not Path(told["folder"]).parent.exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_run_leaves_elsewhere_is_tidied_up_however_it_ended(tmp_path: Path, killed: bool) -> None:
+    interaction, file = AgentInteraction("agent_programs:leaves"), tmp_path / "left"
+    state = interaction.start({"file": str(file)}, 0)
+    assert file.exists()
+    if killed:
+        interaction.close()
+    else:
+        interaction.advance(state, ["?"])
+    wait_until(lambda: not file.exists())
+    interaction.close()
 
 
 def test_a_key_is_refused_after_its_run_and_is_written_nowhere(seen: Any, caplog: Any) -> None:
@@ -343,12 +419,12 @@ def test_runs_end_with_who_started_them_however_that_ends(tmp_path: Path) -> Non
     )
     path = Path(agent_programs.__file__).parent
     process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(path)})
-    while not (tmp_path / "run").exists() or not (run := (tmp_path / "run").read_text()):
-        time.sleep(0.01)
+    file = tmp_path / "run"
+    wait_until(lambda: file.exists() and bool(file.read_text()))
     process.kill()
     process.wait()
-    while Path(f"/proc/{run}").exists() and " Z " not in Path(f"/proc/{run}/stat").read_text():
-        time.sleep(0.01)
+    stat = Path(f"/proc/{file.read_text()}/stat")
+    wait_until(lambda: not stat.exists() or " Z " in stat.read_text())
 
 
 def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Made) -> None:
@@ -357,8 +433,8 @@ def test_a_host_that_was_killed_is_started_again_and_its_runs_restored(made: Mad
     again = interaction.advance(interaction.start({"number": 2}, 0), ["a"])
     assert interaction._live is not None
     interaction._live.runs.host._process.kill()
-    while not interaction._live.runs.host.dead:
-        time.sleep(0.01)
+    host = interaction._live.runs.host
+    wait_until(lambda: host.dead)
     assert interaction.advance(again, ["b"]) == last
     assert interaction.costs()["lost"] == 1
     interaction.close()

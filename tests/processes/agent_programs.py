@@ -194,3 +194,21 @@ def endless(task, model):
     """Leaves its process's number in a file, and goes on for ever."""
     Path(task["file"]).write_text(str(os.getpid()))
     threading.Event().wait()
+
+
+@agent(columns=("file",), close="agent_programs:tidies")
+def leaves(task, model):
+    """Leaves something outside of its folder."""
+    Path(task["file"]).write_text("something")
+    return len(chat(model, [user("?")])["content"])
+
+
+def tidies(task, folder):
+    assert folder.is_dir()
+    Path(task["file"]).unlink()
+
+
+def longer(call, reply):
+    """A judge of single calls: better the longer a reply is, up to four letters."""
+    assert call["messages"][-1]["role"] == "user"
+    return min(len(reply), 4) / 4

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from numbers import Real
@@ -32,19 +33,22 @@ from hf_credit.agents.program import Agent, Model, Settings, model_environment
 
 _TAIL = 2000  # characters of what a run that crashed had printed last
 _PR_SET_PDEATHSIG = 1
+_CLOSING_SECONDS = 4.0  # that what tidies up has, where all ends
 
 
 class _Run:
     """A run in a process of its own.
 
     Attributes:
+        task: its own.
         process: its id, and that of its group.
         result: what it writes its result to.
         folder: its own.
         printed: what it and its children print.
     """
 
-    def __init__(self, process: int, result: int, folder: Path, printed: BinaryIO) -> None:
+    def __init__(self, task: dict[str, Any], process: int, result: int, folder: Path, printed: BinaryIO) -> None:
+        self.task = task
         self.process = process
         self.result = result
         self.folder = folder
@@ -57,7 +61,6 @@ class _Run:
             os.killpg(self.process, signal.SIGKILL)
         _, status = os.waitpid(self.process, 0)
         os.close(self.result)
-        shutil.rmtree(self.folder, ignore_errors=True)
         self.printed.seek(max(0, self.printed.seek(0, os.SEEK_END) - _TAIL))
         tail = self.printed.read().decode(errors="replace")
         self.printed.close()
@@ -74,12 +77,13 @@ def main(link: socket.socket) -> None:
     asked = json.loads(lines.readline())
     os.environ.update(HOME=tempfile.mkdtemp(prefix="hf-credit-agent-"))
     try:
-        program, settings, scorer = _loaded(asked)
+        program, settings = _loaded(asked)
+        scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))
         _send(link, {"settings": dataclasses.asdict(settings)})
         os.environ.update(json.loads(lines.readline())["environment"])
         gc.collect()
         gc.freeze()  # what is collected in a fork would be copied for it
-        _serve(link, program, scorer)
+        _serve(link, program, scorer, closer)
     except BaseException as error:
         with contextlib.suppress(OSError):
             _send(link, {"failed": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
@@ -87,15 +91,14 @@ def main(link: socket.socket) -> None:
         shutil.rmtree(os.environ["HOME"], ignore_errors=True)
 
 
-def _loaded(asked: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings, Callable[..., Any] | None]:
+def _loaded(asked: Mapping[str, Any]) -> tuple[Callable[..., Any], Settings]:
     if isinstance(asked["agent"], str):
         found = _imported(asked["agent"])
         program = found.function if isinstance(found, Agent) else found
         known = dataclasses.asdict(found.settings) if isinstance(found, Agent) else {}
     else:
         program, known = functools.partial(_command, asked["agent"]), {}
-    settings = Settings(**{**known, **asked["settings"]})
-    return program, settings, None if settings.score is None else _imported(settings.score)
+    return program, Settings(**{**known, **asked["settings"]})
 
 
 def _imported(name: str) -> Any:
@@ -103,9 +106,24 @@ def _imported(name: str) -> Any:
     return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
 
 
-def _serve(link: socket.socket, program: Callable[..., Any], scorer: Callable[..., Any] | None) -> None:
+def _serve(
+    link: socket.socket,
+    program: Callable[..., Any],
+    scorer: Callable[..., Any] | None,
+    closer: Callable[..., Any] | None,
+) -> None:
     pending = b""
     runs: dict[int, _Run] = {}
+    closing: set[int] = set()
+
+    def end(run: _Run) -> dict[str, Any]:
+        result = run.end()
+        if closer is None:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        else:
+            closing.add(_closing(run, closer, [link, *runs.values()]))
+        return result
+
     with selectors.DefaultSelector() as selector:
         selector.register(link, selectors.EVENT_READ)
         try:
@@ -121,7 +139,7 @@ def _serve(link: socket.socket, program: Callable[..., Any], scorer: Callable[..
                             if "stop" in told:
                                 if (run := runs.pop(told["stop"], None)) is not None:
                                     selector.unregister(run.result)
-                                    run.end()
+                                    end(run)
                             else:
                                 run = _forked(told, program, scorer, [link, *runs.values()])
                                 runs[told["start"]] = run
@@ -132,10 +150,39 @@ def _serve(link: socket.socket, program: Callable[..., Any], scorer: Callable[..
                         run.read += read
                         if not read or run.read.endswith(b"\n"):
                             selector.unregister(run.result)
-                            _send(link, {"ended": key.data, **runs.pop(key.data).end()})
+                            _send(link, {"ended": key.data, **end(runs.pop(key.data))})
+                closing -= {process for process in closing if os.waitpid(process, os.WNOHANG)[0]}
         finally:
-            for run in runs.values():
-                run.end()
+            while runs:
+                end(runs.popitem()[1])
+            deadline = time.monotonic() + _CLOSING_SECONDS
+            while closing and time.monotonic() < deadline:
+                time.sleep(0.02)
+                closing -= {process for process in closing if os.waitpid(process, os.WNOHANG)[0]}
+            for process in closing:
+                os.kill(process, signal.SIGKILL)
+
+
+def _closing(run: _Run, closer: Callable[..., Any], others: list[Any]) -> int:
+    """The process that tidies up behind a run, and deletes its folder."""
+    if process := os.fork():
+        return process
+    try:
+        _let_go(others)
+        os.chdir(run.folder)
+        closer(dict(run.task), run.folder)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _let_go(others: list[Any]) -> None:
+    """Closes, in a fork, the link and what other runs write to."""
+    for other in others:
+        os.close(other.result if isinstance(other, _Run) else other.fileno())
 
 
 def _send(link: socket.socket, message: Mapping[str, Any]) -> None:
@@ -153,7 +200,7 @@ def _forked(
         with contextlib.suppress(PermissionError, ProcessLookupError):  # it may have done so, or be gone
             os.setpgid(process, process)
         os.close(theirs)
-        return _Run(process, ours, folder, printed)
+        return _Run(told["task"], process, ours, folder, printed)
     try:
         os.setpgid(0, 0)
         with contextlib.suppress(AttributeError, OSError):  # Linux: a killed host leaves no run behind
@@ -161,8 +208,7 @@ def _forked(
         if os.getppid() != parent:
             os._exit(1)
         os.close(ours)
-        for other in others:
-            os.close(other.result if isinstance(other, _Run) else other.fileno())
+        _let_go(others)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)

@@ -133,6 +133,8 @@ def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:
     with suppress(OSError, ValueError), lines:
         for line in lines:
             told = json.loads(line)
+            if "failed" in told:
+                logger.error("The process that programs are forked from failed.\n%s", told["traceback"])
             if (ended := runs.pop(told.get("ended"), None)) is not None:
                 ended(told)
     if (gone := host()) is not None:

@@ -23,6 +23,7 @@ from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import Answered, LiveRun, RunError, Runs, Step
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.environments.tool_calls import read_calls
+from hf_credit.oracles import Oracle
 from hf_credit.registry import importable, plain
 from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out
 from hf_credit.rollouts.episode import Ending
@@ -99,6 +100,27 @@ class AgentState:
     def past(self) -> tuple[Any, ...]:
         """What a run has to be told to get here: by this, live ones are found."""
         return self.task, self.seed, self.without, self.answered, tuple(one.call for one in self.waiting)
+
+
+class CallJudge:
+    """An oracle of calls.
+
+    Args:
+        judge: from a call, as plain values, and a reply to a score in [0, 1].
+    """
+
+    name = "judge"
+
+    def __init__(self, judge: Callable[[dict[str, Any], str], float]) -> None:
+        self.judge = judge
+
+    def valid_actions(self, state: AgentState) -> frozenset[str]:
+        """None: replies are free text."""
+        return frozenset()
+
+    def score(self, state: AgentState, action: str) -> float:
+        """What the judge says of a reply to the call that waits in `state`."""
+        return float(self.judge(json.loads(state.waiting[0].asked), action))
 
 
 class AgentInteraction(Interaction[AgentState]):
@@ -280,6 +302,21 @@ class AgentInteraction(Interaction[AgentState]):
         while after.waiting and all(left.get(one.call) for one in after.waiting):
             after = self._stepped(after, tuple(left[one.call].pop(0) for one in after.waiting))
         return after
+
+    def action_of(self, state: AgentState, reply: str) -> tuple[AgentState, str]:
+        if len(state.waiting) != 1:
+            raise ValueError(
+                f"a judge of calls is asked about one at a time, got {len(state.waiting)} at once of {self.name!r}; "
+                "take a method without an oracle."
+            )
+        return state, reply
+
+    def default_oracle(self) -> Oracle[Any] | None:
+        judge = self.settings.judge
+        return None if judge is None else CallJudge(_function("judge", judge))
+
+    def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
+        return self.default_oracle() if oracle is None else oracle
 
     def state_to_json(self, state: AgentState) -> str:
         return written(dataclasses.asdict(state))
@@ -468,14 +505,19 @@ def _named(agent: Any) -> str | list[str]:
 def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
     if canonical is None:
         return lambda asked: asked
-    module, _, name = canonical.partition(":")
+    function = _function("canonical", canonical)
+    return lambda asked: function(json.loads(json.dumps(asked)))
+
+
+def _function(setting: str, code: str) -> Callable[..., Any]:
+    module, _, name = code.partition(":")
     try:
-        function: Callable[[dict[str, Any]], Any] = getattr(importlib.import_module(module), name)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"canonical must be importable as 'module:function', got {canonical!r} ({error}); correct the name."
+            f"{setting} must be importable as 'module:function', got {code!r} ({error}); correct the name."
         ) from error
-    return lambda asked: function(json.loads(json.dumps(asked)))
+    return function
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:

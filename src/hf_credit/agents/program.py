@@ -73,6 +73,10 @@ class Settings:
         repeats: whether the same task, seed and replies lead to the same calls, without which nothing is replayed.
         seconds: the most that a run may take between a reply and what follows.
         failure: what a run is worth that raises after a reply, or calls too often.
+        close: `"module:function"` of a task and the folder of its run, which is called once the run has ended, however
+            it ended: for what it leaves elsewhere.
+        judge: `"module:function"` from a call, as plain values, and a reply to a score in [0, 1]: the verdict that
+            methods with an oracle ask for. Imported where training runs.
         canonical: `"module:function"` from a call, as plain values, to what of it is compared when a run is restored:
             times and addresses are left out there. Imported where training runs.
         environment: names of variables that it gets beside those that every program needs.
@@ -86,6 +90,8 @@ class Settings:
     repeats: bool = True
     seconds: float = 60.0
     failure: float = 0.0
+    close: str | None = None
+    judge: str | None = None
     canonical: str | None = None
     environment: tuple[str, ...] = ()
 
@@ -99,7 +105,7 @@ class Settings:
             if isinstance(value, str) or not all(isinstance(one, str) for one in value):
                 raise ValueError(f"{name} must be names, got {value!r}; write a list of them.")
             object.__setattr__(self, name, tuple(value))
-        for name in ("score", "canonical"):
+        for name in ("score", "close", "judge", "canonical"):
             code = getattr(self, name)
             if code is not None and (not isinstance(code, str) or code.count(":") != 1):
                 raise ValueError(f"{name} must be 'module:function', got {code!r}; name a function at the top of one.")
