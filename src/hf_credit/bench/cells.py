@@ -64,7 +64,7 @@ class Job:
     policy: str = "start"
     critic: Critic = "exact"
     seeds: int = 10
-    updates: int = 200
+    updates: int = 100
 
     @property
     def key(self) -> str:

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_credit.bench.cells import Cells, by_dial, grouped, of_defaults
+from hf_credit.bench.cells import DRAWN, Cells, by_dial, grouped, of_defaults
 from hf_credit.bench.guide import LIMIT, limit, ranked
 from hf_credit.bench.play import REFERENCES
 
-FEATURED = (
-    "rloo",
-    "ppo",
-    "verifiable_process",
-    "replay_loo",
-    "active_replay",
-    "counterfactual_grpo",
-    "constrained_counterfactual",
-)
+FEATURED = DRAWN[1:]
 """The methods that have a colour of their own where there are more than seven."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b")  # apart for the colour-blind

@@ -25,7 +25,7 @@ def bench(
     ] = None,
     critic: Annotated[str, typer.Option(help="What critics say: exact, noisy or untaught.")] = "exact",
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of learning; 0 scores only.")] = 10,
-    updates: Annotated[int, typer.Option(min=8, help="Updates that a score is measured over.")] = 200,
+    updates: Annotated[int, typer.Option(min=8, help="Updates that a score is measured over.")] = 100,
     processes: Annotated[int | None, typer.Option(min=1, help="At once; by default one a core.")] = None,
     output: Annotated[Path, typer.Option(help="Folder of the cells; those it holds are not filled again.")] = Path(
         "creditbench"
