@@ -51,6 +51,7 @@ _SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub
 _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
 _BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
+_AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.py::"
 
 MUTANTS = [
     Mutant(
@@ -320,6 +321,62 @@ MUTANTS = [
         "row[len(row) - length :].tobytes()",
         "row.tobytes()",
         ["tests/rollouts/test_batches.py::test_prompts_that_differ_in_padding_only_have_numbers_of_their_own"],
+    ),
+    Mutant(
+        "a reply that a program has rewritten is taken for the one that was sampled",
+        _AGENTS + "interaction.py",
+        'same = messages[at] == assistant_message(reply["content"], reply["calls"])',
+        "same = True",
+        [_TEST_AGENTS + "test_what_comes_back_as_it_was_made_is_shown_as_its_text_whatever_its_spelling"],
+    ),
+    Mutant(
+        "a program gets every variable",
+        _AGENTS + "hosting.py",
+        "name in _KEPT or",
+        "True or",
+        [_TEST_AGENTS + "test_a_run_gets_only_the_variables_that_are_listed_and_a_folder_that_is_deleted"],
+    ),
+    Mutant(
+        "the key of a run is good for ever",
+        _AGENTS + "endpoint.py",
+        "self._runs.pop(keys[0], (None, set()))",
+        "self._runs.get(keys[0], (None, set()))",
+        [_TEST_AGENTS + "test_a_key_is_refused_after_its_run_and_is_written_nowhere"],
+    ),
+    Mutant(
+        "a run that gave up waiting is an outcome",
+        _AGENTS + "runs.py",
+        'if kind != "call":\n                return False',
+        'if kind != "call":\n                return True',
+        [_TEST_AGENTS + "test_a_run_that_gave_up_waiting_is_restored"],
+    ),
+    Mutant(
+        "ids of replies are random",
+        _AGENTS + "endpoint.py",
+        'ids.setdefault(one, f"{random[1]}_{place}_{len(ids)}")',
+        "one",
+        ["tests/agents/test_endpoint.py::test_an_answer_is_the_same_to_the_letter_each_time"],
+    ),
+    Mutant(
+        "arguments of a tool call become special tokens",
+        "src/hf_credit/rollouts/special_tokens.py",
+        "texts += _texts(value)",
+        "pass",
+        ["tests/rollouts/test_chat.py::test_tool_calls_of_messages_spell_no_special_token"],
+    ),
+    Mutant(
+        "a conversation goes on whatever tools its head shows",
+        "src/hf_credit/rollouts/chat.py",
+        "thread is not None and thread.tools == tuple(tools)",
+        "thread is not None",
+        ["tests/rollouts/test_chat.py::test_a_conversation_goes_on_only_with_the_tools_it_began_with"],
+    ),
+    Mutant(
+        "a reply is as long as the sampler likes",
+        "src/hf_credit/rollouts/engine.py",
+        "if most is None or len(reply.ids) <= most:",
+        "if True:",
+        ["tests/rollouts/test_engine.py::test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens"],
     ),
     Mutant(
         "a simultaneous decision's thread leaks into replay",
