@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hf_credit.bench import enumerated, make_method
 from hf_credit.bench.problem import Problem
-from hf_credit.bench.problems import Chain, Late, Paid, Relay, Trap, Vote
+from hf_credit.bench.problems import Chain, Drift, Hack, Late, Paid, Relay, Trap, Vote
 from hf_credit.evaluation.markdown import table
 
 PROBLEMS: dict[str, Problem] = {
@@ -21,6 +21,9 @@ PROBLEMS: dict[str, Problem] = {
     "relay depth=2": Relay(depth=2),
     "trap horizon=3 needed=2": Trap(horizon=3, needed=2),
     "vote agents=2 lazy=1": Vote(agents=2, lazy=1),
+    "hack parts=1": Hack(parts=1),
+    "hack parts=1 detection=1.0 price=1.0": Hack(parts=1, detection=1.0, price=1.0),
+    "drift length=2 lag=1 stale=1.0": Drift(length=2, lag=1, stale=1.0),
 }
 METHODS = [
     ("exact_advantage", {}),

@@ -133,8 +133,9 @@ def test_the_guide_names_the_best_of_what_a_user_has_and_what_cannot_be_told_fro
         cell("exact_advantage", [0.9, 0.9, 0.9]),
     ]
     page = guide.which_method(found, "a command")
-    assert "| a critic that predicts well | `ppo` | 1 of 1 | none |" in page
-    assert "| only an outcome, or rewards on the way | `rloo` | 1 of 1 | none |" in page
+    assert "| a critic that predicts well | `ppo` | ahead in 0, behind in 0 of 1 | 1 of 1 |" in page
+    assert "| only an outcome, or rewards on the way | `rloo` |  | 1 of 1 |" in page
+    assert "| replays: any state can be gone on from | `carl` | ahead in 0, behind in 1 of 1 | 0 of 1 |" in page
     assert "| `chain` | **`rloo` 0.80** | **`ppo` 0.81** | `carl` 0.51 | 0.90 |" in page
     assert "3 seeds" in page.replace("\n", " ")
     assert "Critics are noisy" in page

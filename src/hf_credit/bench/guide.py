@@ -36,9 +36,9 @@ Take the line of what you have; where several fit, the tables below say what eac
 
 {kinds}
 
-*Best of its kind* counts the problems in which a method learned most among those that need the same, or cannot be
-told from the one that did. Measure on a problem like yours:
-`hf-credit bench --method rloo --method ppo --problem chain`."""
+A method is taken that was most often the best of those that need the same. It is ahead or behind in a problem where
+95 % intervals of what was learned do not meet, and learned the most of all where nothing can be told from it that did.
+Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`."""
 
 _TASKS = """\
 ## For a task like yours
@@ -242,7 +242,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
             "",
             _GUIDE.format(
                 kinds=table(
-                    ["You have", "take", "best of its kind in", "close"],
+                    ["You have", "take", "beside an outcome alone", "the most of all in"],
                     [_of_kind(kind, kinds, list(groups.values())) for kind in present],
                 )
             ),
@@ -284,8 +284,8 @@ _SHORT = {
 }
 
 
-def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
-    """A line of the first table: the method that is most often the best of its kind, and those that follow."""
+def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> str:
+    """The method that is most often the best of its kind, or cannot be told from it; of several that learned most."""
     level: dict[str, int] = {}
     areas: dict[str, list[float]] = {}
     for order in groups:
@@ -293,9 +293,19 @@ def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Rank
         for cell, mean, _, high in own:
             areas.setdefault(cell["method"], []).append(mean)
             level[cell["method"]] = level.get(cell["method"], 0) + (high >= own[0][2])
-    best, *others = sorted(areas, key=lambda name: (-level[name], -float(np.mean(areas[name]))))
-    close = [f"`{name}` ({level[name]})" for name in others[:2] if 2 * level[name] >= level[best]]
-    return [KINDS[kind], f"`{best}`", f"{level[best]} of {len(areas[best])}", ", ".join(close) or "none"]
+    return max(areas, key=lambda name: (level[name], float(np.mean(areas[name]))))
+
+
+def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
+    """A line of the first table: the method of a kind, and how it fared beside that of an outcome alone and all."""
+    name, base = _chosen(kind, kinds, groups), _chosen("outcome", kinds, groups) if "outcome" in kinds.values() else ""
+    found = [{one[0]["method"]: one for one in order} for order in groups]
+    own = [(order[0], places) for order, places in zip(groups, found, strict=True) if name in places]
+    most = sum(places[name][3] >= best[2] for best, places in own)
+    both = [(places[name], places[base]) for _, places in own if base in places]
+    ahead, behind = (sum(one[2] > other[3] for one, other in pairs) for pairs in (both, [(b, a) for a, b in both]))
+    beside = "" if name == base or not both else f"ahead in {ahead}, behind in {behind} of {len(both)}"
+    return [KINDS[kind], f"`{name}`", beside, f"{most} of {len(own)}"]
 
 
 def _best_of(order: Sequence[Ranked], own: Sequence[Ranked]) -> str:
