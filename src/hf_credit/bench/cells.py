@@ -84,7 +84,7 @@ def jobs(
 
     Args:
         names: of methods; all, and the references, if `None`.
-        problems: all if `None`.
+        problems: all but `NAMED_ALONE` if `None`.
         dials: of the problems.
         policies: of `POLICIES`.
         settings: of `Job`.
@@ -93,7 +93,7 @@ def jobs(
     seeds = settings.pop("seeds", 10)
     return [
         Job(method=name, problem=problem, dials=dials or {}, policy=policy, seeds=own, **settings)
-        for problem in problems or PROBLEMS
+        for problem in problems or [name for name in PROBLEMS if name not in NAMED_ALONE]
         for policy in policies
         for name in every
         for own in [seeds if policy == "start" and name != "constant" else 0]
@@ -116,6 +116,9 @@ DIALS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "drift": ("lag", (0, 2, 4, 8)),
 }
 """The dial of each problem that the cost of signal is drawn against, and its values, its default among them."""
+
+NAMED_ALONE = frozenset({"evidence"})
+"""Problems that are no part of a run of all: hardly a method learns anything there within the budget of tokens."""
 
 DRAWN = (
     "exact_advantage",
