@@ -111,6 +111,27 @@ MUTANTS = [
         [_TEST_BENCH + "test_measures.py::test_an_angle_that_noise_explains_is_none"],
     ),
     Mutant(
+        "critics of the bench know what was really done where the check does not",
+        _BENCH + "play.py",
+        'truth = self._copy.truth if output == "probability" else self._now.paid',
+        'truth = self._copy.truth if output == "probability" else self._now.truth',
+        [_TEST_BENCH + "test_problems.py::test_price_of_hacks_turns_what_is_paid_towards_what_is_worth"],
+    ),
+    Mutant(
+        "off-policy data of the bench are never clipped",
+        _BENCH + "play.py",
+        "(ratio > 1 + CLIP and credit > 0)",
+        "(ratio > 2 + CLIP and credit > 0)",
+        [_TEST_BENCH + "test_problems.py::test_off_policy_data_say_nothing_where_the_ratio_is_clipped"],
+    ),
+    Mutant(
+        "a name in a stranger's cell is imported",
+        _BENCH + "guide.py",
+        "if method not in methods.METHODS:",
+        'if method == "":',
+        ["tests/hub/test_cell_sets.py::test_names_in_cells_of_strangers_are_not_imported"],
+    ),
+    Mutant(
         "any salt keeps the promise of a season",
         _BOARD + "seasons.py",
         "if hashlib.sha256(bytes.fromhex(salt)).hexdigest() != promised:",
