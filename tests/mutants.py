@@ -115,7 +115,7 @@ MUTANTS = [
         _BENCH + "play.py",
         'truth = self._copy.truth if output == "probability" else self._now.paid',
         'truth = self._copy.truth if output == "probability" else self._now.truth',
-        [_TEST_BENCH + "test_problems.py::test_price_of_hacks_turns_what_is_paid_towards_what_is_worth"],
+        [_TEST_BENCH + "test_problems.py::test_critics_say_what_is_paid_so_that_bootstrapping_turns_nothing"],
     ),
     Mutant(
         "off-policy data of the bench are never clipped",

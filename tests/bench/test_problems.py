@@ -33,6 +33,13 @@ def test_price_of_hacks_turns_what_is_paid_towards_what_is_worth(price: float, a
     assert measured.angle == pytest.approx(angle, abs=0.01)
 
 
+def test_critics_say_what_is_paid_so_that_bootstrapping_turns_nothing() -> None:
+    whole, bootstrapped = (
+        enumerated(make_method("ppo", group_size=1, lam=lam), Hack(parts=2)).angle for lam in (1.0, 0.0)
+    )
+    assert bootstrapped == pytest.approx(whole)
+
+
 def test_an_auditor_knows_the_deed_and_suspects_the_hack() -> None:
     problem = Hack(skill=1.0, detection=0.7)
     auditor = problem.check_auditor(None)
