@@ -27,6 +27,7 @@ from hf_credit.rollouts import (
     decision_rows,
     replay_from,
 )
+from hf_credit.rollouts.capabilities import start_or_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -769,3 +770,25 @@ def test_a_reply_that_is_longer_than_asked_for_is_cut_to_its_first_tokens(chat):
     assert (decision.action_text, decision.action_ids, decision.logprobs) == ("ab", tuple(long.ids[:2]), (-1, -2))
     (reply,) = interaction.handed
     assert (reply, reply.ids, reply.ended, reply.calls) == ("ab", decision.action_ids, False, ())
+
+
+class StartedTogether(TaleInteraction):
+    """Begins several walks in one call, and says of how many."""
+
+    def __init__(self):
+        self.together = []
+
+    def start_many(self, tasks, seeds):
+        self.together.append(len(tasks))
+        return [start_or_error(self, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+
+
+def test_walks_begin_side_by_side_where_there_is_room(chat):
+    starts = [tale("a", 2), tale("b", 1, fails="start"), tale("c", 1), tale("d", 1), tale("e", 1)]
+    interaction = StartedTogether()
+    found = Engine(interaction, chat, Sampler(babble), max_concurrent=2).run(starts)
+    alone = Engine(TaleInteraction(), chat, Sampler(babble)).run(starts)
+    assert [(one.ending, one.decisions and one.decisions[0].action_ids) for one in found] == [
+        (one.ending, one.decisions and one.decisions[0].action_ids) for one in alone
+    ]
+    assert (interaction.together[0], sum(interaction.together)) == (2, 5)

@@ -25,7 +25,7 @@ from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
 from hf_credit.registry import importable, plain
-from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out
+from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
 from hf_credit.safe_io import parse_json
@@ -249,6 +249,11 @@ class AgentInteraction(Interaction[AgentState]):
             for one, reply in zip(state.waiting, replies, strict=True)
         )
         return self._stepped(state, answered)
+
+    def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
+        """Side by side, in as many threads as there are live runs."""
+        with ThreadPoolExecutor(max(1, min(self.sessions, len(tasks)))) as pool:
+            return list(pool.map(start_or_error, itertools.repeat(self), tasks, seeds))
 
     def advance_many(self, states: Sequence[AgentState], replies: Sequence[Sequence[str]]) -> list[Any]:
         """Side by side, in as many threads as there are live runs."""

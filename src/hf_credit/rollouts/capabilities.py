@@ -81,6 +81,10 @@ class Batched(Capability):
 
     most_live: int | None = None
 
+    def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
+        """`start` of many walks, as `advance_many`."""
+        return [start_or_error(self.interaction, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
+
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
         """`advance` of many walks: for each its state, or what was raised in it.
 
@@ -396,6 +400,14 @@ def one_after_another(
 ) -> list[Any]:
     """`advance` of many walks: for each its state, or what was raised in it."""
     return [advance_or_error(interaction, state, said) for state, said in zip(states, replies, strict=True)]
+
+
+def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed: int) -> Any:
+    """The first state of a task, or what `interaction` raised."""
+    try:
+        return interaction.start(task, seed)
+    except Exception as error:
+        return error
 
 
 def advance_or_error(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:

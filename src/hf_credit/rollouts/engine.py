@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -205,6 +206,7 @@ class Engine(Generic[S]):
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
         while waiting or live:
+            self._start(list(itertools.islice(waiting, self._most_live - len(live))))
             while waiting and len(live) < self._most_live:
                 walk = waiting.popleft()
                 self._begin(walk, states)
@@ -237,6 +239,18 @@ class Engine(Generic[S]):
             fanout=tuple(start.fanout),
         )
 
+    def _start(self, walks: Iterable[_Walk[S]]) -> None:
+        """Lets those begin side by side that begin with a task, where the Interaction has a way."""
+        fresh = [walk for walk in walks if walk.state is None and walk.start.state is None]
+        tasks = [walk.start.task for walk in fresh]
+        seeds = [
+            task.get("seed", 0) if one.start.seed is None else one.start.seed
+            for one, task in zip(fresh, tasks, strict=True)
+        ]
+        if fresh:
+            for walk, state in zip(fresh, self._batched.start_many(tasks, seeds), strict=True):
+                walk.state = state
+
     def _begin(self, walk: _Walk[S], states: SharedStates) -> None:
         if walk.begun:
             return
@@ -244,8 +258,9 @@ class Engine(Generic[S]):
         start = walk.start
         with self._errors_end(walk):
             if start.state is None:
-                seed = start.task.get("seed", 0) if start.seed is None else start.seed
-                walk.state = self.interaction.start(start.task, seed)
+                self._start([walk])  # one of several that were not all expected to begin
+                if isinstance(walk.state, Exception):
+                    raise walk.state
             elif start.seed is None:
                 walk.state = start.state
             else:

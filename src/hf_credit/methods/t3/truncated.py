@@ -105,7 +105,19 @@ class Truncated(Wrapper[TruncatedState[S], S]):
     # What the cut changes -----------------------------------------------------------------------------------------
 
     def start(self, task: Mapping[str, Any], seed: int) -> TruncatedState[S]:
-        return TruncatedState(inner=self.inner.start(task, seed), seed=derive(seed, "cut"))
+        return self._begun(self.inner.start(task, seed), seed)
+
+    def start_many(
+        self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]
+    ) -> list[TruncatedState[S] | Exception]:
+        made = Batched(self.inner).start_many(tasks, seeds)
+        return [
+            state if isinstance(state, Exception) else self._begun(state, seed)
+            for state, seed in zip(made, seeds, strict=True)
+        ]
+
+    def _begun(self, state: S, seed: int) -> TruncatedState[S]:
+        return TruncatedState(inner=state, seed=derive(seed, "cut"))
 
     def pending(self, state: TruncatedState[S]) -> tuple[Request, ...]:
         if state.cut is None or self.cut == "mask":
