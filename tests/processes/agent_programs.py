@@ -94,7 +94,7 @@ def together(task, model):
     return len(code) + 10 * len(again)
 
 
-@agent(columns=("number",), settle=0.1, max_calls=8)
+@agent(columns=("number",), settle=0.3, max_calls=8)
 def at_once(task, model):
     with ThreadPoolExecutor(3) as pool:
         said = list(pool.map(lambda n: chat(model, [user(f"{n}?")])["content"], range(3)))
@@ -112,7 +112,7 @@ def without_times(call):
     return {**call, "messages": len(call["messages"])}
 
 
-@agent(columns=("what",), max_calls=2, seconds=1.0, score="agent_programs:scored")
+@agent(columns=("what",), max_calls=2, seconds=1.5, score="agent_programs:scored")
 def misbehaves(task, model):
     """Does what its task says, after one reply."""
     what = task["what"]

@@ -116,6 +116,7 @@ class LiveRun:
     _keys: tuple[str, str] | None = None
     _told: queue.SimpleQueue[tuple[str, Any]] = field(default_factory=queue.SimpleQueue)
     _waiting: list[tuple[str, Call]] = field(default_factory=list)  # by digest, in the order they came
+    _replied: dict[str, tuple[Answered, int]] = field(default_factory=dict)  # what a call got last
     _without: Collection[str] = ()
     _silent: int = 0
 
@@ -128,7 +129,7 @@ class LiveRun:
             without: the roles whose calls are answered with nothing at once.
         """
         self.close()
-        self._without, self._silent, self._waiting = without, 0, []
+        self._without, self._silent, self._waiting, self._replied = without, 0, [], {}
         told = self._told = queue.SimpleQueue()
         self._keys = self.runs.endpoint.open(lambda kind, what: told.put((kind, what)))
         run = {
@@ -161,6 +162,7 @@ class LiveRun:
             place: of the reply in the run, counted from 0.
         """
         at = next(at for at, (one, _) in enumerate(self._waiting) if one == call)
+        self._replied[call] = (answered, place)
         _reply_to(self._waiting.pop(at)[1], json.loads(answered.reply), str(place))
 
     def stands(self, calls: Collection[str]) -> bool:
@@ -296,6 +298,10 @@ class LiveRun:
                 if one == call:
                     self._waiting[at] = (call, made)
                     return False
+            if call in self._replied:  # the reply came when its SDK had just given up
+                answered, place = self._replied[call]
+                _reply_to(made, json.loads(answered.reply), str(place))
+                return False
         self._waiting.append((call, made))
         return True
 
