@@ -3,6 +3,7 @@
     python evaluation/bench/replays_micro.py sudoku
     python evaluation/bench/replays_micro.py tic_tac_toe
     python evaluation/bench/replays_micro.py sudoku_three
+    python evaluation/bench/replays_micro.py tic_tac_toe_shrunk
 
 each write their lines to `replays_micro.json`, and `replays_micro.md` from all that it holds. Written down before the
 run:
@@ -21,6 +22,8 @@ run:
   would be seen with a power of .65, one by half with .99.
 - Added after `sudoku` had run, whose policy solved one grid in a hundred, so that its interval was too wide to tell
   anything: `sudoku_three`, the same with three blanks in place of five and four epochs of warm-up in place of one.
+- Added after `tic_tac_toe` had run, whose V explained nothing, as most boards had been seen once or twice:
+  `tic_tac_toe_shrunk`, the same with V = (sum of outcomes + 10 mean outcome) / (visits + 10).
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ TASKS: dict[str, Callable[[], tuple[EnvironmentInteraction, str]]] = {
     ),
 }
 MOST = 4.0
-SEEDS = {"sudoku": 8, "sudoku_three": 8, "tic_tac_toe": 10**9}
+TASKS["tic_tac_toe_shrunk"] = TASKS["tic_tac_toe"]
+SEEDS = {"sudoku": 8, "sudoku_three": 8, "tic_tac_toe": 10**9, "tic_tac_toe_shrunk": 10**9}
 PAGE = Path(__file__).with_name("replays_micro.md")
 
 
@@ -91,7 +95,7 @@ def main(name: str, taught: int = 4000, played: int = 1000, starts: int = 2000, 
         return reply_logprobs(network, [(one.context_ids, one.action_ids) for one in decisions])
 
     episodes = engine.run(starting(taught))
-    critic = _table(episodes)
+    critic = _table(episodes, 10 if name == "tic_tac_toe_shrunk" else 0)
     fresh = engine.run(starting(played))
     gain, explained = episodes_gain(fresh, critic, logprobs, most=MOST)
     alone, _ = episodes_gain(fresh, None, logprobs, most=MOST)
@@ -140,14 +144,14 @@ def main(name: str, taught: int = 4000, played: int = 1000, starts: int = 2000, 
     _write(known)
 
 
-def _table(episodes: Sequence[Any]) -> Callable[[Sequence[CriticInput]], list[tuple[float, ...]]]:
-    """The mean outcome of the episodes that came to a context, or of all."""
+def _table(episodes: Sequence[Any], prior: int) -> Callable[[Sequence[CriticInput]], list[tuple[float, ...]]]:
+    """The mean outcome of the episodes that came to a context, with so many of the mean of all; or that of all."""
     seen: dict[tuple[int, ...], list[float]] = defaultdict(list)
     for episode in episodes:
         for decision in episode.decisions:
             seen[decision.context_ids].append(episode.outcome)
-    values = {context: fmean(own) for context, own in seen.items()}
     mean = fmean(one.outcome for one in episodes)
+    values = {context: (sum(own) + prior * mean) / (len(own) + prior) for context, own in seen.items()}
     return lambda inputs: [tuple(values.get(one.ids[:at], mean) for at in one.at) for one in inputs]
 
 
