@@ -138,9 +138,16 @@ def test_a_policy_is_played_once_a_task_without_replays(late: ReplayDiagnosis):
     assert late.gain.capped == pytest.approx(5 / 8, abs=0.02)
 
 
+def test_values_that_explain_little_are_warned_of(late: ReplayDiagnosis):
+    assert replace(late, explained=0.2).warning == ""
+    assert "rho is no prediction" in replace(late, explained=0.19).warning
+    assert "rho is no prediction" in replace(late, explained=math.nan).warning
+
+
 def test_it_is_written_for_people_and_machines(late: ReplayDiagnosis, tmp_path):
     path = write_replays([late], tmp_path)
-    assert "as many as can be" in str(replay_tables([late])) or "rho" in path.read_text()
+    assert "## Where to branch" in path.read_text(encoding="utf-8")
+    assert [len(row) for row in replay_tables([late])["Gain of replays"][1]] == [7]
     (numbers,) = replay_numbers([late])
     assert numbers["gain"]["branches"][-1] == pytest.approx(2, abs=0.1)
     assert path.with_suffix(".json").exists()

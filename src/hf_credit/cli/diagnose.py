@@ -205,6 +205,9 @@ def diagnose(
         for one in found if protocol == "buckets" else ():
             for label, sentence in one.not_measured.items():
                 typer.echo(f"{one.name}, credit of {label}: {sentence}", err=True)
+    for one in found if protocol == "replays" else ():
+        if one.warning:
+            typer.echo(one.warning, err=True)
     typer.echo(f"Wrote {path}", err=as_json)
     warn_of_own_replies(found[0].about if found else {})
 

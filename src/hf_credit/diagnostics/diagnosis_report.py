@@ -98,6 +98,7 @@ def write_replays(found: Sequence[ReplayDiagnosis], folder: str | Path) -> Path:
     parts = ["# What replays could gain"]
     for title, (header, rows) in replay_tables(found).items():
         parts += [f"## {title}", table(header, rows)]
+    parts += [one.warning for one in found if one.warning]
     parts += [_REPLAY_LEGEND, "## Settings", fenced(settings, "json", most=100_000)]
     return _write(folder, "replays", "\n\n".join(parts) + "\n", replay_numbers(found))
 

@@ -19,6 +19,8 @@ from hf_credit.rollouts.method_context import Logprobs
 
 LEAST = 4
 """So many other episodes must have come to a context for the mean of their returns to be its value."""
+LITTLE = 0.2
+"""Values that explain less of the variance of returns than this make rho a bound and no prediction."""
 OWN_READING = ("ppo", "active_replay")
 """Methods whose critic reads what the speaker reads."""
 
@@ -42,6 +44,16 @@ class ReplayDiagnosis:
     explained: float
     cost: Ledger = field(default_factory=Ledger)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def warning(self) -> str:
+        """What to know before rho is believed; empty where there is nothing."""
+        if self.explained >= LITTLE:
+            return ""
+        return (
+            f"{self.name}: the values explain {self.explained:.2g} of the variance of returns, so rho is no "
+            "prediction: replays can hardly gain more, and may gain nothing; teach a critic first."
+        )
 
 
 def diagnose_replays(
