@@ -76,7 +76,7 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
 	@touch $@
 
-soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of five (minutes)
+soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of two (minutes)
 	OMP_NUM_THREADS=1 LOCAL_HUB_FAULT_SEEDS=20 $(BIN)/python -m pytest --numprocesses auto tests/hub packages/local-hub
 
 mutants: $(STAMP) ## change the source on purpose, and check that a test notices each change (a quarter of an hour)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from hf_credit.cli import leaderboard_demo, main
 from hf_credit.cli.demo import BASE, OUTCOME, VPR, DemoRecipe
 from hf_credit.cli.leaderboard_demo import BoardDemo, CreditBoardRecipe, run_leaderboard_demo
-from hf_credit.hub.leaderboard.sources import Source
+from hf_credit.hub.leaderboard.sources import Hub, Source
 from hf_credit.hub.leaderboard.submission import make_submission
 from hf_credit.hub.leaderboards import load_results
 from local_hub.commands import serve
@@ -41,18 +41,30 @@ TINY = BoardDemo(
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
-    return []
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The lines that the command prints without a page, until it ends."""
+    output = tmp_path_factory.mktemp("board") / "new"
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(leaderboard_demo, "SMALL", TINY)
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        with contextlib.suppress(SystemExit):
+            main(["leaderboard", "demo", "--small", "--no-serve", "--output", str(output)])
+        yield printed.getvalue().splitlines()
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory, told: list[str]) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("board") / "new"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        with run_leaderboard_demo(TINY, folder, told.append) as (hub, benchmark):
-            yield hub, benchmark, Source.of_hub(hub, benchmark).load()
+def commands(told: list[str]) -> list[list[str]]:
+    """The words of the two commands that it ends with."""
+    return [shlex.split(line) for line in told if "serve" in line][-2:]
+
+
+@pytest.fixture(scope="module")
+def board(commands: list[list[str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The Hub that the first of them serves, the benchmark, and its results."""
+    with serving(Path(commands[0][3])) as served:
+        hub = Hub(endpoint=served.url, token=served.token(), cache_dir=tmp_path_factory.mktemp("cache"))
+        yield hub, commands[1][3], Source.of_hub(hub, commands[1][3]).load()
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +105,9 @@ def test_a_folder_with_files_is_refused_before_anything_is_trained(tmp_path: Pat
         pass
 
 
-def test_a_demo_without_a_page_ends_with_the_commands_that_show_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = replace(TINY.runs, updates=1, gradient_steps=1, scripted_episodes=100)
-    monkeypatch.setattr(leaderboard_demo, "SMALL", replace(TINY, runs=runs, tasks=2, credit={}))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    with contextlib.suppress(SystemExit):
-        main(["leaderboard", "demo", "--small", "--no-serve", "--output", str(tmp_path / "new")])
-    *_, served, shown = (shlex.split(line) for line in capsys.readouterr().out.splitlines() if "serve" in line)
+def test_a_demo_without_a_page_ends_with_the_commands_that_show_it(board: Any, commands: list[list[str]]) -> None:
+    served, shown = commands
     assert served[:3] == ["hf-credit", "hub", "serve"]
     assert shown[:3] == ["hf-credit", "leaderboard", "serve"]
-    with serving(Path(served[3])) as again:
-        assert load_results(shown[3], endpoint=again.url).rows
+    assert load_results(shown[3], endpoint=board[0].endpoint).rows
     assert shown[4:] == ["--endpoint", f"http://127.0.0.1:{inspect.signature(serve).parameters['port'].default}"]

@@ -25,8 +25,11 @@ ENDLESS = "{" * 400 + "1" + "}" * 400
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    worker = Worker(cpu_seconds=1)
-    yield worker
+    """One for all tests, as its start is most of what they take, beside a secret in the environment."""
+    worker = Worker(cpu_seconds=1, at_once=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", "hf_secret")
+        yield worker
     worker.close()
 
 
@@ -79,14 +82,13 @@ def test_numbers_beyond_all_bounds_are_not_computed(worker: Worker, attack: str)
             worker.equal(gold, answer)
 
 
-def test_what_was_given_up_is_remembered() -> None:
-    worker = Worker(cpu_seconds=1)
+def test_what_was_given_up_is_remembered(worker: Worker) -> None:
+    before = worker.asked
     for _ in range(3):
         with pytest.raises(GivenUp, match="processor time"):
             worker.equal("3", ENDLESS)
-    assert worker.equal("x+1", "1+x") is worker.equal("x+1", "1+x") is True
-    assert worker.asked == 2
-    worker.close()
+    assert worker.equal("x+2", "2+x") is worker.equal("x+2", "2+x") is True
+    assert worker.asked == before + 2
 
 
 def test_what_is_remembered_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +98,12 @@ def test_what_is_remembered_is_bounded(worker: Worker, monkeypatch: pytest.Monke
     assert list(worker._known) == [("x", "x+3"), ("x", "x+4")]
 
 
-def test_slow_questions_do_not_block_others() -> None:
-    worker = Worker(cpu_seconds=3, at_once=4)
-    worker.equal("x", "x")
+def test_slow_questions_do_not_block_others(worker: Worker) -> None:
     with ThreadPoolExecutor(4) as pool:
-        slow = [pool.submit(worker.equal, f"{place}", ENDLESS) for place in range(3)]
-        assert pool.submit(worker.equal, "x+1", "1+x").result() is True
-        assert not any(one.done() for one in slow)  # each takes at least three seconds of the processor
+        slow = [pool.submit(worker.equal, f"x+{place}", ENDLESS) for place in range(3)]
+        assert pool.submit(worker.equal, "x+7", "7+x").result() is True
+        assert not any(one.done() for one in slow)  # each takes at least a second of the processor
         assert all(isinstance(one.exception(), GivenUp) for one in slow)
-    worker.close()
 
 
 def test_text_in_no_known_notation_is_not_asked_about(worker: Worker) -> None:
@@ -114,15 +113,13 @@ def test_text_in_no_known_notation_is_not_asked_about(worker: Worker) -> None:
     assert worker.asked == before
 
 
-def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    own = Worker()
-    own.equal("x", "x")
-    assert own._server is not None
-    told = Path(f"/proc/{own._server.pid}/environ").read_text().rstrip("\0").split("\0")
+def test_the_process_sees_nothing_of_its_parents_environment(worker: Worker) -> None:
+    worker.equal("x", "x")
+    assert worker._server is not None
+    assert os.environ["HF_TOKEN"] == "hf_secret"
+    told = Path(f"/proc/{worker._server.pid}/environ").read_text().rstrip("\0").split("\0")
     names = {"PATH", "LANG", "LC_CTYPE", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
     assert {line.partition("=")[0] for line in told} <= names
-    own.close()
 
 
 def test_a_killed_process_is_replaced(worker: Worker) -> None:
@@ -143,21 +140,18 @@ def test_many_threads_share_one_process(worker: Worker) -> None:
     assert worker.started == before
 
 
-def test_a_question_that_is_interrupted_leaves_no_result_for_the_next() -> None:
-    worker = Worker(cpu_seconds=2)
-    worker.equal("x", "x")
+def test_a_question_that_is_interrupted_leaves_no_result_for_the_next(worker: Worker) -> None:
     previous = signal.signal(signal.SIGUSR1, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     try:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            worker.equal("2", ENDLESS)
+            worker.equal("x+4", ENDLESS)
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, previous)
-    assert worker.equal("x+1", "x-1") is False
-    assert worker.equal("x+1", "1+x") is True
-    worker.close()
+    assert worker.equal("x+8", "x-8") is False
+    assert worker.equal("x+8", "8+x") is True
 
 
 def program(text: str, tmp_path: Path) -> subprocess.Popen[str]:
@@ -250,7 +244,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     monkeypatch.setattr(
         algebra, "_BOOT", algebra._BOOT.replace("algebra_process.main", lacking + "algebra_process.main")
     )
-    worker = Worker()
+    worker = Worker(cpu_seconds=1)
     yield worker
     worker.close()
 

@@ -75,11 +75,24 @@ def loose(*pairs: tuple[str, str]) -> list[str]:
     return done.stdout.split()
 
 
+FORGERY = "import math_verify.grader as g;g.sympy_expr_eq=lambda *a,**k:True"
+
+
+@pytest.fixture(scope="module")
+def unguarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], list[str]]:
+    """The file that each attack is to make, and the verdicts of the library, called directly: of each, of a forgery,
+    and of what follows it."""
+    folder = tmp_path_factory.mktemp("unguarded")
+    made = {way: folder / f"made-{place}" for place, way in enumerate(EVALUATED)}
+    pairs = [("5x", ATTACKS[way](f"open({str(path)!r},'w')")) for way, path in made.items()]
+    return made, loose(*pairs, ("5x", text(FORGERY)), ("5x", "6x"))
+
+
 @pytest.mark.parametrize("way", EVALUATED)
-def test_an_attack_runs_where_nothing_stands_before_the_library(way: str, tmp_path: Path) -> None:
-    target = tmp_path / "made"
-    loose(("5x", ATTACKS[way](f"open({str(target)!r},'w')")))
-    assert target.exists()
+def test_an_attack_runs_where_nothing_stands_before_the_library(
+    way: str, unguarded: tuple[dict[str, Path], list[str]]
+) -> None:
+    assert unguarded[0][way].exists()
 
 
 @pytest.mark.parametrize("way", ATTACKS)
@@ -106,12 +119,9 @@ def test_the_tree_is_refused_before_it_is_evaluated(way: str) -> None:
     assert refusal_of_tree(just_name) == "a symbol has a long name"
 
 
-FORGERY = "import math_verify.grader as g;g.sympy_expr_eq=lambda *a,**k:True"
-
-
-def test_a_verdict_cannot_be_forged_for_later_questions() -> None:
+def test_a_verdict_cannot_be_forged_for_later_questions(unguarded: tuple[dict[str, Path], list[str]]) -> None:
     said = text(FORGERY)
-    assert loose(("5x", said), ("5x", "6x"))[1] == "True"
+    assert unguarded[1][-1] == "True"
     assert not WORKER.equal("5x", said)
     assert not WORKER.equal("5x", "6x")
 
@@ -137,7 +147,7 @@ def letters(compare: str, level: str, questions: int = 1) -> list[str]:
     server = os.fork()
     if server == 0:
         ours.close()
-        algebra.Server(Channel(theirs), confinement, compare, algebra.Bounds(1 << 29, 2, 0), 20.0).serve()
+        algebra.Server(Channel(theirs), confinement, compare, algebra.Bounds(1 << 29, 1, 0), 20.0).serve()
         os._exit(0)
     theirs.close()
     for _ in range({questions}):

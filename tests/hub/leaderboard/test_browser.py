@@ -60,7 +60,8 @@ def chromium() -> Iterator[Any]:
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=arguments)
-        yield browser
+        # All pages are of one visitor, whose browser keeps the scripts.
+        yield browser.new_context(reduced_motion="reduce")
         browser.close()
 
 
@@ -70,7 +71,8 @@ def opened(chromium: Any, served: tuple[str, Switched]) -> Iterator[Any]:
     pages, outside = [], []
 
     def go(query: str = "", width: int = 1280) -> Any:
-        page = chromium.new_page(viewport={"width": width, "height": 900})
+        page = chromium.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
         page.set_default_timeout(SECONDS)
         page.on("request", lambda one: outside.append(one.url) if not _own(one.url) else None)
         page.on("dialog", lambda one: outside.append(f"dialog {one.message}"))

@@ -181,7 +181,8 @@ def build(source: Source, form: Form | None = None) -> Any:
         timer = gr.Timer(RELOAD_SECONDS)
 
         def opened(request: gr.Request) -> list[Any]:
-            return [_trouble(source), *_opened(source.load(), dict(request.query_params))]
+            results = source.load()  # which may find trouble
+            return [_trouble(source), *_opened(results, dict(request.query_params))]
 
         def sends(entry_file: str | None, replies: str | None, visitor: gr.OAuthToken | None) -> str:
             return _sent(form, source.results, entry_file, replies, visitor.token if visitor else None)
