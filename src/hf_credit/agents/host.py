@@ -75,7 +75,7 @@ def main(link: socket.socket) -> None:
     """Imports the program that the first line names, and starts and stops runs until `link` is closed."""
     lines = link.makefile("rb", buffering=0)  # what comes later is read from the socket itself
     asked = json.loads(lines.readline())
-    os.environ.update(HOME=tempfile.mkdtemp(prefix="hf-credit-agent-"))
+    os.environ.update(HOME=asked["folder"])
     try:
         program, settings = _loaded(asked)
         scorer, closer = (None if one is None else _imported(one) for one in (settings.score, settings.close))

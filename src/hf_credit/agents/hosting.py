@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +47,8 @@ class Host:
 
     Attributes:
         settings: how the program is run.
+        folder: holds those of its runs; whichever of the two processes ends last deletes it.
+        dead: whether the process is gone.
 
     Raises:
         ValueError: the program or its scorer cannot be imported, or a setting is not possible.
@@ -68,8 +72,10 @@ class Host:
         self._runs: dict[int, Ended] = {}
         self._started = 0
         self.dead = False
-        self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process)
-        _send(ours, {"agent": agent if isinstance(agent, str) else list(agent), "settings": dict(settings)})
+        self.folder = tempfile.mkdtemp(prefix="hf-credit-agent-")
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), ours, self._process, self.folder)
+        named = agent if isinstance(agent, str) else list(agent)
+        _send(ours, {"agent": named, "settings": dict(settings), "folder": self.folder})
         told = json.loads(self._lines.readline() or b'{"failed": "it ended before it had imported the program"}')
         if "failed" in told:
             self.close()
@@ -144,7 +150,7 @@ def _read(lines: Any, runs: dict[int, Ended], host: weakref.ref[Host]) -> None:
             runs.popitem()[1]({"lost": True})
 
 
-def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes]) -> None:
+def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes], folder: str) -> None:
     if owner != os.getpid():  # a fork, as data loaders make them, owns no run
         return
     with suppress(OSError):
@@ -155,3 +161,4 @@ def _close(owner: int, link: socket.socket, process: subprocess.Popen[bytes]) ->
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
