@@ -111,14 +111,14 @@ DIALS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "relay": ("depth", (2, 4, 6)),
     "vote": ("lazy", (1, 2, 3)),
     "trap": ("absorbs", (0.25, 0.5, 1.0)),
-    "verdict": ("error", (0.0, 0.1, 0.25, 0.4)),
-    "hack": ("detection", (0.25, 0.5, 0.75, 1.0)),
-    "drift": ("lag", (0, 2, 4, 8)),
+    "verdict": ("error", (0.0, 0.1, 0.25)),
+    "hack": ("detection", (0.25, 0.5, 1.0)),
+    "drift": ("lag", (0, 2, 4)),
 }
-"""The dial of each problem that the cost of signal is drawn against, and its values, its default among them."""
+"""The dial of a problem that the cost of signal is drawn against, and its values, its default among them."""
 
-NAMED_ALONE = frozenset({"evidence"})
-"""Problems that are no part of a run of all: hardly a method learns anything there within the budget of tokens."""
+NAMED_ALONE = frozenset({"evidence", "tic_tac_toe"})
+"""Problems that are no part of a run of all, which they would make half as long again."""
 
 DRAWN = (
     "exact_advantage",
