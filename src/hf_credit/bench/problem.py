@@ -250,8 +250,9 @@ class Problem(Interaction[Position]):
         return True
 
     def action_of(self, state: Position, reply: str) -> tuple[Position, str]:
-        """The state and the action of a reply; of the node's first speaker."""
-        return state, str(self._action(state.node, self.speakers(state.node)[0], reply))
+        """The state and the action of a reply, of the node's first speaker; what is said where it is over stays."""
+        speakers = self.speakers(state.node)
+        return state, str(self._action(state.node, speakers[0], reply)) if speakers else reply
 
     def _action(self, node: Node, speaker: str, reply: str) -> int:
         """The number that a reply is; one that is none, which only networks give, is the first action."""
