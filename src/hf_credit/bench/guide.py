@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ unlearned. **Bold** is the most that was learned, and what cannot be told from i
 {seeds} seeds, and a step size chosen on other seeds. The last column is the exact advantage, which no method knows.
 
 Critics are {critic} here: `exact` ones say the exact value, so `ppo` and `mappo` are at their best; with `noisy` or
-`untaught` ones (`--critic`) they are not. The oracle knows the right action without error but in `verdict`, and
-judges what is done, not what comes of it. Policies are tables: states share nothing, as they do in a network. All
+`untaught` ones (`--critic`) they are not. The oracle errs in `verdict` and `hack` alone, and judges what is done,
+not what comes of it. Policies are tables: states share nothing, as they do in a network. All
 numbers are in `tables.md` beside the cells."""
 
 _AGREEMENT = """\
@@ -189,10 +190,15 @@ def kind_of(method: str) -> str:
 
 
 _PICTURE = """\
+## {title}
+
 <picture>
 <source media="(max-width: 700px)" srcset="{place}{name}_narrow.png">
 <img src="{place}{name}.png" alt="{title}">
-</picture>"""
+</picture>
+
+{caption}
+"""
 
 PICTURES = {
     "learning": (
@@ -248,7 +254,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
             ),
             "",
             *(
-                f"## {title}\n\n{_PICTURE.format(place=place, name=name, title=title)}\n\n{caption}\n"
+                _PICTURE.format(place=place, name=name, title=title, caption=textwrap.fill(caption, 119))
                 for name, (title, caption) in PICTURES.items()
                 if name in pictures
             ),
