@@ -155,8 +155,9 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         oracle = self.default_oracle()
         return None if oracle is None else OraclePlayer(self.environment, oracle, quality)
 
-    def texts(self, episodes: int) -> Iterable[str]:
-        return random_texts(self.environment, episodes)
+    def texts(self, episodes: int) -> Iterable[str] | None:
+        # Tasks of tools are rows of a dataset, and their schemas are shown too: scripted play has all of that.
+        return None if self.environment.tools else random_texts(self.environment, episodes)
 
     def start(self, task: Mapping[str, Any], seed: int) -> EnvironmentState:
         complete, seed = complete_task(self.environment, {**task, "seed": seed})
