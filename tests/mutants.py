@@ -739,7 +739,7 @@ MUTANTS = [
     Mutant(
         "what is saved of a critic of probabilities lacks how often the event occurs",
         "src/hf_credit/critics/critic.py",
-        ", rate=self.rate)",
+        ", **{number: getattr(self, number) for number in _NUMBERS})",
         ")",
         [
             "tests/trainers/test_constrained_counterfactual.py::"
