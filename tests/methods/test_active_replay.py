@@ -107,6 +107,9 @@ def test_updates_are_forgotten_and_states_are_dropped():
 RISING = {START: seen(4, (0, 0.1, 4), (1, 1, 1)), "1": seen(4, (0.1, 4), (1, 1)), "2": seen(4, (4,), (1,))}
 
 
+LAST = {START: seen(4, (1, 1, 16), (1, 1, 1)), "1": seen(4, (1, 16), (1, 1)), "2": seen(4, (16,), (1,))}
+
+
 def test_branches_are_the_root_of_the_ratio_of_lowest_means():
     profiles = {START: seen(4, (1, 1), (1, 1)), "1": seen(4, (3, 1), (1, 1)), "2": seen(4, (9,), (1,))}
     plan = Plan(most=4, profiles=profiles)
@@ -138,14 +141,19 @@ def test_it_plans_where_the_start_was_seen_often_and_much_is_to_be_gained():
     assert collector.plan(remembering(few)).branches("2", 2, 1) == 1
 
 
-def test_more_branches_are_fewer_starts():
-    played = Player(
-        replace(make_method("active_replay", group_size=2), memory=remembering({}, 300, 200)),
-        Chain(length=3),
-        TablePolicy(Chain(length=3)),
-        instances=6,
-    )
-    assert played.update().tokens == 8 * 3
+@pytest.mark.parametrize(
+    ("options", "memory"),
+    [
+        # Two branches at the last of three decisions: four tokens for three, so 9 starts for 12.
+        ({"branches": (1, 1, 2)}, remembering({START: seen(4, (1, 1, 1), (1, 1, 1))})),
+        ({"most": 2}, remembering(LAST)),
+        ({"state_key": "state"}, remembering({}, 400, 300)),
+    ],
+)
+def test_more_branches_are_fewer_starts(options, memory):
+    method = replace(make_method("active_replay", group_size=2, **options), memory=memory)
+    update = Player(method, Chain(length=3), TablePolicy(Chain(length=3)), instances=6).update()
+    assert update.tokens == (27 if "state_key" in options else 36)
 
 
 def test_branches_of_the_first_decision_are_starts():

@@ -86,7 +86,7 @@ class PlannedBranches(Options):
     ) -> RolloutBatch:
         memory = memory or ReplayMemory()
         plan = self.plan(memory)
-        collected = self._starts(rows, context, memory)
+        collected = self._starts(rows, context, self._growth(plan, memory))
         context.log("replays/rho", ratio_of(memory.profiles.get(START, Profile())))
         fresh = [(rollout, 1.0) for rollout in collected.rollouts]
         tokens, prefixes = 0, 0
@@ -106,9 +106,14 @@ class PlannedBranches(Options):
         context.total("tokens/replayed_prefixes", prefixes)
         return collected
 
-    def _starts(self, rows: Sequence[TaskRow], context: MethodContext, memory: ReplayMemory) -> RolloutBatch:
+    def _growth(self, plan: Plan, memory: ReplayMemory) -> float:
+        """What branches make of the tokens of a start; 1 where nothing is known yet."""
+        if self.branches is not None or self.state_key == "depth":
+            return plan.growth(memory.profiles.get(START, Profile()).tokens)
+        return memory.generated / memory.unbranched if memory.unbranched else 1.0
+
+    def _starts(self, rows: Sequence[TaskRow], context: MethodContext, growth: float) -> RolloutBatch:
         """As many episodes as leave room for the branches, of as many rows as can be."""
-        growth = memory.generated / memory.unbranched if memory.unbranched else 1.0
         wanted = _whole(max(len(rows) * self.group_size / max(growth, 1.0), 1.0), context, "starts") if rows else 0
         each, rest = divmod(wanted, len(rows) or 1)
         longer = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()

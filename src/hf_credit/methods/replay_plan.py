@@ -79,7 +79,8 @@ class ReplayMemory:
     Attributes:
         states: the fields of a `Profile` by the key of a state, behind it.
         generated: tokens of an update.
-        unbranched: those that as many starts would have had without branches.
+        unbranched: those that as many starts would have had without branches, by which it is known what branches cost
+            where states are known by what is read there.
     """
 
     states: tuple[tuple[Any, ...], ...] = ()
@@ -137,6 +138,18 @@ class Plan:
         start = self.profiles[START].least_mean
         wanted = math.sqrt(known.least_mean / start) if start else math.inf
         return max(1.0, min(self.most, wanted) / alive)
+
+    def growth(self, tokens: Sums) -> float:
+        """The tokens of a start by those without branches, where states are known by their depth.
+
+        Args:
+            tokens: by depth, of a start without branches.
+        """
+        alive, whole = 1.0, 0.0
+        for depth, count in enumerate(tokens):
+            alive *= self.branches(str(depth), depth, alive)
+            whole += alive * count
+        return whole / sum(tokens) if sum(tokens) else 1.0
 
 
 def ratio_of(profile: Profile) -> float:
