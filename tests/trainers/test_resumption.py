@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from hf_credit.trainers.callbacks import CheckpointCallback
 from local_hub.running import serving
 
 SCRIPT = Path(__file__).with_name("resumed_run.py")
+ELASTIC = Path(launched.__file__).with_name("elastic.py")
 
 resumed_on_processors = pytest.mark.skipif(
     Version(transformers.__version__) < Version("5.18"),
@@ -111,7 +112,7 @@ def killed(process: Any) -> None:
 def killed_while_writing(process: Any, path: Path) -> None:
     """Kills a process as soon as a file has its first bytes."""
     while process.is_alive() and not (path.is_file() and path.stat().st_size > 0):
-        pass
+        time.sleep(0.0005)
     killed(process)
 
 
@@ -179,30 +180,21 @@ def test_the_last_complete_checkpoint_outlives_one_half_written(start: Callable[
 def test_two_processes_of_which_one_is_killed_end_with_bitwise_the_policy_of_undisturbed_ones(
     start_two: Callable[..., list[Any]], runs: Any, micro_policy: Path, tmp_path: Path
 ) -> None:
-    """`torchrun` kills the other one, and starts both again."""
+    """The agent of `torchrun` kills the other one, and starts both again."""
     settings = TWO_PROCESSES
     whole, output = tmp_path / "whole", tmp_path / "killed"
     expected, _ = (end_of(process, whole) for process in start_two(whole, **settings))
     assert expected["processes"] == 2
     deadly = random.Random(0).randint(len(expected["touches"]) // 4, len(expected["touches"]))
     arguments = {"policy": str(micro_policy), "output": str(output), "settings": settings, "deadly": deadly}
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--max_restarts", "1"]
-    finished = subprocess.run(
-        [sys.executable, *launcher, str(SCRIPT), json.dumps(arguments)],
-        env={
-            **os.environ,
-            **launched.NO_GPU,
-            "PYTHONPATH": str(Path(launched.__file__).parent),  # where the script finds its settings
-            "ACCELERATE_USE_CPU": "true",
-            "OMP_NUM_THREADS": "1",
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "exitcode: -9" in finished.stderr
+    environment = {
+        "ACCELERATE_USE_CPU": "true",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else those started anew look for the dead ones
+    }
+    log = tmp_path / "elastic.log"
+    agent = launched.start(ELASTIC, SCRIPT, json.dumps(arguments), log=log, environment=environment)
+    launched.finish(agent, log)
+    assert "exitcode: -9" in Path(f"{log}.err").read_text()
     found = json.loads((output / "found.json").read_text())
     assert found["processes"] == 2
     assert found["log"] == expected["log"]
