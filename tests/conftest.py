@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import os
@@ -120,6 +121,19 @@ def micro_policy_append(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int) -> Path:
+    """Trained by one of the processes that run tests, for all of them."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / f"micro-{history}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = folder.with_suffix(".unfinished")
+            _train_micro_policy(unfinished, history, batch_rows)
+            unfinished.rename(folder)
+    return folder
+
+
+def _train_micro_policy(folder: Path, history: str, batch_rows: int) -> None:
     from hf_credit import make
     from hf_credit.oracles import default_oracle
     from hf_credit.policies.micro import MicroConfig, init_policy
@@ -128,17 +142,16 @@ def _micro_policy(factory: pytest.TempPathFactory, history: str, batch_rows: int
     environment = make("sudoku", size=4, blanks=4)
     oracle = default_oracle(environment)
     assert oracle is not None
-    folder = init_policy(
+    init_policy(
         EnvironmentInteraction(environment, history=history, instructions=False),
         oracle,
         [RolloutRequest(task={"seed": seed}, seed=seed) for seed in range(96)],
-        factory.mktemp(f"micro-{history}"),
+        folder,
         MicroConfig(
             hidden_size=32, layers=2, heads=2, episodes=96, epochs=20, batch_rows=batch_rows, learning_rate=8e-3
         ),
     )
     (folder / "hf_credit_task.json").unlink()  # tests name the task
-    return folder
 
 
 SPECIAL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]

@@ -170,6 +170,8 @@ def test_no_layout_of_rows_changes_the_gradient_or_what_is_logged(
     for layout, settings in LAYOUTS.items():
         if name == "steps_per_generation" and layout == "accumulated":
             continue  # it is one way of accumulating
+        if name != "defaults" and layout == "a row a pass":
+            continue  # what a setting adds to the loss is cut as in three rows a pass, where passes are uneven, too
         cut = one_update(micro_policy, **{**changed, **settings})
         for update, (expected, found) in enumerate(zip(whole.kept, cut.kept, strict=True)):
             assert_same(found, expected, f"{layout}, update {update}")
