@@ -175,7 +175,8 @@ CLAIMS = [
 
 
 def _job(arm: Arm, problem: str, dials: Mapping[str, Any]) -> cells.Job:
-    return cells.Job(method=arm.method, problem=problem, dials=dials, options=arm.options, critic=arm.critic)
+    asked = {"method": arm.method, "options": arm.options, "critic": arm.critic, "problem": problem, "dials": dials}
+    return cells.Job(**asked, updates=200)  # of scores, which are no part of it; their number is in the key
 
 
 def _key(job: cells.Job, rows: cells.Job, seeds: Iterable[int]) -> str:
