@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+from hub_fixtures import environment_of
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import get_session
 
@@ -45,66 +48,87 @@ def test_the_hf_command_makes_fills_lists_verifies_and_tags(hub_env: dict[str, s
     hf(hub_env, "cache", "verify", "org/by-hf", "--local-dir", str(target))
 
 
-def test_datasets_are_pushed_and_loaded_in_configurations_and_splits(hub_env: dict[str, str]) -> None:
-    script = """
-        import datasets
-        rows = datasets.Dataset.from_dict({"seed": [1, 2, 3], "text": ["a", "b", "c"]})
-        rows.push_to_hub("org/rows", "tasks", split="train", private=True)
-        rows.select([0]).push_to_hub("org/rows", "tasks", split="test")
-        rows.select([1]).push_to_hub("org/rows", "episodes", split="train")
+DATASETS = """
+    import datasets
+    rows = datasets.Dataset.from_dict({"seed": [1, 2, 3], "text": ["a", "b", "c"]})
+    rows.push_to_hub("org/rows", "tasks", split="train", private=True)
+    rows.select([0]).push_to_hub("org/rows", "tasks", split="test")
+    rows.select([1]).push_to_hub("org/rows", "episodes", split="train")
 
-        assert sorted(datasets.get_dataset_config_names("org/rows")) == ["episodes", "tasks"]
-        loaded = datasets.load_dataset("org/rows", "tasks")
-        assert loaded["train"].to_dict() == rows.to_dict()
-        assert loaded["test"]["seed"] == [1]
-        streamed = datasets.load_dataset("org/rows", "episodes", split="train", streaming=True)
-        assert list(streamed) == [{"seed": 2, "text": "b"}]
-        """
-    python(hub_env, script)
+    assert sorted(datasets.get_dataset_config_names("org/rows")) == ["episodes", "tasks"]
+    loaded = datasets.load_dataset("org/rows", "tasks")
+    assert loaded["train"].to_dict() == rows.to_dict()
+    assert loaded["test"]["seed"] == [1]
+    streamed = datasets.load_dataset("org/rows", "episodes", split="train", streaming=True)
+    assert list(streamed) == [{"seed": 2, "text": "b"}]
+    """
+MODEL = """
+    import torch, transformers
+    from tokenizers import Tokenizer, models
+    config = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    model = transformers.LlamaForCausalLM(config)
+    model.push_to_hub("org/tiny")
+    words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").push_to_hub("org/tiny")
+
+    loaded = transformers.AutoModelForCausalLM.from_pretrained("org/tiny")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name]), name
+    assert transformers.AutoTokenizer.from_pretrained("org/tiny").encode("a") == [0]
+    """
+HALF = """
+    import datasets
+    import evaluate
+
+    class Half(evaluate.Metric):
+        def _info(self):
+            features = datasets.Features({"predictions": datasets.Value("float")})
+            return evaluate.MetricInfo(description="Halves.", citation="", features=features)
+
+        def _compute(self, predictions):
+            return {"half": sum(predictions) / 2}
+    """
+METRIC = """
+    import evaluate
+    assert evaluate.load("org/half").compute(predictions=[1.0, 2.0]) == {"half": 1.5}
+    """
+ALL = """
+    import json, sys, traceback
+    failures = {}
+    for name, script in json.loads(sys.argv[1]).items():
+        try:
+            exec(compile(script, name, "exec"), {})
+        except Exception:
+            failures[name] = traceback.format_exc()
+    print(json.dumps(failures))
+    """
 
 
-def test_transformers_saves_pushes_and_loads_a_model(hub_env: dict[str, str]) -> None:
-    script = """
-        import torch, transformers
-        from tokenizers import Tokenizer, models
-        config = transformers.LlamaConfig(
-            vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
-        )
-        model = transformers.LlamaForCausalLM(config)
-        model.push_to_hub("org/tiny")
-        words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-        transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").push_to_hub("org/tiny")
-
-        loaded = transformers.AutoModelForCausalLM.from_pretrained("org/tiny")
-        for name, value in model.state_dict().items():
-            assert torch.equal(value, loaded.state_dict()[name]), name
-        assert transformers.AutoTokenizer.from_pretrained("org/tiny").encode("a") == [0]
-        """
-    python(hub_env, script)
-
-
-def test_evaluate_loads_a_metric_from_a_space(hub: Served, hub_env: dict[str, str]) -> None:
-    module = """
-        import datasets
-        import evaluate
-
-        class Half(evaluate.Metric):
-            def _info(self):
-                features = datasets.Features({"predictions": datasets.Value("float")})
-                return evaluate.MetricInfo(description="Halves.", citation="", features=features)
-
-            def _compute(self, predictions):
-                return {"half": sum(predictions) / 2}
-        """
+@pytest.fixture(scope="module")
+def failures(hub: Served, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of the three scripts in one process, since what they import is most of what they take: the traceback by name."""
     api = HfApi(endpoint=hub.url, token=hub.token())
     api.create_repo("org/half", repo_type="space", space_sdk="static")
-    files = [CommitOperationAdd("half.py", textwrap.dedent(module).encode())]
+    files = [CommitOperationAdd("half.py", textwrap.dedent(HALF).encode())]
     api.create_commit("org/half", files, commit_message="Add it", repo_type="space")
-    script = """
-        import evaluate
-        assert evaluate.load("org/half").compute(predictions=[1.0, 2.0]) == {"half": 1.5}
-        """
-    python(hub_env, script)
+    scripts = {"datasets": DATASETS, "transformers": MODEL, "evaluate": METRIC}
+    dedented = json.dumps({name: textwrap.dedent(script) for name, script in scripts.items()})
+    told = python(environment_of(hub, tmp_path_factory.mktemp("client")), ALL, dedented)
+    return dict(json.loads(told.splitlines()[-1]))
+
+
+def test_datasets_are_pushed_and_loaded_in_configurations_and_splits(failures: dict[str, str]) -> None:
+    assert failures.get("datasets") is None
+
+
+def test_transformers_saves_pushes_and_loads_a_model(failures: dict[str, str]) -> None:
+    assert failures.get("transformers") is None
+
+
+def test_evaluate_loads_a_metric_from_a_space(failures: dict[str, str]) -> None:
+    assert failures.get("evaluate") is None
 
 
 def test_openenv_pushes_an_environment_with_its_variables_and_secrets(

@@ -57,6 +57,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub_env(hub: Served, tmp_path: Path) -> dict[str, str]:
-    """The environment of a client in a process of its own: this Hub, a token that writes, an own cache."""
+    """The environment of a client in a process of its own."""
+    return environment_of(hub, tmp_path)
+
+
+def environment_of(hub: Served, folder: Path) -> dict[str, str]:
+    """That of a client in a process of its own: this Hub, a token that writes, a cache in a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
-    return {**kept, **client_environment(tmp_path, hub.url, hub.token())}
+    return {**kept, **client_environment(folder, hub.url, hub.token())}
