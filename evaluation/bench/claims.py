@@ -63,6 +63,7 @@ class Claim:
         sign: that is expected.
         over: `"tokens"` or `"updates"`.
         primary: whether it is in the family that is corrected.
+        family: which that is.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Claim:
     sign: int = 1
     over: str = "tokens"
     primary: bool = True
+    family: str = "papers"
 
 
 CUT = {"truncation": {"name": "metric", "options": {"metric": "known", "window": 2}}}
@@ -83,6 +85,12 @@ C3, MAGRPO = Arm("replay_loo"), Arm("magrpo")
 MAPPO = Arm("mappo", critic="noisy")
 CCPO, SHARED = Arm("counterfactual_grpo"), Arm("grpo")
 PPO = Arm("ppo", critic="noisy")
+CVT = "constrained_counterfactual"
+CVT_RIVALS = {
+    "compute-matched": {"baseline": "compute_matched"},
+    "information-matched": {"baseline": "information_matched"},
+    "PPO on the verified outcome": {"baseline": "ppo_rlvr", "answer_by": "verified"},
+}
 HORIZONS = [{"horizon": horizon} for horizon in (4, 8, 16)]
 ERRORS = [{"error": error} for error in (0.0, 0.15, 0.3, 0.45)]
 DEPTHS = [{"depth": depth} for depth in (2, 4, 6, 8)]
@@ -138,6 +146,18 @@ CLAIMS = [
         [TRAP],
         over="updates",
     ),
+    *(
+        Claim(
+            f"CVT-RL {place}",
+            f"counterfactual credit under constraints beats {rival} in a job of which each part can be faked",
+            Arm(CVT),
+            Arm(CVT, options),
+            "hack",
+            [{}, {"detection": 0.25}, {"detection": 0.75}],
+            family="cvt",
+        )
+        for place, (rival, options) in enumerate(CVT_RIVALS.items(), start=1)
+    ),
     # Beside the family: what the numbers above are made of.
     *(
         Claim(f"C3 over MAGRPO, {dials}", "", C3, MAGRPO, "relay", [dials], primary=False)
@@ -153,7 +173,7 @@ CLAIMS = [
     ),
     *(
         Claim(
-            f"T3 with {arm.method}, {over}, {dials}",
+            f"T3 with {arm}, {over}, {dials}",
             "",
             dataclasses.replace(arm, options=CUT),
             arm,
@@ -251,9 +271,13 @@ def detectable(deviation: float, count: int, family: int, alpha: float = 0.05, p
     return deviation * float(stats.norm.ppf(1 - alpha / family / 2) + stats.norm.ppf(power)) / math.sqrt(count)
 
 
-def register(processes: int | None) -> None:
+def _file(family: str, ending: str = "") -> Path:
+    return HERE / f"claims{'' if family == 'papers' else f'_{family}'}{ending}.md"
+
+
+def register(family: str, processes: int | None) -> None:
     """Writes the hypotheses, and what the seeds can tell."""
-    primaries = [claim for claim in CLAIMS if claim.primary]
+    primaries = [claim for claim in CLAIMS if claim.primary and claim.family == family]
     path = HERE / "claims_pilot.jsonl"
     fill(primaries, PILOT, path, processes)
     filled = cells.read(path)
@@ -277,7 +301,7 @@ def register(processes: int | None) -> None:
     header = ["claim", "says", "arms", "problem", "statistic", "sign", "s.d. in the pilot", "found with power .8"]
     text = f"""# The papers' claims, as they were registered
 
-Written by `python evaluation/bench/claims.py register` before any of the seeds that decide was run.
+Written by `python evaluation/bench/claims.py register{_option(family)}` before any of the seeds that decide was run.
 
 - **Measure**: area under the exact J, 0 at the start and 1 at the best there is. *tokens*: over the bench's budget of
   tokens, replays and comparison episodes included. *updates*: the mean of J over the first {FIRST_UPDATES} updates of
@@ -289,18 +313,23 @@ Written by `python evaluation/bench/claims.py register` before any of the seeds 
   p < .05 after Holm with the expected sign; *refuted*: with the other; else *not decided*.
 - **Power**: the standard deviation of a seed's number in a pilot of {len(PILOT)} other seeds, and the mean that is
   found with a power of .8 where Holm is strictest.
-- **CVT-RL** is not in this family.
+- **Family**: {"all papers but CVT-RL" if family == "papers" else "CVT-RL, registered after the others had run"}.
 
 {table(header, rows)}
 """
-    (HERE / "claims.md").write_text(text, encoding="utf-8")
+    _file(family).write_text(text, encoding="utf-8")
 
 
-def report() -> None:
+def _option(family: str) -> str:
+    return "" if family == "papers" else f" --family {family}"
+
+
+def report(family: str) -> None:
     """Writes what came out."""
     filled = cells.read(RESULTS)
-    primaries = [claim for claim in CLAIMS if claim.primary]
-    numbers = {claim.name: statistics(claim, SEEDS, filled) for claim in CLAIMS}
+    claims = [claim for claim in CLAIMS if claim.family == family]
+    primaries = [claim for claim in claims if claim.primary]
+    numbers = {claim.name: statistics(claim, SEEDS, filled) for claim in claims}
     tests = [permutation_test(numbers[claim.name], np.zeros(len(SEEDS))) for claim in primaries]
     rows = []
     for claim, test, adjusted in zip(primaries, tests, holm([test.p_value for test in tests]), strict=True):
@@ -311,37 +340,41 @@ def report() -> None:
         rows.append([claim.name, claim.says, shown, f"{test.p_value:.4f}", f"{adjusted:.4f}", f"**{verdict}**"])
     others = [
         [claim.name, claim.over, f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"]
-        for claim in CLAIMS
+        for claim in claims
         if not claim.primary
         for one in [mean_interval(numbers[claim.name])]
     ]
     text = f"""# The papers' claims: what came out
 
-As registered in [claims.md](claims.md); written by `python evaluation/bench/claims.py report` from `claims.jsonl`.
+As registered in [{_file(family).name}]({_file(family).name}); written by `python evaluation/bench/claims.py
+report{_option(family)}` from `claims.jsonl`.
 95 % intervals over {len(SEEDS)} seeds.
 
 {table(["claim", "says", "mean", "p", "p after Holm", "verdict"], rows)}
-
+"""
+    if others:
+        text += f"""
 ## What they are made of
 
 Not corrected, and no test.
 
 {table(["difference", "over", "mean"], others)}
 """
-    (HERE / "claims_results.md").write_text(text, encoding="utf-8")
+    _file(family, "_results").write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("register", "run", "report"))
+    parser.add_argument("--family", choices=("papers", "cvt"), default="papers")
     parser.add_argument("--processes", type=int, help="at once; by default one a core")
     args = parser.parse_args()
     if args.command == "register":
-        register(args.processes)
+        register(args.family, args.processes)
     elif args.command == "run":
-        fill(CLAIMS, SEEDS, RESULTS, args.processes)
+        fill([claim for claim in CLAIMS if claim.family == args.family], SEEDS, RESULTS, args.processes)
     else:
-        report()
+        report(args.family)
 
 
 if __name__ == "__main__":
