@@ -14,14 +14,18 @@ import json
 import math
 import random
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
 import torch
 from datasets import Dataset
+from running import ON_A_PROCESSOR
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, logging
 
 from hf_credit import CreditConfig, CreditTrainer
@@ -128,13 +132,8 @@ def trained(
         top_p=1.0,
         top_k=0,
         beta=0.0,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
         log_episodes=0,
+        **ON_A_PROCESSOR,
     )
     rows = Dataset.from_list([{"seed": 1_000_000 * seed + place} for place in range(200 * rows_of_update)])
     trainer = CreditTrainer(str(start), world, args, rows, method=make(method, **settings), processing_class=tokenizer)

@@ -117,3 +117,21 @@ def test_the_copy_is_the_policy_of_some_updates_ago() -> None:
 
 def test_an_oracle_with_a_bias_is_an_auditor_without_suspicion() -> None:
     assert Verdict(bias=0.2).check_auditor(None).audit(Verdict().start({}, 0), "0").hacks == {"hack": 0.0}
+
+
+def test_an_oracle_errs_by_chance_and_always_alike_of_one_state() -> None:
+    verdict = Verdict(error=0.3)
+    oracle = verdict.check_oracle(None)
+    states = [verdict.start({}, seed) for seed in range(1000)]
+    scores = [oracle.score(state, "1") for state in states]
+    assert set(scores) == {0.0, 1.0}
+    assert 0.66 < sum(scores) / 1000 < 0.74  # of 1,000 fixed seeds; 1 - error, four standard errors wide
+    assert scores == [oracle.score(state, "1") for state in states]
+    assert oracle.valid_actions(states[0]) == {"1"}
+
+
+def test_a_reply_that_is_no_action_is_the_first() -> None:
+    chain = Chain(length=2)
+    state = chain.start({}, 0)
+    assert chain.advance(state, ["nonsense"]) == chain.advance(state, ["0"])
+    assert chain.advance(state, [" 1 "]) == chain.advance(state, ["1"])

@@ -339,6 +339,13 @@ def test_a_whitened_critic_learns_alike_in_every_unit(build):
     torch.testing.assert_close(learned(100.0, -7.0), learned(1.0, 0.0), rtol=1e-3, atol=1e-3)
 
 
+def test_the_first_clip_is_counted_from_the_mean(build):
+    critic = build(whiten=True, clip=0.2, learning_rate=1e-2)
+    learned = critic.learn(INPUTS, [(2.0,), (4.0,), (2.0,), (4.0,)], critic(INPUTS))  # it said 0, and says 3
+    assert learned["clip_fraction"] == 0
+    assert learned["grad_norm"] > 0
+
+
 def test_new_moments_leave_what_a_whitened_critic_says(build, batch):
     critic = disturbed(build(whiten=True))
     critic.fits = 1

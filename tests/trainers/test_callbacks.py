@@ -16,7 +16,10 @@ SIGNAL = {"reward": 0.1, "advantages/zero": 0.5}
 
 
 def warnings_of(
-    logs: Mapping[int, Mapping[str, float]], caplog: pytest.LogCaptureFixture, watch: TrainerCallback | None = None
+    logs: Mapping[int, Mapping[str, float]],
+    caplog: pytest.LogCaptureFixture,
+    watch: TrainerCallback | None = None,
+    begun: int = 0,
 ) -> list[str]:
     """What a run says whose updates are logged so."""
     watch, control, args = (
@@ -24,7 +27,7 @@ def warnings_of(
         TrainerControl(),
         TrainingArguments(use_cpu=True, report_to="none"),
     )
-    state = TrainerState(is_world_process_zero=True)
+    state = TrainerState(is_world_process_zero=True, global_step=begun)
     watch.on_train_begin(args, state, control)
     for step, entry in logs.items():
         state.global_step = step
@@ -120,3 +123,8 @@ def test_a_critic_that_explains_nothing_is_warned_of_once(caplog: pytest.LogCapt
 def test_a_critic_of_use_now_and_then_or_with_nothing_to_explain_is_not(caplog: pytest.LogCaptureFixture) -> None:
     assert warnings_of(explained(*[*[0.0] * 19, 0.3] * 3), caplog, WarnOfIdleCritics()) == []
     assert warnings_of(explained(*[0.0] * 60), caplog, WarnOfIdleCritics()) == []
+
+
+def test_a_resumed_run_counts_idle_updates_from_where_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    logs = {step: {"critic/explained_variance": 0.01} for step in range(501, 520)}
+    assert warnings_of(logs, caplog, WarnOfIdleCritics(), begun=500) == []

@@ -367,3 +367,9 @@ def test_the_policy_stays_while_critics_learn_alone(build: Callable[..., Any]) -
     trainer.train()
     assert any(not torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
     assert ["critics/alone" in entry for entry in trainer.state.log_history if "loss" in entry] == [True, False]
+
+
+def test_branches_are_refused_under_a_loss_over_sequences(build: Callable[..., Any]) -> None:
+    method = Method(name="halved", collector=WithComparisons(), estimator=Halved(per_start=True))
+    with pytest.raises(ValueError, match="weighs branches of one start, got aggregation='sequence'"):
+        build(method, max_steps=1, aggregation="sequence").train()

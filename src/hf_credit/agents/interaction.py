@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 import json
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hf_credit.agents.calls import assistant_message, digest, shown_message, written
+from hf_credit.agents.calls import shown_message, written
 from hf_credit.agents.hosting import Host
 from hf_credit.agents.program import DEFAULT_ROLE, SETTINGS, Settings
 from hf_credit.agents.runs import Answered, LiveRun, RunError, Runs, Step
+from hf_credit.agents.states import AgentState, asking, with_replies
 from hf_credit.environments.sessions import Session, Sessions
 from hf_credit.environments.tool_calls import read_calls
 from hf_credit.oracles import Oracle
-from hf_credit.registry import importable, plain
+from hf_credit.registry import find, importable, plain
 from hf_credit.rollouts.capabilities import advance_or_error, cannot_leave_out, start_or_error
 from hf_credit.rollouts.episode import Ending
 from hf_credit.rollouts.interaction import Interaction, Reply, Request, readable_state
@@ -32,74 +30,6 @@ from hf_credit.safe_io import parse_json
 from hf_credit.validators import whole_number
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A call that waits for a reply.
-
-    Attributes:
-        event: the conversation that it continues or opens.
-        call: the digest of what of it is compared.
-        asked: all that it asks for, as JSON.
-        replies: (which message, which reply) of the messages in it that are replies as they were made.
-    """
-
-    event: str
-    call: str
-    asked: str
-    replies: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conversation:
-    """What was asked last in a conversation.
-
-    Attributes:
-        event: its name: the role, or `role#2` and so on for the second and later ones of a role.
-        length: how many messages that call had.
-        messages: their digest.
-        replies: as in `Waiting`, with the reply to that call.
-    """
-
-    event: str
-    length: int
-    messages: str
-    replies: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentState:
-    """Where a run is: all that it takes to bring another one there, and what it waits for.
-
-    Attributes:
-        task: the columns of the task row, as JSON.
-        seed: of all that is random in the run.
-        without: the roles that were left out.
-        answered: what was called and replied so far.
-        waiting: what it waits for; nothing where it is over.
-        conversations: so far.
-        kept: how many replies came back in later calls as they were made, and of how many.
-        status: `"active"`, or how it is over: `"finished"`, `"raised"`, or `"stopped"` for calling too often.
-        worth: what it was worth.
-        reward: what it paid for the last replies.
-    """
-
-    task: str
-    seed: int
-    without: tuple[str, ...] = ()
-    answered: tuple[Answered, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-    conversations: tuple[Conversation, ...] = ()
-    kept: tuple[int, int] = (0, 0)
-    status: str = "active"
-    worth: float = 0.0
-    reward: float = 0.0
-
-    @property
-    def past(self) -> tuple[Any, ...]:
-        """What a run has to be told to get here: by this, live ones are found."""
-        return self.task, self.seed, self.without, self.answered, tuple(one.call for one in self.waiting)
 
 
 class CallJudge:
@@ -318,7 +248,7 @@ class AgentInteraction(Interaction[AgentState]):
 
     def default_oracle(self) -> Oracle[Any] | None:
         judge = self.settings.judge
-        return None if judge is None else CallJudge(_function("judge", judge))
+        return None if judge is None else CallJudge(find("judge", {}, judge))
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
         return self.default_oracle() if oracle is None else oracle
@@ -328,20 +258,14 @@ class AgentInteraction(Interaction[AgentState]):
 
     def state_from_json(self, text: str) -> AgentState:
         with readable_state(self):
-            values = {name: _frozen(value) for name, value in parse_json(text, broken_text=True).items()}
-            kinds: dict[str, Any] = {"answered": Answered, "waiting": Waiting, "conversations": Conversation}
-            for name, kind in kinds.items():
-                values[name] = tuple(
-                    kind(**{key: _frozen(value) for key, value in one.items()}) for one in values[name]
-                )
-            return AgentState(**values)
+            return AgentState.of(parse_json(text, broken_text=True))
 
     # Live runs
 
     def _begun(self, state: AgentState) -> AgentState:
         live = self._alive()
         session = live.any()
-        with live.held(session) as run:
+        with live.sessions.held(session) as run:
             run.begin(state.task, state.seed, state.without)
             step = run.step()
         return self._after(session, state, step)
@@ -351,7 +275,7 @@ class AgentInteraction(Interaction[AgentState]):
         session = live.at(state)
         for again in (True, False):
             try:
-                with live.held(session) as run:
+                with live.sessions.held(session) as run:
                     for place, one in enumerate(answered, start=len(state.answered)):
                         run.answer(one.call, one, place)
                     step = run.step()
@@ -362,16 +286,16 @@ class AgentInteraction(Interaction[AgentState]):
                     raise
                 session = live.restored(state)
         live.count("replies", len(answered))
-        return self._after(session, _with_replies(state, answered), step)
+        return self._after(session, with_replies(state, answered), step)
 
     def _after(self, session: Session, state: AgentState, step: Step) -> AgentState:
         """The state after a step, with its session given back."""
         live = self._alive()
         if step.calls and len(state.answered) < self.settings.max_calls:
-            after = _asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
+            after = asking(dataclasses.replace(state, reward=step.reward), step.calls, bool(self.settings.roles))
             live.sessions.give(session, after.past)
             return after
-        with live.held(session) as run:
+        with live.sessions.held(session) as run:
             run.close()
         live.sessions.give(session, None)
         if step.outcome is not None:
@@ -475,19 +399,10 @@ class _Live:
 
     def restored(self, state: AgentState) -> Session:
         session = self.any()
-        with self.held(session) as run:
+        with self.sessions.held(session) as run:
             run.begin(state.task, state.seed, state.without)
             run.restore(state.answered, [(one.call, json.loads(one.asked)) for one in state.waiting])
         return session
-
-    @contextmanager
-    def held(self, session: Session) -> Iterator[LiveRun]:
-        """Within, whatever is raised closes the session: nobody knows where its run stands."""
-        try:
-            yield session.world
-        except BaseException:
-            self.sessions.discard(session)
-            raise
 
     def close(self) -> None:
         if os.getpid() == self._owner:
@@ -510,19 +425,8 @@ def _named(agent: Any) -> str | list[str]:
 def _compared(canonical: str | None) -> Callable[[dict[str, Any]], Any]:
     if canonical is None:
         return lambda asked: asked
-    function = _function("canonical", canonical)
+    function = find("canonical", {}, canonical)
     return lambda asked: function(json.loads(json.dumps(asked)))
-
-
-def _function(setting: str, code: str) -> Callable[..., Any]:
-    module, _, name = code.partition(":")
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"{setting} must be importable as 'module:function', got {code!r} ({error}); correct the name."
-        ) from error
-    return function
 
 
 def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
@@ -536,59 +440,3 @@ def _recorded(asked: Mapping[str, Any], reply: str) -> dict[str, Any]:
     for stop in asked["stop"]:
         content = content.partition(stop)[0] if stop else content
     return {"text": str(reply), "content": content, "calls": [list(one) for one in calls], "ended": ended}
-
-
-def _with_replies(state: AgentState, answered: tuple[Answered, ...]) -> AgentState:
-    """The state with its waiting calls replied to: their conversations go on."""
-    conversations = {one.event: one for one in state.conversations}
-    for place, one in enumerate(state.waiting, start=len(state.answered)):
-        messages = json.loads(one.asked)["messages"]
-        conversations[one.event] = Conversation(
-            event=one.event,
-            length=len(messages),
-            messages=digest(messages),
-            replies=(*one.replies, (len(messages), place)),
-        )
-    return dataclasses.replace(
-        state,
-        answered=(*state.answered, *answered),
-        waiting=(),
-        conversations=tuple(conversations.values()),
-    )
-
-
-def _asking(state: AgentState, calls: Sequence[tuple[str, dict[str, Any]]], by_model: bool) -> AgentState:
-    """The state that waits for replies to these calls, each in the conversation that it continues or opens."""
-    waiting: list[Waiting] = []
-    kept, of = state.kept
-    for call, asked in calls:
-        messages, role = asked["messages"], asked["model"] if by_model else DEFAULT_ROLE
-        taken = {one.event for one in waiting}
-        own = [one for one in state.conversations if one.event.partition("#")[0] == role]
-        fits = [
-            one
-            for one in own
-            if one.event not in taken
-            and one.length <= len(messages)
-            and digest(messages[: one.length]) == one.messages
-        ]
-        replies: list[tuple[int, int]] = []
-        if fits:
-            last = max(fits, key=lambda one: one.length)
-            event = last.event
-            for at, place in last.replies:
-                if at < len(messages):
-                    reply = json.loads(state.answered[place].reply)
-                    same = messages[at] == assistant_message(reply["content"], reply["calls"])
-                    replies += [(at, place)] if same else []
-                    if at == last.length:
-                        kept, of = kept + same, of + 1
-        else:
-            known = {one.event for one in own} | {one for one in taken if one.partition("#")[0] == role}
-            event = role if not known else f"{role}#{len(known) + 1}"
-        waiting.append(Waiting(event=event, call=call, asked=written(asked), replies=tuple(replies)))
-    return dataclasses.replace(state, waiting=tuple(waiting), kept=(kept, of))
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value

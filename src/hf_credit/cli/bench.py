@@ -85,6 +85,8 @@ def bench(
     )
     if along_dials is None:
         along_dials = not (method or problem or dials)
+    if guide is not None and seeds < 2 and not along_dials:
+        raise ValueError(f"a guide needs learning of two seeds or more, got {seeds}; raise --seeds, or leave it out.")
     if along_dials:
         todo += cells.along_dials(critic=critic, updates=updates)
     path = output / "cells.jsonl"

@@ -252,6 +252,8 @@ class Critic(Saved):
             raise ValueError("a critic's targets must be finite, got NaN or infinity; leave them out of the mask.")
         explained = self._explained_variance(**tensors)
         self._count(tensors["returns"][tensors["mask"]])
+        if self.config.whiten and not self.fits:  # it says the mean from here on, from which the clip is counted
+            tensors["old_values"] = self.values(batch)
 
         used = tensors["mask"].any(dim=1)
         kept = torch.zeros_like(used) if held_out is None else held_out.to(device).bool()

@@ -13,8 +13,8 @@ import json
 import math
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -171,7 +171,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         row = json.dumps({column: task[column] for column in self.task_columns}, sort_keys=True)
         state = ReplayedState(seed=seed, task=row, seeds=((0, seed),), walk="" if self.repeats else uuid.uuid4().hex)
         session, observation = self._begun(row, seed)
-        with self._held(session) as world:
+        with self._live.held(session) as world:
             snapshot = world.snapshot() if hasattr(world, "snapshot") else ""
         seen = (_digest(observation, 0.0, False),)
         state = dataclasses.replace(state, observation=observation, seen=seen, snapshot=snapshot)
@@ -185,7 +185,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         if state.status != "active":
             return ()
         session = self._at(state)
-        with self._held(session) as world:
+        with self._live.held(session) as world:
             listed = world.legal_actions() if hasattr(world, "legal_actions") else ()
         self._live.give(session, state.past)
         return tuple(dict.fromkeys(listed)) or tuple(self.examples(state))
@@ -243,7 +243,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         self, session: Session, state: ReplayedState, action: str
     ) -> tuple[Session, tuple[_Step, tuple[tuple[int, int], ...], str]]:
         """A step of a session that stands in `state`: what it led to, the seeds behind it, and a snapshot after it."""
-        with self._held(session) as world:
+        with self._live.held(session) as world:
             seeds = state.seeds
             if state.seed != seeds[-1][1] and hasattr(world, "reseed"):
                 world.reseed(state.seed)
@@ -258,7 +258,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         while True:
             session = self._live.any(self.open_world)
             try:
-                with self._held(session) as world:
+                with self._live.held(session) as world:
                     return session, _text(world.reset(json.loads(task), seed))
             except ConnectionError:
                 if session.fresh:
@@ -279,12 +279,12 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 f"that was lost or had to make room; raise sessions, {self._live.limit} now, or play fewer at once."
             )
         session, observation = self._begun(state.task, state.seeds[0][1])
-        with self._held(session) as world:
+        with self._live.held(session) as world:
             self._compare(state, 0, _digest(observation, 0.0, False))
             seeds = dict(state.seeds[1:])
             for turn, action in enumerate(state.actions):
                 if turn in seeds:
-                    world.reseed(seeds[turn])  # type: ignore[attr-defined]
+                    world.reseed(seeds[turn])
                 observation, reward, over, _ = self._stepped(world, action)
                 self._live.count("replayed_steps")
                 self._compare(state, turn + 1, _digest(observation, reward, over))
@@ -293,8 +293,8 @@ class ReplayedEnvironment(Environment[ReplayedState]):
     def _from_snapshot(self, state: ReplayedState) -> Session | None:
         session = self._live.any(self.open_world)
         try:
-            with self._held(session) as world:
-                if world.restore(state.snapshot) == state.observation:  # type: ignore[attr-defined]
+            with self._live.held(session) as world:
+                if world.restore(state.snapshot) == state.observation:
                     self._live.count("restored")
                     return session
         except ConnectionError:
@@ -307,7 +307,7 @@ class ReplayedEnvironment(Environment[ReplayedState]):
         session = self._at(state)
         if not hasattr(session.world, "copy"):
             return session
-        with self._held(session):
+        with self._live.held(session):
             second = self._live.copy(session)
         if second is None:
             return session
@@ -323,15 +323,6 @@ class ReplayedEnvironment(Environment[ReplayedState]):
                 f"observation, reward or end {what} of {self.name!r}; draw its random numbers from the seed of reset, "
                 "and leave times and addresses out of what it shows."
             )
-
-    @contextmanager
-    def _held(self, session: Session) -> Iterator[World]:
-        """Within, whatever is raised closes the session: nobody knows where its world stands."""
-        try:
-            yield session.world
-        except BaseException:
-            self._live.discard(session)
-            raise
 
 
 def _passable(action: str, longest: int) -> bool:

@@ -39,8 +39,8 @@ class ScienceWorld(ReplayedEnvironment):
         super().__init__(sessions, turns)
         self.task, self.simplifications = task, simplifications
         first = self._live.any(self.open_world)
-        with self._held(first) as world:
-            self._variations = world.variations()  # type: ignore[attr-defined]
+        with self._live.held(first) as world:
+            self._variations = world.variations()
         self._live.give(first, None)
 
     @property

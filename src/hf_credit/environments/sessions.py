@@ -8,8 +8,8 @@ import threading
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,15 @@ class Sessions:
                 kept.setdefault(key, []).append(session)
                 kept.move_to_end(key)
             self._changed.notify()
+
+    @contextmanager
+    def held(self, session: Session) -> Iterator[Any]:
+        """The world of a caller's session; what is raised within closes it, as nobody knows where it stands then."""
+        try:
+            yield session.world
+        except BaseException:
+            self.discard(session)
+            raise
 
     def discard(self, session: Session) -> None:
         """Closes a session of the caller, of which nobody knows where it stands."""

@@ -120,7 +120,11 @@ class WarnOfIdleCritics(TrainerCallback):
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}  # update of each critic in which it was of use, or had nothing to explain
+        self._begun = 0
         self._warned: set[str] = set()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._last, self._begun = {}, state.global_step
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
@@ -131,7 +135,7 @@ class WarnOfIdleCritics(TrainerCallback):
                 continue
             if value >= _EXPLAINED or value == 0:  # all targets alike
                 self._last[critic] = state.global_step
-            elif state.global_step - self._last.setdefault(critic, 0) >= _CRITIC_PATIENCE:
+            elif state.global_step - self._last.setdefault(critic, self._begun) >= _CRITIC_PATIENCE:
                 self._warn(critic, value, state)
 
     def _warn(self, critic: str, value: float, state: Any) -> None:

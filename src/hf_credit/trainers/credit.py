@@ -154,12 +154,21 @@ class CreditTrainer(EpisodeTrainer):
         return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
 
     def _per_start(self, collected: RolloutBatch, credit: Credit) -> dict[str, DecisionCredit]:
-        """Weighted credit, so scaled that a mean over all tokens of the update is one over their weights."""
+        """Weighted credit, so scaled that a mean over all tokens of the update is one over their weights.
+
+        Raises:
+            ValueError: the loss is a mean over sequences, in which branches would not add up to their start.
+        """
+        if self.args.aggregation != "token":
+            raise ValueError(
+                f"the method {self.method.name!r} weighs branches of one start, got aggregation="
+                f"{self.args.aggregation!r}; set it to 'token'."
+            )
         lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
         tokens = sum(lengths[name] for name in credit.decisions)
         weighed = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
-        told = self.ranks.gather([(tokens, weighed)])
-        scale = sum(one for one, _ in told) / (sum(one for _, one in told) or 1.0)
+        gathered = self.ranks.gather([(tokens, weighed)])
+        scale = sum(one for one, _ in gathered) / (sum(one for _, one in gathered) or 1.0)
         weights = {name: scale * credit.weights.get(name, 1.0) for name in credit.decisions}
         return weighted(dataclasses.replace(credit, weights=weights))
 

@@ -1,0 +1,79 @@
+"""The evidence of `evaluation/bench`: its sums against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hf_credit.bench import Problem, TablePolicy, make_problem
+from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.rollouts import RolloutRequest
+
+FOLDER = "bench"
+
+
+def of_dials(module: ModuleType, claim: Any, seeds: list[int], areas: dict[tuple[str, int], list[float]]) -> Any:
+    """What `statistics` says where each arm has these areas at each point."""
+    filled = {}
+    for place, dials in enumerate(claim.points):
+        for arm in (claim.arm, claim.other):
+            job = module._job(arm, claim.problem, dials)
+            filled[module._key(job, job, seeds)] = {"tokens": areas[arm.method, place]}
+    return module.statistics(claim, seeds, filled)
+
+
+def test_a_claim_is_a_difference_or_its_slope_over_the_dial(scripts: dict[str, ModuleType]) -> None:
+    claims = scripts["claims"]
+    points = [{"depth": 2}, {"depth": 4}, {"depth": 6}]
+    settings = {"arm": claims.C3, "other": claims.MAGRPO, "problem": "relay", "points": points}
+    areas = {
+        ("replay_loo", 0): [0.2, 0.5],
+        ("replay_loo", 1): [0.4, 0.5],
+        ("replay_loo", 2): [0.6, 0.2],
+        **{("magrpo", place): [0.1, 0.2] for place in range(3)},
+    }
+    mean = claims.Claim(name="mean", says="", **settings)
+    np.testing.assert_allclose(of_dials(claims, mean, [1, 2], areas), [0.3, 0.2])
+    slope = claims.Claim(name="slope", says="", turned=[2, 4, 6], **settings)
+    np.testing.assert_allclose(of_dials(claims, slope, [1, 2], areas), [0.1, -0.075])
+
+
+def test_what_is_detectable_falls_with_the_root_of_the_seeds(scripts: dict[str, ModuleType]) -> None:
+    # Two-sided .05 over one test: (1.960 + .842) / sqrt(n).
+    assert scripts["claims"].detectable(1.0, 64, family=1) == pytest.approx(2.802 / 8, abs=1e-3)
+    assert scripts["claims"].detectable(1.0, 16, family=1) == pytest.approx(2.802 / 4, abs=1e-3)
+
+
+def test_every_primary_claim_has_a_registered_file(scripts: dict[str, ModuleType], root: Path) -> None:
+    claims = scripts["claims"]
+    for claim in claims.CLAIMS:
+        if claim.primary:
+            registered = claims._file(claim.family).read_text(encoding="utf-8")
+            assert f"| {claim.name} | {claim.says} |" in registered
+            assert f"| {claim.name} | {claim.says} |" in claims._file(claim.family, "_results").read_text(
+                encoding="utf-8"
+            )
+
+
+def test_half_way_is_where_half_of_the_gain_is_made(scripts: dict[str, ModuleType]) -> None:
+    half_way = scripts["micro"].half_way
+    assert half_way([(0, 0.2), (10, 0.5), (20, 0.7)], start=0.2, end=1.0, budget=100) == 20
+    assert half_way([(0, 0.2), (10, 0.5)], start=0.2, end=1.0, budget=100) == 100
+
+
+def test_a_networks_probabilities_in_all_views_make_a_table(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    micro, world = scripts["micro"], make_problem("chain", length=2, start_right=0.8)
+    assert isinstance(world, Problem)
+    starts = [RolloutRequest[Any](task={"seed": seed}) for seed in range(60)]
+    config = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=60, epochs=8, batch_rows=8)
+    init_scripted_policy(world, micro.AtTheStart(TablePolicy(world)), starts, tmp_path / "start", config)
+    model, tokenizer = (one.from_pretrained(tmp_path / "start") for one in (AutoModelForCausalLM, AutoTokenizer))
+    table = micro.tabulated(model, tokenizer, world)
+    assert table.probabilities.shape == (len(world.views), 2)
+    np.testing.assert_allclose(table.probabilities[:, 1], 0.8, atol=0.1)
