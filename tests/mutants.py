@@ -345,7 +345,7 @@ MUTANTS = [
     ),
     Mutant(
         "a reply that a program has rewritten is taken for the one that was sampled",
-        _AGENTS + "interaction.py",
+        _AGENTS + "states.py",
         'same = messages[at] == assistant_message(reply["content"], reply["calls"])',
         "same = True",
         [_TEST_AGENTS + "test_what_comes_back_as_it_was_made_is_shown_as_its_text_whatever_its_spelling"],
