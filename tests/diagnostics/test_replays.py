@@ -141,7 +141,7 @@ def test_a_policy_is_played_once_a_task_without_replays(late: ReplayDiagnosis):
 def test_values_that_explain_little_are_warned_of(late: ReplayDiagnosis):
     assert replace(late, explained=0.2).warning == ""
     assert "rho is no prediction" in replace(late, explained=0.19).warning
-    assert "rho is no prediction" in replace(late, explained=math.nan).warning
+    assert "all returns are alike" in replace(late, explained=math.nan).warning
 
 
 def test_it_is_written_for_people_and_machines(late: ReplayDiagnosis, tmp_path):

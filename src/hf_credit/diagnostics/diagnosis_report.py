@@ -296,8 +296,7 @@ def replay_tables(found: Sequence[ReplayDiagnosis]) -> dict[str, tuple[list[str]
             one.name,
             str(block.first) if block.first == block.last else f"{block.first} to {block.last}",
             "as many as can be" if math.isinf(block.branches) else _short(block.branches),
-            f"{block.noise:.0%}",
-            f"{block.tokens:.0%}",
+            *("-" if math.isnan(share) else f"{share:.0%}" for share in (block.noise, block.tokens)),
         ]
         for one in found
         for block in one.gain.blocks

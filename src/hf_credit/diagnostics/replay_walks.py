@@ -33,7 +33,7 @@ class ReplayDiagnosis:
         name: of the policy.
         gain: at best, and where.
         critic: `"critic"` where one was asked, else `"means"`.
-        explained: the share of the variance of returns that the values explain, at most 1.
+        explained: the share of the variance of returns that the values explain, at most 1; NaN where all are alike.
         cost: of the episodes.
         about: plain values for the reader.
     """
@@ -50,6 +50,11 @@ class ReplayDiagnosis:
         """What to know before rho is believed; empty where there is nothing."""
         if self.explained >= LITTLE:
             return ""
+        if math.isnan(self.explained):
+            return (
+                f"{self.name}: all returns are alike, so nothing is known of where noise arises; take tasks that are "
+                "solved now and then."
+            )
         return (
             f"{self.name}: the values explain {self.explained:.2g} of the variance of returns, so rho is no "
             "prediction: replays can hardly gain more, and may gain nothing; teach a critic first."
