@@ -1,0 +1,1 @@
+"""Training while others generate: TRL's asynchronous trainer with whole collections as its unit."""
