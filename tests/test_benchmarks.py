@@ -302,3 +302,12 @@ def test_constrained_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert set(shares) == {"generation", "passes", "learning", "selection", "estimator", "rest"}
     assert all(share > 0 for share in shares.values())
     assert sum(shares.values()) == pytest.approx(100, abs=0.1)
+
+
+def test_tree_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = ("--tokens=40", "--planned=40", "--hidden-size=64", "--layers=1", "--repeats=1")
+    rows = run("tree_update", capsys, tmp_path, *sizes)
+    # Eight rows of 40 behind 37 tokens: the last is only predicted, and the place before a parting is read by each.
+    assert [int(rows[0][name]) for name in ("tokens apart", "tokens packed")] == [8 * 39, 36 + 8 * 3]
+    assert all(float(row["gradient's difference"]) < 1e-5 for row in rows[:6])
+    assert [row["tokens packed"] for row in rows[6:]] == 2 * [str(64 * 39)]

@@ -1,0 +1,240 @@
+"""An update in few forward passes: rows that begin alike are packed into trees, and trees into micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hf_credit.rollouts import Row
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """A row as arrays, cut behind the last token that is trained on.
+
+    Attributes:
+        ids: its tokens, of which all but the last are read.
+        targets: the places of the tokens in the loss, rising, at least 1: each is predicted at the place before it.
+        logprobs: the sampler's, of the targets, in nats.
+        advantages: of the targets.
+    """
+
+    ids: Integers
+    targets: Integers
+    logprobs: npt.NDArray[np.float32]
+    advantages: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, row: Row) -> Sample | None:
+        """The sample of a row; `None` for one without tokens in the loss.
+
+        Raises:
+            ValueError: the row has no prompt, or no log-probabilities.
+        """
+        chosen = np.flatnonzero(np.asarray(row.loss_mask))
+        if not len(chosen):
+            return None
+        if not row.prompt_ids or row.logprobs is None:
+            missing = "prompt" if not row.prompt_ids else "log-probabilities of its sampler"
+            raise ValueError(f"a row must have a prompt and log-probabilities, got one without a {missing}; add it.")
+        targets = len(row.prompt_ids) + chosen
+        return cls(
+            ids=np.array(row.prompt_ids + row.completion_ids[: int(chosen[-1]) + 1], dtype=np.int64),
+            targets=targets,
+            logprobs=np.array(row.logprobs, dtype=np.float32)[chosen],
+            advantages=np.array(row.advantages, dtype=np.float32)[chosen],
+        )
+
+    @property
+    def read(self) -> int:
+        """How many of its tokens are read: the last is only predicted."""
+        return len(self.ids) - 1
+
+    def silenced(self) -> Sample:
+        """Its shortest part with a loss, and that of no weight: for a process that has nothing else to compute."""
+        return Sample(
+            ids=self.ids[: self.targets[0] + 1],
+            targets=self.targets[:1],
+            logprobs=self.logprobs[:1],
+            advantages=np.zeros(1, dtype=np.float32),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """The forward passes of one update.
+
+    Attributes:
+        rows: of each pass its samples, ordered so that those that begin alike are neighbours. Passes of one
+            micro-batch, one for each process, stand side by side and cost about the same.
+        trained: tokens in the loss.
+        read: tokens that are read, each as often as a pass reads it.
+        apart: tokens that would be read if each sample had a pass of its own.
+    """
+
+    rows: tuple[tuple[Sample, ...], ...]
+    trained: int
+    read: int
+    apart: int
+
+
+def plan(samples: Sequence[Sample], passes: int, budget: int, per_token: float = 0.0) -> Update:
+    """Shares the samples of an update out to a number of forward passes, such that the costliest costs least.
+
+    Samples in the order of their tokens are cut into runs, so that those which begin alike stay together. A run is
+    read as a tree, in which each sample costs what it does not share with the one before it:
+
+        cost[i] = sum over d from shared[i] to read[i] of (per_token + d)
+
+    Args:
+        samples: at least one.
+        passes: how many, at least 1. Where there are fewer samples, the others repeat a part of one without weight.
+        budget: the most tokens that a pass reads, at least 1.
+        per_token: what all but attention costs for a token, in units of one token's attention to one other: about 6
+            times the size of the hidden states of a dense transformer (8 x 12 h^2 over 16 h operations a layer).
+
+    Raises:
+        ValueError: the samples do not fit.
+    """
+    samples = sorted(samples, key=lambda one: one.ids.astype(">u4").tobytes())
+    read = np.array([one.read for one in samples])
+    shared = np.array(shared_lengths(samples))
+    runs = _Runs(read, shared, per_token)
+    bounds = runs.balanced(passes, budget)
+    if bounds is None:
+        longest, needed = int(read.max()), runs.cut(np.inf, budget)
+        if longest > budget:
+            got, remedy = f"one of {longest}", f"raise token_budget to {longest} or more, or bound the episodes"
+        else:
+            assert needed is not None
+            got = f"an update that needs {len(needed)} for {passes}"
+            remedy = "raise gradient_accumulation_steps or token_budget, or lower the tasks of an update"
+        raise ValueError(f"forward passes must read at most token_budget={budget} tokens, got {got}; {remedy}.")
+    ends = [*bounds[1:], len(samples)]
+    order = sorted(zip(bounds, ends, strict=True), key=lambda run: -runs.cost(*run))
+    rows = [tuple(samples[first:last]) for first, last in order]
+    shortest = min(samples, key=lambda one: one.targets[0])
+    rows += [(shortest.silenced(),)] * (passes - len(rows))
+    return Update(
+        rows=tuple(rows),
+        trained=sum(len(one.targets) for one in samples),
+        read=sum(runs.tokens(*run) for run in order),
+        apart=int(read.sum()),
+    )
+
+
+def shared_lengths(samples: Sequence[Sample]) -> list[int]:
+    """How many of its first tokens each sample reads as the sample before it does, and predicts the same from."""
+    found = [0]
+    for one, other in zip(samples[1:], samples[:-1], strict=True):
+        both = min(len(one.ids), len(other.ids))
+        differs = one.ids[:both] != other.ids[:both]
+        first = int(differs.argmax()) if differs.any() else both
+        found.append(max(first - 1, 0))
+    return found
+
+
+def pack(samples: Sequence[Sample]) -> dict[str, Tensor]:
+    """Samples as one packed tree, in the fields of `TreeRow.pack` of TRL 1.16.
+
+    Behind one another stand the tokens of each sample that it does not share with the one before it: the tree in the
+    order of a walk from its root, for samples ordered by their tokens. These are one segment, whose path is the whole
+    sample. A token that two samples share is predicted from alike in both, so it has one label.
+
+    Args:
+        samples: of one forward pass, ordered by their tokens.
+    """
+    ids, positions, paths, segments = [], [], [], [0]
+    labels = np.full(sum(one.read for one in samples), -100)
+    index, path = [], np.zeros(0, dtype=np.int64)
+    whole = []
+    for one, shared in zip(samples, shared_lengths(samples), strict=True):
+        begun, added = segments[-1], one.read - shared
+        path = np.concatenate([path[:shared], np.arange(begun, begun + added)])
+        if added:
+            ids.append(one.ids[shared:-1])
+            positions.append(np.arange(shared, one.read))
+            paths.append(path)
+            segments.append(begun + added)
+        at = path[one.targets - 1]
+        labels[at] = one.ids[one.targets]
+        index.append(at)
+        whole.append(len(at))
+    ends = np.cumsum([0, *map(len, paths)])
+    return {
+        "input_ids": torch.from_numpy(np.concatenate(ids)),
+        "position_ids": torch.from_numpy(np.concatenate(positions)),
+        "shift_labels": torch.from_numpy(labels[: segments[-1]]),
+        "tree_kv_index": torch.from_numpy(np.concatenate(paths)),
+        "tree_cu_seqlens_q": torch.tensor(segments, dtype=torch.int32),
+        "tree_cu_seqlens_k": torch.from_numpy(ends.astype(np.int32)),
+        "tree_max_seqlens": torch.tensor([int(np.diff(segments).max()), max(map(len, paths))]),
+        "token_index": torch.from_numpy(np.concatenate(index)),
+        "old_log_probs": torch.from_numpy(np.concatenate([one.logprobs for one in samples])),
+        "advantages": torch.from_numpy(np.concatenate([one.advantages for one in samples])),
+        "segment_id": torch.from_numpy(np.repeat(np.arange(len(samples)), whole)),
+    }
+
+
+class _Runs:
+    """Runs of ordered samples, by the places of their first and behind their last."""
+
+    def __init__(self, read: Integers, shared: Integers, per_token: float) -> None:
+        def cost(tokens: Integers) -> npt.NDArray[np.float64]:
+            return tokens * per_token + tokens * (tokens + 1) / 2
+
+        # Of a sample that opens a run, and of all that are added to the ones before them, summed up.
+        self._opens, self._tokens = cost(read), read
+        self._costs = np.concatenate([[0.0], np.cumsum(cost(read) - cost(shared))])
+        self._added = np.concatenate([[0], np.cumsum(read - shared)])
+
+    def cost(self, first: int, last: int) -> float:
+        return float(self._opens[first] + self._costs[last] - self._costs[first + 1])
+
+    def tokens(self, first: int, last: int) -> int:
+        return int(self._tokens[first] + self._added[last] - self._added[first + 1])
+
+    def cut(self, most: float, budget: int, passes: int | None = None) -> list[int] | None:
+        """Where the fewest runs of a cost and a number of tokens at most begin; `None` where there are too many."""
+        bounds: list[int] = []
+        first, end = 0, len(self._opens)
+        while first < end:
+            room = most - self._opens[first] + self._costs[first + 1]
+            fits = budget - self._tokens[first] + self._added[first + 1]
+            last = min(
+                int(np.searchsorted(self._costs, room, side="right")) - 1,
+                int(np.searchsorted(self._added, fits, side="right")) - 1,
+            )
+            if last <= first or (passes is not None and len(bounds) == passes):
+                return None
+            bounds.append(first)
+            first = last
+        return bounds
+
+    def balanced(self, passes: int, budget: int) -> list[int] | None:
+        """As `cut`, into `passes` runs, or one for each sample, whose costliest costs least."""
+        low, high = 0.0, float(self._opens.sum())
+        found = self.cut(high, budget, passes)
+        if found is None:
+            return None
+        while high - low > 1e-3 * high:
+            middle = (low + high) / 2
+            closer = self.cut(middle, budget, passes)
+            found, low, high = (found, middle, high) if closer is None else (closer, low, middle)
+        while len(found) < min(passes, len(self._opens)):
+            found = self._with_one_more(found)
+        return found
+
+    def _with_one_more(self, bounds: list[int]) -> list[int]:
+        """With the costliest run of several samples cut where its costlier half costs least."""
+        runs = zip(bounds, [*bounds[1:], len(self._opens)], strict=True)
+        first, last = max((run for run in runs if run[1] - run[0] > 1), key=lambda run: self.cost(*run))
+        between = min(range(first + 1, last), key=lambda at: max(self.cost(first, at), self.cost(at, last)))
+        return sorted([*bounds, between])
