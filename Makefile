@@ -21,7 +21,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test suite test-lowest test-highest test-trl test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -107,6 +107,10 @@ spaces: $(STAMP) ## write the Spaces of environments and leaderboard anew, as fa
 		$(BIN)/python -m hf_credit.hub.spaces $$name hub_assets/environments/$$name || exit 1; \
 	done
 	@$(BIN)/python -m hf_credit.hub.leaderboards hub_assets/leaderboard
+
+docs: $(STAMP) ## build the documentation into site/<version>; a broken link or a missing docstring fails
+	@$(PIP) install --quiet --editable ".[docs]" --constraint constraints.txt
+	$(BIN)/python -m sphinx -W --keep-going --quiet -c docs . site/$$($(BIN)/python -c 'import hf_credit; print(hf_credit.__version__)')
 
 benchmarks: $(STAMP) ## measure speed and memory beside other libraries (half an hour)
 	@$(PIP) install --editable ".[benchmarks]" --constraint constraints.txt

@@ -44,9 +44,22 @@ from hf_credit.trainers.credit import CreditTrainer
 from hf_credit.trainers.recipes import PRESETS, GameArguments, read_job
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "AGENTS.md",
+    *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md")),
+]
 PACKAGES = [path.parent for path in ROOT.glob("packages/*/pyproject.toml")]
 DOCUMENTS += [f"packages/{package.name}/README.md" for package in PACKAGES]
+# Those that are written as notebooks; the site has some pages as notebooks beside them.
+NOTEBOOKS = [
+    f"docs/tutorials/{path.name}"
+    for path in ROOT.glob("docs/tutorials/*.ipynb")
+    if not (ROOT / "docs" / path.with_suffix(".md").name).exists()
+]
 # Names that are imported.
 OWN = "|".join(["hf_credit", *(package.name.replace("-", "_") for package in PACKAGES)])
 
@@ -91,7 +104,10 @@ def first_column(rows: list[list[str]]) -> list[str]:
 
 
 def script(document: str) -> str:
-    """All Python of a document, in order."""
+    """All Python of a document or a notebook, in order."""
+    if document.endswith(".ipynb"):
+        cells = json.loads(text_of(document))["cells"]
+        return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     code = "\n".join(blocks(document, "python"))
     for shown, smaller in SMALLER.get(document, []):
         assert shown in code
@@ -161,7 +177,9 @@ def slug(heading: str) -> str:
 # The code runs
 
 
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python") and name != "README.md"])
+@pytest.mark.parametrize(
+    "document", [name for name in DOCUMENTS if blocks(name, "python") and name != "README.md"] + NOTEBOOKS
+)
 def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path) -> None:
     run(script(document), tmp_path)
 
@@ -169,7 +187,8 @@ def test_the_code_of_a_document_runs_as_one_script(document: str, tmp_path: Path
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_block_is_run_or_parsed_or_is_output(document: str) -> None:
     opened = re.findall(r"^```([^\n]*)\n.*?^```$", text_of(document), re.MULTILINE | re.DOTALL)
-    assert set(opened) <= {"python", "bash", "yaml", "json", "toml", "diff", ""}  # "" is a drawing, or output
+    drawn = {"", "{toctree}"}  # a drawing, output, or the contents of the site
+    assert set(opened) <= {"python", "bash", "yaml", "json", "toml", "diff"} | drawn
     for read, language in ((json.loads, "json"), (tomllib.loads, "toml")):
         for block in blocks(document, language):
             assert read(block)
