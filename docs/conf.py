@@ -45,6 +45,8 @@ nb_execution_mode = "cache"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+nb_merge_streams = True
+nb_output_stderr = "remove"  # progress bars
 suppress_warnings = [
     "myst.header",  # a result begins with a table of its own level
     "toc.not_included",  # results are reached by links
