@@ -134,6 +134,10 @@ class AgentInteraction(Interaction[AgentState]):
     def most_live(self) -> int:
         return self.sessions
 
+    @property
+    def side_by_side(self) -> int:
+        return self.sessions
+
     def require_columns(self, columns: Iterable[str] | None) -> None:
         missing = [] if columns is None else [one for one in self.settings.columns if one not in columns]
         if missing:

@@ -77,9 +77,12 @@ class Batched(Capability):
 
     Attributes:
         most_live: how many can be under way at once; `None`: any number.
+        side_by_side: how many steps may wait side by side, in threads: with more than 1, `start_many` and
+            `advance_many` may be called from several threads at once.
     """
 
     most_live: int | None = None
+    side_by_side: int = 1
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
         """`start` of many walks, as `advance_many`."""

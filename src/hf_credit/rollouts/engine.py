@@ -5,9 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from hf_credit.environments.randomness import derive
@@ -16,7 +21,14 @@ from hf_credit.rollouts.chat import Chat, Thread
 from hf_credit.rollouts.episode import Decision, Ending, Episode
 from hf_credit.rollouts.failures import FailureLog, in_one_line
 from hf_credit.rollouts.interaction import Interaction, Request
-from hf_credit.rollouts.samplers import GenerateFn, Generation, honours_seeds, refuse_missing, sample
+from hf_credit.rollouts.samplers import (
+    GenerateFn,
+    Generation,
+    SubmittingSampler,
+    honours_seeds,
+    refuse_missing,
+    sample,
+)
 from hf_credit.rollouts.shared_states import SharedStateError, SharedStates, require_value
 from hf_credit.validators import whole_number
 
@@ -59,7 +71,10 @@ class RolloutRequest(Generic[S]):
 
 @dataclass(kw_only=True)
 class _Walk(Generic[S]):
-    """An episode in the making; `episode` is set once it is over, `branches` once it has split."""
+    """An episode in the making; `episode` is set once it is over, `branches` once it has split.
+
+    In each step it is asked (`asked_with`), acts once all `replies` are there, and goes on from `result`.
+    """
 
     start: RolloutRequest[S]
     place: int
@@ -79,6 +94,11 @@ class _Walk(Generic[S]):
     shared: SharedStates | None = None  # where others go on from its state
     episode: Episode | None = None
     branches: list[_Walk[S]] = field(default_factory=list)
+    asked_with: list[tuple[int, ...]] = field(default_factory=list)  # the context of each request
+    replies: list[Generation | None] = field(default_factory=list)
+    coming: int = 0  # how many replies, or whether a step, it waits for
+    step: list[Decision] = field(default_factory=list)
+    result: list[S | Exception] = field(default_factory=list)  # what the step led to, once that is known
     siblings: Counter[tuple[tuple[int, ...], ...]] | None = None  # what was said so far at the split it is fresh from
     again: int = 0  # how many siblings at the first split had said the same before it
 
@@ -101,6 +121,10 @@ class _Walk(Generic[S]):
                 branch=(*self.branch, index),
                 prefix_length=len(self.decisions) if index else self.prefix_length,
                 branches=[],
+                asked_with=[],
+                replies=[],
+                step=[],
+                result=[],
                 siblings=siblings,
             )
             for index in range(self.fanout[0])
@@ -130,11 +154,13 @@ class _Walk(Generic[S]):
 
 
 class Engine(Generic[S]):
-    """Walks many episodes of an Interaction side by side, one batch of generation a round.
+    """Walks many episodes of an Interaction side by side.
 
-    Each round collects every reply that any episode waits for and asks for all of them in one call. An episode that
-    ends makes room for the next at once. What fails inside an episode ends that episode as an error, and the
-    first failure of each kind is logged; what fails in `generate` itself is the sampler's failure and is raised.
+    A sampler that answers batches is asked in rounds: every reply that any episode waits for, in one call. One that
+    takes single requests (`SubmittingSampler`) is asked by each episode the moment it needs a reply, and whatever has
+    arrived goes on. An episode that ends makes room for the next at once. What fails inside an episode ends that
+    episode as an error, and the first failure of each kind is logged; what fails in `generate` itself is the sampler's
+    failure and is raised.
 
     Args:
         interaction: what is played.
@@ -143,6 +169,10 @@ class Engine(Generic[S]):
             seeds.
         max_concurrent: the most episodes under way at once, which bounds the batch of a generation call.
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
+        lock: for several runs at once, in threads that share an Interaction, a chat or an oracle: who runs holds it,
+            and lets go of it while waiting for replies and for worlds whose steps wait side by side
+            (`Batched.side_by_side`). So no code of a task runs twice at a time, and a slow step of a world that does
+            not say so is waited for by all. With a sampler that takes single requests alone.
 
     Raises:
         ValueError: a limit is no whole number of at least 1, or one of the Interaction's `roles` has no sampler.
@@ -152,16 +182,18 @@ class Engine(Generic[S]):
         self,
         interaction: Interaction[S],
         chat: Chat,
-        generate: GenerateFn | Mapping[str, GenerateFn],
+        generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
         *,
         max_concurrent: int = 256,
         max_context_tokens: int | None = None,
+        lock: threading.Lock | None = None,
     ) -> None:
         for name, limit in (("max_concurrent", max_concurrent), ("max_context_tokens", max_context_tokens)):
             if limit is not None:
                 whole_number(name, limit, 1)
         self.chat = chat
         self.generate = generate
+        self.lock = lock
         self._take(interaction)
         self.max_concurrent = max_concurrent
         self.failures = FailureLog()
@@ -205,19 +237,29 @@ class Engine(Generic[S]):
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
         waiting, live = deque(walks), list[_Walk[S]]()
-        while waiting or live:
-            self._start(list(itertools.islice(waiting, self._most_live - len(live))))
-            while waiting and len(live) < self._most_live:
-                walk = waiting.popleft()
-                self._begin(walk, states)
-                if walk.splits:
-                    waiting.extendleft(reversed(self._split(walk, states)))
-                elif walk.episode is None:
-                    live.append(walk)
-            self._round(live)
-            # Those that split next wait first in line, so that alternatives run side by side and nobody waits long.
-            waiting.extendleft(reversed([walk for walk in live if walk.splits]))
-            live = [walk for walk in live if walk.episode is None and not walk.splits]
+        arrivals = _Arrivals(self.lock)
+        try:
+            while waiting or live:
+                self._start(list(itertools.islice(waiting, self._most_live - len(live))))
+                while waiting and len(live) < self._most_live:
+                    walk = waiting.popleft()
+                    self._begin(walk, states)
+                    if walk.splits:
+                        waiting.extendleft(reversed(self._split(walk, states)))
+                    elif walk.episode is None:
+                        live.append(walk)
+                self._ask([walk for walk in live if not walk.asked_with], arrivals)
+                # Where some have just ended, others take their places before anything is waited for.
+                arrivals.take(wait=all(walk.coming and walk.episode is None for walk in live) and len(live) > 0)
+                self._act([walk for walk in live if walk.replies and not walk.coming and not walk.step], arrivals)
+                for walk in live:
+                    if walk.result:
+                        self._advance(walk, walk.step, walk.result.pop())
+                # Those that split next wait first in line, so that alternatives run side by side and none waits long.
+                waiting.extendleft(reversed([walk for walk in live if walk.splits]))
+                live = [walk for walk in live if walk.episode is None and not walk.splits]
+        finally:
+            arrivals.cancel()
         return [episode for walk in walks for episode in walk.leaves()]
 
     @property
@@ -316,47 +358,71 @@ class Engine(Generic[S]):
             return context
         return None
 
-    def _round(self, live: list[_Walk[S]]) -> None:
-        """Every live walk makes one step."""
-        asked = [(walk, request) for walk in live for request in walk.requests]
+    def _ask(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
+        """Asks for the replies to what walks stand before; those whose context is too long end."""
+        asked = [(walk, request) for walk in walks for request in walk.requests]
         contexts = self._contexts(asked)
         for (walk, _), context in zip(asked, contexts, strict=True):
             if walk.episode is None and len(context) > self.max_context_tokens:
                 with self._errors_end(walk):
                     self._end(walk, Ending.TRUNCATED)
-        going = [
-            (walk, request, context)
-            for (walk, request), context in zip(asked, contexts, strict=True)
-            if walk.episode is None
-        ]
-        if not going:
-            return
-        generations = self._replies(going)
-        texts = self.chat.texts([generation.ids for generation in generations])
+        wanted: list[tuple[_Walk[S], int, Request]] = []
+        for (walk, request), context in zip(asked, contexts, strict=True):
+            if walk.episode is None:
+                walk.asked_with.append(context)
+                walk.replies.append(walk.forced.pop(request.event, None))
+                if walk.replies[-1] is None:
+                    wanted.append((walk, len(walk.replies) - 1, request))
+        if wanted:
+            self._sample(wanted, arrivals)
 
-        steps: dict[int, list[Decision]] = {}
-        for (walk, request, context), generation, text in zip(going, generations, texts, strict=True):
-            ids = tuple(generation.ids)
-            walk.threads[request.event] = Thread.after(request, text, context + ids)
-            steps.setdefault(id(walk), []).append(
-                Decision(
-                    role=request.role,
-                    event=request.event,
-                    state=walk.state,
-                    context_ids=context,
-                    action_ids=ids,
-                    logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
-                    action_text=text,
-                    step=walk.start.step + walk.steps,
-                    trained=request.role not in self._learned.untrained,
-                    observed=request.role in self._learned.untrained,
+    def _sample(self, wanted: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
+        """Has replies sampled: those of a batch are there at once, those of single requests arrive."""
+        contexts = [walk.asked_with[place] for walk, place, _ in wanted]
+        seeds = [walk.draw_seed(request.event) for walk, _, request in wanted]
+        takers = [partial(_take_reply, walk, place, request.max_tokens) for walk, place, request in wanted]
+        if isinstance(self.generate, SubmittingSampler):
+            for (walk, _, request), context, seed, take in zip(wanted, contexts, seeds, takers, strict=True):
+                walk.coming += 1
+                arrivals.expect(self.generate.submit(request.role, context, seed), walk, take)
+            return
+        replies = sample(self.generate, [request.role for _, _, request in wanted], contexts, seeds)
+        for take, reply in zip(takers, replies, strict=True):
+            take(reply)
+
+    def _act(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
+        """Hands replies to the world of each walk, and notes what they lead to: at once, or when it arrives."""
+        if not walks:
+            return
+        generations = [reply for walk in walks for reply in walk.replies if reply is not None]
+        texts = iter(self.chat.texts([generation.ids for generation in generations]))
+        for walk in walks:
+            for request, context, generation in zip(walk.requests, walk.asked_with, walk.replies, strict=True):
+                assert generation is not None
+                ids, text = tuple(generation.ids), next(texts)
+                walk.threads[request.event] = Thread.after(request, text, context + ids)
+                walk.step.append(
+                    Decision(
+                        role=request.role,
+                        event=request.event,
+                        state=walk.state,
+                        context_ids=context,
+                        action_ids=ids,
+                        logprobs=None if generation.logprobs is None else tuple(generation.logprobs),
+                        action_text=text,
+                        step=walk.start.step + walk.steps,
+                        trained=request.role not in self._learned.untrained,
+                        observed=request.role in self._learned.untrained,
+                    )
                 )
-            )
-        stepping = [walk for walk in live if walk.episode is None]
-        replies = [self._said(walk, steps[id(walk)]) for walk in stepping]
-        results = self._batched.advance_many([walk.state for walk in stepping], replies)
-        for walk, result in zip(stepping, results, strict=True):
-            self._advance(walk, steps[id(walk)], result)
+        states, replies = [walk.state for walk in walks], [self._said(walk, walk.step) for walk in walks]
+        if isinstance(self.generate, SubmittingSampler) and self._batched.side_by_side > 1:
+            for walk, state, said in zip(walks, states, replies, strict=True):
+                walk.coming += 1
+                arrivals.expect(in_thread(self._batched.advance_many, [state], [said]), walk, walk.result.extend)
+            return
+        for walk, result in zip(walks, self._batched.advance_many(states, replies), strict=True):
+            walk.result.append(result)
 
     def _said(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
         """The replies of a step, as `advance` is handed them."""
@@ -364,18 +430,6 @@ class Engine(Generic[S]):
             return [decision.action_text for decision in step]
         asked = zip(walk.requests, step, strict=True)
         return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in asked]
-
-    def _replies(self, going: Sequence[tuple[_Walk[S], Request, tuple[int, ...]]]) -> list[Generation]:
-        """The reply to each context: the one that is forced, or one of the sampler's."""
-        replies = [walk.forced.pop(request.event, None) for walk, request, _ in going]
-        wanted = [place for place, reply in enumerate(replies) if reply is None]
-        if wanted:
-            walks, requests, contexts = zip(*[going[place] for place in wanted], strict=True)
-            seeds = [walk.draw_seed(request.event) for walk, request in zip(walks, requests, strict=True)]
-            sampled = sample(self.generate, [request.role for request in requests], contexts, seeds)
-            for place, request, reply in zip(wanted, requests, sampled, strict=True):
-                replies[place] = _first_tokens(reply, request.max_tokens)
-        return [reply for reply in replies if reply is not None]
 
     def _contexts(self, asked: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
         """The tokens of each request; messages that the template refuses end their walk as an error."""
@@ -392,7 +446,7 @@ class Engine(Generic[S]):
 
     def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
         """Goes on to the state that a step led to, or ends with what was raised in it."""
-        with self._errors_end(walk, step):
+        with self._errors_end(walk):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
                 walk.shared = None
@@ -408,7 +462,7 @@ class Engine(Generic[S]):
             walk.steps += 1
             walk.fanout = walk.fanout[1:]
             self._count_siblings(walk, step)
-            step.clear()
+            walk.asked_with, walk.replies, walk.step = [], [], []
             self._look(walk)
 
     def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:
@@ -422,8 +476,84 @@ class Engine(Generic[S]):
         if walk.again:
             walk.state = self.interaction.reseed(walk.state, derive(0, "again", walk.again))
 
-    def _errors_end(self, walk: _Walk[Any], unrecorded: Sequence[Decision] = ()) -> _ErrorsEnd:
-        return _ErrorsEnd(self.failures, walk, unrecorded)
+    def _errors_end(self, walk: _Walk[Any]) -> _ErrorsEnd:
+        return _ErrorsEnd(self.failures, walk)
+
+
+class _Arrivals:
+    """What walks wait for: replies that were asked for one by one, and steps of worlds that wait side by side.
+
+    Args:
+        lock: as of `Engine`.
+    """
+
+    def __init__(self, lock: threading.Lock | None) -> None:
+        self.lock = lock
+        self._expected: set[Future[Any]] = set()
+        self._arrived: SimpleQueue[tuple[Future[Any], _Walk[Any], Callable[[Any], object]]] = SimpleQueue()
+
+    def expect(self, future: Future[Any], walk: _Walk[Any], take: Callable[[Any], object]) -> None:
+        """Has `take` called with what comes of a future, which `walk` waits for."""
+        self._expected.add(future)
+        future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
+
+    def take(self, wait: bool) -> None:
+        """Hands on what has arrived.
+
+        Args:
+            wait: whether to wait until something has.
+
+        Raises:
+            Exception: what came of a future.
+        """
+        if wait and self._arrived.empty():
+            with released(self.lock):
+                arrived = [self._arrived.get()]
+        else:
+            arrived = []
+        while not self._arrived.empty():
+            arrived.append(self._arrived.get())
+        for future, walk, take in arrived:
+            self._expected.discard(future)
+            take(future.result())
+            walk.coming -= 1
+
+    def cancel(self) -> None:
+        """Nobody waits for what has not arrived yet."""
+        for future in self._expected:
+            future.cancel()
+
+
+@contextmanager
+def released(lock: threading.Lock | None) -> Iterator[None]:
+    """Within, others may hold a lock that is held before and afterwards."""
+    if lock is None:
+        yield
+        return
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()
+
+
+def in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    """What a function returns or raises, called in a thread that keeps no process from ending."""
+    future: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
+    threading.Thread(target=call, daemon=True).start()
+    return future
+
+
+def _take_reply(walk: _Walk[Any], place: int, most: int | None, reply: Generation) -> None:
+    walk.replies[place] = _first_tokens(reply, most)
 
 
 def _first_tokens(reply: Generation, most: int | None) -> Generation:
@@ -449,13 +579,11 @@ class _ErrorsEnd:
     Args:
         failures: where they are logged.
         walk: which they end.
-        unrecorded: the decisions of the step.
     """
 
-    def __init__(self, failures: FailureLog, walk: _Walk[Any], unrecorded: Sequence[Decision]) -> None:
+    def __init__(self, failures: FailureLog, walk: _Walk[Any]) -> None:
         self.failures = failures
         self.walk = walk
-        self.unrecorded = unrecorded
 
     def __enter__(self) -> None:
         pass
@@ -466,7 +594,7 @@ class _ErrorsEnd:
         walk = self.walk
         self.failures.add(error)
         walk.episode = Episode(
-            decisions=(*walk.decisions, *self.unrecorded),
+            decisions=(*walk.decisions, *walk.step),
             outcome=0.0,
             ending=Ending.ERROR,
             error=in_one_line(error),

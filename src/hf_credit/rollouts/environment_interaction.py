@@ -99,6 +99,10 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         return self.environment.most_live
 
     @property
+    def side_by_side(self) -> int:
+        return self.environment.slow_steps
+
+    @property
     def max_replies(self) -> int:  # type: ignore[override]
         return self.max_turns
 
@@ -188,7 +192,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
         self, states: Sequence[EnvironmentState], replies: Sequence[Sequence[str]]
     ) -> list[EnvironmentState | Exception]:
         """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
-        threads = min(self.environment.slow_steps, len(states))
+        threads = min(self.side_by_side, len(states))
         if threads <= 1:
             return one_after_another(self, states, replies)
         with ThreadPoolExecutor(threads) as pool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from hf_credit.rollouts.interaction import Interaction
@@ -30,8 +31,22 @@ SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Seq
 """The same where each context comes with a seed: replies of one seed are drawn with the same random numbers."""
 
 
+@runtime_checkable
+class SubmittingSampler(Protocol):
+    """Replies to single requests, of all roles; it honours seeds where it has a true `seeded`."""
+
+    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+        """Asks for a reply, which arrives when it is there; `cancel` of it says that nobody waits for it any more.
+
+        Args:
+            role: who replies.
+            context: the tokens it is given.
+            seed: replies of one seed are drawn with the same random numbers; `None` names none.
+        """
+
+
 def sample(
-    generate: GenerateFn | Mapping[str, GenerateFn],
+    generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler,
     roles: Sequence[str],
     contexts: Sequence[Sequence[int]],
     seeds: Sequence[int | None],
@@ -48,6 +63,9 @@ def sample(
     Raises:
         ValueError: a role has no sampler, or a sampler does not answer every context.
     """
+    if isinstance(generate, SubmittingSampler):
+        futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
+        return [future.result() for future in futures]
     seeded = honours_seeds(generate) and any(seed is not None for seed in seeds)
     together = getattr(generate, "together", None)
     if together is not None and isinstance(generate, Mapping):
@@ -61,7 +79,7 @@ def sample(
     return [replies[place] for place in range(len(contexts))]
 
 
-def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn]) -> bool:
+def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
     """Whether every sampler takes seeds, and draws replies of one seed with the same random numbers."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
@@ -95,7 +113,7 @@ class _Counted:
         return replies
 
 
-def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn], roles: Iterable[str]) -> None:
+def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:
     """Refuses roles that nobody replies for.
 
     Raises:
