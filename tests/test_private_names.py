@@ -13,13 +13,16 @@ import transformers
 from accelerate import Accelerator
 from accelerate.state import GradientState
 from peft import PeftModel
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Trainer
 from trl import GRPOTrainer
+from trl.experimental.async_grpo import async_grpo_trainer, packing
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "hf_credit"
 # Conventions of TRL for subclasses, which feed the model card.
 CONVENTIONS = {"_tag_names", "_name", "_paper", "_template_file"}
+# The seam with TRL's asynchronous trainer, whose names have a part of their own.
+ASYNCHRONOUS = SOURCE / "trainers" / "asynchronous" / "trl_1_16.py"
 # Who may know trainers and models; in the others an underscore is their own.
 ROOMS = ("critics", "policies", "trainers")
 CLASSES = [
@@ -60,7 +63,7 @@ def tabled(part: str) -> dict[str, list[str]]:
 def modules_that_know_them() -> dict[str, set[str]]:
     """For each module that may know these libraries, the private names of theirs in it that are not its own."""
     known, found = theirs(), {}
-    for path in (one for room in ROOMS for one in (SOURCE / room).rglob("*.py")):
+    for path in (one for room in ROOMS for one in (SOURCE / room).rglob("*.py") if one != ASYNCHRONOUS):
         text = path.read_text(encoding="utf-8")
         names = private_names(ast.parse(text)) & known
         own = set(re.findall(r"self\.(_\w+)(?:: [^=\n]+)? = ", text)) | set(
@@ -96,3 +99,18 @@ def test_what_is_used_is_still_there(name: str) -> None:
 def test_replies_are_still_generated_one_a_context() -> None:
     parameters = list(inspect.signature(GRPOTrainer._generate_single_turn).parameters)
     assert parameters[:5] == ["self", "prompt_ids", "images", "multimodal_fields", "num_generations"]
+
+
+def test_what_the_asynchronous_seam_knows_is_tabled_and_still_there() -> None:
+    named = {
+        getattr(node, "id", getattr(node, "attr", getattr(node, "name", getattr(node, "arg", None))))
+        for module in (async_grpo_trainer, packing, Trainer)
+        for node in ast.walk(ast.parse(inspect.getsource(inspect.getmodule(module))))
+    }
+    text = ASYNCHRONOUS.read_text(encoding="utf-8")
+    table = tabled("Asynchronous")
+    assert {name for name in table if not re.search(rf"\b{name}\b", text)} == set()
+    assert table.keys() - named == set(), "TRL moved one"
+    theirs_here = private_names(ast.parse(text)) & named
+    assert theirs_here <= table.keys()
+    assert list(inspect.signature(async_grpo_trainer.AsyncGRPOTrainer._sync_weight).parameters) == ["self"]

@@ -14,6 +14,8 @@ from hf_credit.noise import silence_missing_kernel
 
 if TYPE_CHECKING:
     from hf_credit.environments import make
+    from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
+    from hf_credit.trainers.asynchronous.trainer import AsyncCreditTrainer
     from hf_credit.trainers.config import CreditConfig
     from hf_credit.trainers.constrained_counterfactual import (
         ConstrainedCounterfactualConfig,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from hf_credit.trainers.verifiable_process import VerifiableProcessConfig, VerifiableProcessTrainer
 
 _HOMES = {
+    "AsyncCreditConfig": "hf_credit.trainers.asynchronous.config",
+    "AsyncCreditTrainer": "hf_credit.trainers.asynchronous.trainer",
     "ConstrainedCounterfactualConfig": "hf_credit.trainers.constrained_counterfactual",
     "ConstrainedCounterfactualTrainer": "hf_credit.trainers.constrained_counterfactual",
     "CounterfactualGRPOConfig": "hf_credit.trainers.counterfactual_grpo",
@@ -42,6 +46,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncCreditConfig",
+    "AsyncCreditTrainer",
     "ConstrainedCounterfactualConfig",
     "ConstrainedCounterfactualTrainer",
     "CounterfactualGRPOConfig",

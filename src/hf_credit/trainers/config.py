@@ -29,7 +29,106 @@ _TOKEN_MEAN_LOSSES = ("dapo", "cispo")
 
 
 @dataclass
-class CreditConfig(GRPOConfig):
+class RunSettings:
+    """What can be told to trainers of both kinds, those that generate themselves and those that others generate for.
+
+    Args:
+        max_concurrent_episodes, max_context_tokens, resume_with_changed, log_episodes, collector, collector_options,
+            truncation, truncation_options, cut, train_stalled: as for `CreditConfig`.
+    """
+
+    of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
+    """Settings that go with a rule alone, as they are without one."""
+
+    max_concurrent_episodes: int = field(
+        default=256, metadata={"help": "Most episodes that one process has under way at once."}
+    )
+    max_context_tokens: int | None = field(
+        default=None,
+        metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
+    )
+    resume_with_changed: list[str] | None = field(
+        default=None,
+        metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
+    )
+    log_episodes: int = field(
+        default=4, metadata={"help": "Episodes of an update written to episodes.jsonl with their credit."}
+    )
+    collector: str | None = field(default=None, metadata={"help": "Who plays, by name; the method's own if left out."})
+    collector_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    truncation: str | None = field(default=None, metadata={"help": "The rule that cuts, or module:factory; or none."})
+    truncation_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
+    cut: str = field(default="hard", metadata={"help": "hard: stop; soft: ask for the answer; mask: no loss after."})
+    train_stalled: bool = field(default=True, metadata={"help": "Whether replies that stalled are trained on."})
+
+    def parts(self) -> dict[str, Any]:
+        """The collector and the truncation that are put in a method, as for `hf_credit.methods.composed`.
+
+        Raises:
+            ValueError: there are options of a part that is not named.
+        """
+        parts: dict[str, Any] = {}
+        options = as_mapping("collector_options", self.collector_options)
+        if self.collector is not None:
+            parts["collector"] = {"name": self.collector, "options": options}
+        elif options:
+            raise ValueError(f"collector_options need a collector, got {options} without; name the collector.")
+        options = as_mapping("truncation_options", self.truncation_options)
+        if self.truncation not in (None, "none"):
+            how = {"cut": self.cut, "train_stalled": self.train_stalled}
+            parts["truncation"] = {"name": self.truncation, "options": {**options, **how}}
+        elif self.truncation is None:
+            for name, without in self.of_a_rule.items():
+                value = options if name == "truncation_options" else getattr(self, name)
+                if value != without:
+                    raise ValueError(
+                        f"{name} is of a rule that cuts, got {value!r} without truncation; name the rule, or leave it "
+                        "out."
+                    )
+        return parts
+
+    def composed(self, method: Method) -> Method:
+        """The method with the parts that are set here.
+
+        Raises:
+            ValueError: a part is not possible.
+        """
+        return composed(method, **self.parts())
+
+    def sampling(self) -> Sampling:
+        """How replies are drawn, as the spec beside the policy says."""
+        args: Any = self  # with the fields of TRL's config that it is mixed into
+        return Sampling(
+            max_new_tokens=whole_number("max_completion_length", args.max_completion_length, 1),
+            temperature=args.temperature,
+            top_p=args.top_p,
+            top_k=args.top_k,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # transformers pickles the settings beside every model it saves or pushes, where others read them.
+        public = redacted(self.__dict__)
+        return {name: public.get(name) for name in self.__dict__}
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, values: dict[str, Any]) -> Self:
+        """The same settings in this process, which may know its secrets."""
+        other = object.__new__(type(self))
+        other.__dict__.update(values)
+        return other
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, for logs and trackers, without secrets in what a setting holds either."""
+        return {name: redacted(value) for name, value in super().to_dict().items()}  # type: ignore[misc]  # of TRL's config
+
+
+@dataclass
+class CreditConfig(RunSettings, GRPOConfig):
     """Settings shared by the trainers of this library.
 
     Everything of [`trl.GRPOConfig`] works, apart from what would make the loss depend on how rows are laid out.
@@ -99,21 +198,11 @@ class CreditConfig(GRPOConfig):
             the replies of all episodes under way. As long as `ddp_timeout`, for which other processes wait.
     """
 
-    of_a_rule: ClassVar[dict[str, Any]] = {"truncation_options": {}, "cut": "hard", "train_stalled": True}
-    """Settings that go with a rule alone, as they are without one."""
-
     instances_per_update: int | None = field(
         default=None,
         metadata={"help": "Task rows of one update over all processes; sets gradient_accumulation_steps."},
     )
     num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
-    max_concurrent_episodes: int = field(
-        default=256, metadata={"help": "Most episodes that one process has under way at once."}
-    )
-    max_context_tokens: int | None = field(
-        default=None,
-        metadata={"help": "An episode whose next context is longer ends as truncated; None asks the model."},
-    )
     reuse_prefixes: bool = field(
         default=True,
         metadata={"help": "Whether replies go on from the keys and values of the turn before, where possible."},
@@ -125,15 +214,8 @@ class CreditConfig(GRPOConfig):
     rows_per_forward: int | None = field(
         default=None, metadata={"help": "Rows of one forward pass; as per_device_train_batch_size if left out."}
     )
-    resume_with_changed: list[str] | None = field(
-        default=None,
-        metadata={"help": "What may differ between a checkpoint and the run that is resumed from it, by name."},
-    )
     aggregation: str = field(
         default="token", metadata={"help": "token: all tokens weigh alike; sequence: all episodes do."}
-    )
-    log_episodes: int = field(
-        default=4, metadata={"help": "Episodes of an update written to episodes.jsonl with their credit."}
     )
     critic_model: str | None = field(default=None, metadata={"help": "Backbone of the critic."})
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
@@ -177,12 +259,6 @@ class CreditConfig(GRPOConfig):
     trust_region_regression: float = field(
         default=0.0, metadata={"help": "Weight of the KL of the policy from what it is projected to; 1 in TROLL."}
     )
-    collector: str | None = field(default=None, metadata={"help": "Who plays, by name; the method's own if left out."})
-    collector_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    truncation: str | None = field(default=None, metadata={"help": "The rule that cuts, or module:factory; or none."})
-    truncation_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
-    cut: str = field(default="hard", metadata={"help": "hard: stop; soft: ask for the answer; mask: no loss after."})
-    train_stalled: bool = field(default=True, metadata={"help": "Whether replies that stalled are trained on."})
     vllm_server_request_timeout: float = field(
         default=1800.0,
         metadata={"help": "Seconds that a vLLM server may take to answer one generation call."},
@@ -222,49 +298,6 @@ class CreditConfig(GRPOConfig):
         self.region()
         self.parts()
 
-    def parts(self) -> dict[str, Any]:
-        """The collector and the truncation that are put in a method, as for `hf_credit.methods.composed`.
-
-        Raises:
-            ValueError: there are options of a part that is not named.
-        """
-        parts: dict[str, Any] = {}
-        options = as_mapping("collector_options", self.collector_options)
-        if self.collector is not None:
-            parts["collector"] = {"name": self.collector, "options": options}
-        elif options:
-            raise ValueError(f"collector_options need a collector, got {options} without; name the collector.")
-        options = as_mapping("truncation_options", self.truncation_options)
-        if self.truncation not in (None, "none"):
-            how = {"cut": self.cut, "train_stalled": self.train_stalled}
-            parts["truncation"] = {"name": self.truncation, "options": {**options, **how}}
-        elif self.truncation is None:
-            for name, without in self.of_a_rule.items():
-                value = options if name == "truncation_options" else getattr(self, name)
-                if value != without:
-                    raise ValueError(
-                        f"{name} is of a rule that cuts, got {value!r} without truncation; name the rule, or leave it "
-                        "out."
-                    )
-        return parts
-
-    def composed(self, method: Method) -> Method:
-        """The method with the parts that are set here.
-
-        Raises:
-            ValueError: a part is not possible.
-        """
-        return composed(method, **self.parts())
-
-    def sampling(self) -> Sampling:
-        """How replies are drawn, as the spec beside the policy says."""
-        return Sampling(
-            max_new_tokens=whole_number("max_completion_length", self.max_completion_length, 1),
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-        )
-
     def critic_config(self) -> CriticConfig:
         """The settings of a method's critics."""
         return CriticConfig(
@@ -302,27 +335,6 @@ class CreditConfig(GRPOConfig):
             projection=self.trust_region_projection,
             regression=self.trust_region_regression,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        # transformers pickles the settings beside every model it saves or pushes, where others read them.
-        public = redacted(self.__dict__)
-        return {name: public.get(name) for name in self.__dict__}
-
-    def __copy__(self) -> Self:
-        return self._with(self.__dict__)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._with(copy.deepcopy(self.__dict__, memo))
-
-    def _with(self, values: dict[str, Any]) -> Self:
-        """The same settings in this process, which may know its secrets."""
-        other = object.__new__(type(self))
-        other.__dict__.update(values)
-        return other
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in transformers, for logs and trackers, without secrets in what a setting holds either."""
-        return {name: redacted(value) for name, value in super().to_dict().items()}
 
     @property
     def micro_batch_rows(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,14 +26,13 @@ from hf_credit.methods.base import weighted
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
-from hf_credit.tasks import TASK_FILE, TaskSpec
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers import arguments
 from hf_credit.trainers.base import EpisodeTrainer
 from hf_credit.trainers.callbacks import CheckpointCallback, CreditCallback, WarnOfIdleCritics
 from hf_credit.trainers.config import CreditConfig
 from hf_credit.trainers.method_context import TrainerContext
-
-logger = logging.getLogger(__name__)
+from hf_credit.trainers.saving import save_task, task_spec
 
 FROZEN_FILE = "frozen_policy.safetensors"
 
@@ -254,42 +252,17 @@ class CreditTrainer(EpisodeTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if self.args.should_save:
-            self._save_task(Path(output_dir or self.args.output_dir))  # before TRL's own, which may push the folder
+            # Before TRL's own, which may push the folder.
+            folder = Path(output_dir or self.args.output_dir)
+            save_task(folder, self.evaluation_context.interaction, self.method, self.args)
         super().save_model(output_dir, _internal_call)
         if self.is_world_process_zero():
             for name, one in self.critics.items():
                 one.save(output_dir or self.args.output_dir, name)
 
     def task_spec(self) -> TaskSpec:
-        """What is played, how, and by which method the policy is trained: all that evaluation and diagnosis need.
-
-        Raises:
-            ValueError: the Interaction cannot say how it is made again.
-        """
-        args = self.args
-        return TaskSpec.of(
-            self.evaluation_context.interaction,
-            chat_template_kwargs=args.chat_template_kwargs or {},
-            sampling=args.sampling(),
-            method=self._method_spec(),
-            critic_model=args.critic_model if self.method.critics else None,
-        )
-
-    def _method_spec(self) -> dict[str, Any] | None:
-        try:
-            return self.method.spec()
-        except ValueError as error:
-            logger.warning("saved the policy without its method, so name it to diagnose the credit: %s", error)
-            return None
-
-    def _save_task(self, folder: Path) -> None:
-        try:
-            spec = self.task_spec()
-        except ValueError as error:
-            logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        spec.save(folder)
+        """As `hf_credit.trainers.saving.task_spec`."""
+        return task_spec(self.evaluation_context.interaction, self.method, self.args)
 
 
 class _SaveFrozen(CheckpointCallback):

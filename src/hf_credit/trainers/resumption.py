@@ -42,7 +42,8 @@ _FREE_SETTINGS = re.compile(
     r"(logging_|log_|save_|hub_|trackio_|vllm_server_|do_|resume_).*|output_dir|run_name|project|report_to|debug|"
     r"disable_tqdm|num_completions_to_print|push_to_hub|enable_jit_checkpoint|restore_callback_states_from_checkpoint|"
     r"skip_memory_metrics|include_num_input_tokens_seen|local_rank|ddp_timeout|vllm_group_port|"
-    r"vllm_gpu_memory_utilization|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
+    r"vllm_gpu_memory_utilization|token_budget|heartbeat_stale_after_s|request_timeout|weight_(transfer|folder|"
+    r"sync_timeout)|dataloader_(num_workers|pin_memory|persistent_workers|prefetch_factor|"
     r"multiprocessing_context)"
 )
 
@@ -265,7 +266,7 @@ class ResumableTrainer(Trainer):
 
     def _refuse_another_run(self, folder: Path, place: str | None = None) -> None:
         accepted = self.args.resume_with_changed or []
-        if self.args.sync_ref_model and self.args.beta and "sync_ref_model" not in accepted:
+        if getattr(self.args, "sync_ref_model", False) and self.args.beta and "sync_ref_model" not in accepted:
             raise ValueError(
                 f"a run can be resumed with sync_ref_model=False only, got True for {place or folder}, which does not "
                 "hold the reference policy; accept that it starts anew with resume_with_changed=['sync_ref_model']."

@@ -1,0 +1,97 @@
+"""What `AsyncCreditTrainer` can be told."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
+from hf_credit.trainers.config import RunSettings
+from hf_credit.validators import whole_number
+
+TRANSFERS = ("trl", "folder")
+
+
+@dataclass
+class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
+    """Settings of `AsyncCreditTrainer`: those of TRL's `AsyncGRPOConfig` and these.
+
+    An update is one collection: what the method's collector plays for `instances_per_update` task rows. It is read in
+    exactly `gradient_accumulation_steps` forward passes of each process.
+
+    Args:
+        instances_per_update: task rows of an update; `None` takes `per_device_train_batch_size` x
+            `gradient_accumulation_steps` x processes, as TRL does.
+        num_generations: how often each task row is given to the collector in one update, as in `CreditConfig`.
+        max_concurrent_episodes: the most episodes under way at once, of all collections.
+        concurrent_collections: how many collections are played at once. With one, its longest episode decides.
+        token_budget: the most tokens that a forward pass reads, where those that several rows begin with count once;
+            `None` takes the server's longest context. An update that does not fit is refused.
+        max_staleness: the most updates by which a policy may be older than the one that learns from its replies. A
+            collection with one older reply is dropped whole, and its tasks are played again.
+        weight_transfer: how the server gets the weights. `"trl"`: over NCCL, or an adapter alone by its path, where
+            the server serves adapters. `"folder"`: through a file in a folder that trainer and server see.
+        weight_folder: that folder; `None` takes one in `output_dir`.
+        temperature: 1, the only value: a server tells log-probabilities of replies that it is given at 1 alone.
+        aggregation, importance_sampling_level: `"token"`, the only values.
+
+    Raises:
+        ValueError: a setting is not possible.
+    """
+
+    instances_per_update: int | None = field(
+        default=None, metadata={"help": "Task rows of one update over all processes; one collection."}
+    )
+    num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
+    concurrent_collections: int = field(default=3, metadata={"help": "Collections that are played at once."})
+    weight_transfer: str = field(
+        default="trl", metadata={"help": "trl: NCCL, or an adapter by its path; folder: a file that both sides see."}
+    )
+    weight_folder: str | None = field(
+        default=None, metadata={"help": "The folder of weight_transfer folder; in output_dir if left out."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.deepspeed is not None or os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            raise ValueError(
+                "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
+                "CreditTrainer."
+            )
+        for name in ("num_generations", "max_concurrent_episodes", "concurrent_collections"):
+            whole_number(name, getattr(self, name), 1)
+        for name in ("instances_per_update", "max_context_tokens", "token_budget"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), 1)
+        for name in ("log_episodes", "max_staleness"):
+            whole_number(name, getattr(self, name), 0)
+        if self.temperature != 1:
+            raise ValueError(
+                f"temperature must be 1 where a server generates for training, got {self.temperature}: it tells "
+                "log-probabilities of given replies at 1 alone; set it to 1, or train with CreditTrainer."
+            )
+        if self.weight_transfer not in TRANSFERS:
+            raise ValueError(
+                f"weight_transfer must be {' or '.join(map(repr, TRANSFERS))}, got {self.weight_transfer!r}; pick one."
+            )
+        if self.router_aux_loss_coef:
+            raise ValueError(
+                f"router_aux_loss_coef must be 0, got {self.router_aux_loss_coef}: the balance of experts is measured "
+                "over one forward pass; leave it out."
+            )
+        self.router_aux_loss_coef = None  # TRL refuses a number for a model without experts
+        self.sampling()  # refuses what no spec beside the policy could say
+        self.parts()
+        super().__post_init__()
+
+    @property
+    def generation_batch_size(self) -> int:
+        """Task rows of an update, each as often as it is played."""
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        at_once = self.per_device_train_batch_size * self.gradient_accumulation_steps * processes
+        return self.instances_per_update or at_once
+
+    @property
+    def folder_of_weights(self) -> Path:
+        """Where weights are handed over."""
+        return Path(self.weight_folder or Path(str(self.output_dir), "weights")).absolute()

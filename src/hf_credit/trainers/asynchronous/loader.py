@@ -1,0 +1,199 @@
+"""From credited collections to the forward passes of every process."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Iterator, MutableMapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hf_credit.rollouts import Ledger
+from hf_credit.trainers.asynchronous.collection import Collection
+from hf_credit.trainers.asynchronous.packing import Sample, Update, pack, plan
+from hf_credit.trainers.callbacks import likely_cause
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 2.0
+_PATIENCE = 20  # collections in a row without a token to learn from
+
+Passes = list[dict[str, Tensor]]
+
+
+class Supply(Protocol):
+    """Where collections come from, and who is told what became of them."""
+
+    collections: queue.Queue[Collection | Exception]
+
+    def check_health(self, stale_after_s: float) -> None:
+        """Raises where nothing can be expected any more."""
+
+    def dropped(self, number: int) -> None:
+        """Too stale: its tasks are to be played again."""
+
+    def trained(self, number: int) -> None:
+        """The policy has learned from it."""
+
+    def state(self) -> dict[str, Any]:
+        """Plain values to go on from: what is under way, and what is credited and not learned from yet."""
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `state` gave, before anything is played."""
+
+
+class Updates:
+    """The micro-batches of one update after the other, on each process its own.
+
+    The main process draws a collection when an update is asked for and not before, so its age is known: one that is
+    older than allowed is dropped whole. It cuts the collection into `accumulation` x `processes` forward passes, and
+    hands each process those of its place.
+
+    Args:
+        supply: on the main process.
+        accumulation: forward passes of a process in an update.
+        processes: how many there are.
+        token_budget: the most tokens that a pass reads.
+        max_staleness: by how many versions a policy may be older than the one that learns from it.
+        per_token: as for `plan`.
+        stale_after_s: as for `Supply.check_health`.
+        metrics: gets lists of what is logged, by name.
+
+    Attributes:
+        version: of the policy that learns.
+        number: of the collection that is learned from, `None` before the first.
+        ledger: what all collections so far cost, those that were dropped too.
+        wait_s: seconds that were waited for collections; whoever logs them sets them to 0.
+    """
+
+    def __init__(
+        self,
+        supply: Supply | None,
+        *,
+        accumulation: int,
+        processes: int,
+        token_budget: int,
+        max_staleness: int,
+        per_token: float,
+        stale_after_s: float,
+        metrics: MutableMapping[str, list[Any]],
+    ) -> None:
+        self.supply = supply
+        self.accumulation, self.processes, self.token_budget = accumulation, processes, token_budget
+        self.max_staleness, self.per_token, self.stale_after_s = max_staleness, per_token, stale_after_s
+        self.metrics = metrics
+        self.version = 0
+        self.number: int | None = None
+        self.ledger = Ledger()
+        self.wait_s = 0.0
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        while True:
+            yield from self._handed_out()
+
+    def _handed_out(self) -> Passes:
+        """The passes of this process, or on every process the error of the main one."""
+        answers: list[tuple[Passes, str]] | None = None
+        failure: Exception | None = None
+        if self.supply is not None:
+            try:
+                answers = [(own, "") for own in self._laid_out(self._drawn())]
+            except Exception as error:  # the other processes wait for an answer, whatever went wrong
+                failure, answers = error, [([], f"{type(error).__name__}: {error}")] * self.processes
+        if self.processes == 1:
+            assert answers is not None
+            own = answers[0]
+        else:
+            received: list[Any] = [None]
+            torch.distributed.scatter_object_list(received, answers, src=0)
+            own = received[0]
+        if failure is not None:
+            raise failure
+        passes, refusal = own
+        if refusal:
+            raise RuntimeError(f"the main process stopped with {refusal}")
+        return passes
+
+    def _drawn(self) -> tuple[Collection, Update]:
+        """The next collection with something to learn from that is not too old."""
+        assert self.supply is not None
+        for _ in range(_PATIENCE):
+            collection = self._fresh()
+            samples = [one for one in map(Sample.of, collection.rows) if one is not None]
+            if samples:
+                self.number = collection.number
+                passes = self.accumulation * self.processes
+                return collection, plan(samples, passes, self.token_budget, self.per_token)
+            self._log({**collection.metrics, "collections/without_credit_total": 1.0})
+            self.supply.trained(collection.number)
+        raise ValueError(
+            f"a method must credit some decision, got none in {_PATIENCE} collections in a row: "
+            f"{likely_cause({'reward': 0.0, **collection.metrics})}"
+        )
+
+    def _fresh(self) -> Collection:
+        """The next collection that is not too old."""
+        assert self.supply is not None
+        begun = time.monotonic()
+        while True:
+            try:
+                collection = self.supply.collections.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                self.supply.check_health(self.stale_after_s)
+                continue
+            if isinstance(collection, Exception):
+                raise collection
+            self.ledger += collection.ledger
+            staleness = self.version - collection.version
+            if staleness <= self.max_staleness:
+                self.wait_s += time.monotonic() - begun
+                self._log({"collections/staleness_mean": staleness, "collections/staleness_max": staleness})
+                return collection
+            logger.info("dropped collection %d, which is %d versions old", collection.number, staleness)
+            self._log({"collections/dropped_total": 1.0})
+            self.supply.dropped(collection.number)
+
+    def _laid_out(self, drawn: tuple[Collection, Update]) -> list[Passes]:
+        """The passes of each process, as TRL's loss reads them.
+
+        TRL divides the loss of a micro-batch by its tokens and by the number of micro-batches; here all are divided by
+        the tokens of the update, so that each counts alike. Below one token a pass, where TRL would divide by one,
+        advantages make up for it.
+        """
+        collection, update = drawn
+        share = update.trained / self.accumulation
+        counted = max(share, self.processes)
+        found: list[Passes] = [[] for _ in range(self.processes)]
+        read = []
+        for first in range(0, len(update.rows), self.processes):
+            rows = update.rows[first : first + self.processes]
+            packed = [pack(samples) for samples in rows]
+            tokens = sum(len(one["input_ids"]) for one in packed)
+            read += [len(one["input_ids"]) for one in packed]
+            for own, one in zip(found, packed, strict=True):
+                own.append(
+                    {
+                        **{name: value[None] for name, value in one.items()},
+                        "advantages": one["advantages"][None] * (counted / share),
+                        "attention_mask": torch.ones(1, len(one["input_ids"]), dtype=torch.long),
+                        "global_n_tokens": torch.tensor([counted]),
+                        "global_n_forward_tokens": torch.tensor([float(tokens)]),
+                        "mean_seq_len": torch.tensor([tokens / sum(map(len, rows))]),
+                    }
+                )
+        self._log(
+            {
+                **collection.metrics,
+                "batch/rows": len([one for rows in update.rows for one in rows]),
+                "batch/row_tokens_max": max(read),
+                "batch/packing_ratio": (update.apart, update.read),
+            }
+        )
+        return found
+
+    def _log(self, values: MutableMapping[str, Any]) -> None:
+        for name, value in values.items():
+            self.metrics[name].append(value)

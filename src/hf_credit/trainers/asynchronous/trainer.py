@@ -1,0 +1,201 @@
+"""`AsyncCreditTrainer`: trains while others generate, with any method that asks for no other model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from datasets import Dataset, IterableDataset
+from peft import PeftConfig
+from transformers import PreTrainedTokenizerBase, PrinterCallback, ProgressCallback, TrainerCallback
+
+from hf_credit import methods
+from hf_credit.loading import require_whole_files
+from hf_credit.methods import Method
+from hf_credit.rollouts import Chat, Interaction, Ledger
+from hf_credit.rollouts.capabilities import evaluated
+from hf_credit.trainers import arguments
+from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
+from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
+from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, WarnWithoutSignal
+from hf_credit.trainers.cards import mend_card
+from hf_credit.trainers.saving import save_task
+
+
+class AsyncCreditTrainer(UpdateTrainer):
+    """Trains language agents with a method of credit assignment, while a vLLM server plays the next episodes.
+
+    A worker on the main process plays collections, several at once, with replies of the server, and credits them.
+    Each becomes one update of the policy: TRL's clipped surrogate over its tokens, with their own advantages, in
+    forward passes that read what rows begin with alike once. After each update the server gets the new weights in the
+    middle of its replies. The gradient of an update is that of `CreditTrainer` on the same episodes.
+
+    Args:
+        model: a model id or a folder.
+        interaction: what is played.
+        args: the settings.
+        train_dataset: task rows; the Interaction's own training tasks if `None`.
+        method: a `Method`, or the name of one with its default options (`hf_credit.methods.make`).
+        eval_dataset: task rows of the evaluation; held-out tasks of the Interaction's own if `None`, where
+            `eval_strategy` asks for an evaluation.
+        processing_class: the tokenizer; the model's own if `None`.
+        callbacks, optimizers: as in TRL.
+        peft_config: as in TRL. A server that serves adapters gets the adapter alone.
+        evaluation_interaction: what evaluation plays; if `None`, `interaction`, or what it says is evaluated.
+        worker: who plays and credits in place of the one that `args` describe: see `Supply`, and
+            `RolloutWorkerProtocol` of TRL.
+        weight_transfer: how the server gets weights in place of `args.weight_transfer`: see `WeightTransferProtocol`
+            of TRL.
+
+    Raises:
+        ValueError: the method asks for what this trainer does not have, or does not fit the Interaction; there are too
+            few task rows; or a setting is not possible, in one sentence.
+        TypeError, DryRunError: an argument is of another kind; a task row, played without the policy, raised.
+    """
+
+    _tag_names = ["trl", "hf-credit"]  # noqa: RUF012 (TRL's own convention)
+    _name = "AsyncCredit"
+
+    def __init__(
+        self,
+        model: str,
+        interaction: Interaction[Any],
+        args: AsyncCreditConfig | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        *,
+        method: Method | str,
+        eval_dataset: Dataset | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
+        optimizers: tuple[Any, Any] = (None, None),
+        peft_config: PeftConfig | None = None,
+        evaluation_interaction: Interaction[Any] | None = None,
+        worker: Any = None,
+        weight_transfer: Any = None,
+    ) -> None:
+        args = args or AsyncCreditConfig()
+        arguments.require(interaction, args, AsyncCreditConfig)
+        if not isinstance(model, str):
+            raise TypeError(
+                f"model must be a model id or a folder, which the server has too, got a {type(model).__name__}; save "
+                "it and pass the folder."
+            )
+        if train_dataset is None:
+            train_dataset = arguments.training_tasks(interaction, args)
+        method = args.composed(methods.make(method) if isinstance(method, str) else method)
+        refuse_other_models(method)
+        interaction = method.wrapped(interaction)
+        self.method = method.bind(interaction)
+        self.interaction = interaction
+        self.evaluation_interaction = (
+            evaluated(interaction) if evaluation_interaction is None else evaluation_interaction
+        )
+        tokenizer = arguments.tokenizer_of(model, args) if processing_class is None else processing_class
+        arguments.read_calls_of(tokenizer, interaction)
+        self.chat = Chat(tokenizer, cast(dict[str, Any] | None, args.chat_template_kwargs))
+        if eval_dataset is None:
+            eval_dataset = arguments.held_out_tasks(self.evaluation_interaction, args)
+        arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
+        chosen = cast(dict[str, Any], args.model_init_kwargs or {})
+        require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
+        if args.max_steps <= 0:
+            args.max_steps = updates_of(train_dataset, args)
+        if self.method.paper:
+            self._paper = dict(self.method.paper)
+        super().__init__(
+            model,
+            args,
+            worker,
+            weight_transfer,
+            train_dataset,
+            tokenizer,
+            [*callbacks, WarnWithoutSignal()],
+            optimizers,
+            peft_config,
+        )
+        self.eval_dataset = eval_dataset
+        for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
+            if self.pop_callback(shown) is not None:
+                self.add_callback(brief())
+
+    # An update ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What training has cost so far."""
+        return self.updates.ledger
+
+    def after_update(self) -> None:
+        if self.updates.supply is None:
+            return
+        assert self.updates.number is not None
+        self.updates.supply.trained(self.updates.number)
+        self.state.num_input_tokens_seen = self.ledger.tokens
+        for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
+            self.log_total(name, total)
+
+    # Checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        if self.updates.supply is None:
+            return {}
+        return {
+            "version": self.model_version,
+            "ledger": self.ledger.to_dict(),
+            "worker": self.updates.supply.state(),
+        }
+
+    def load_checkpoint_state(self, state: dict[str, Any]) -> None:
+        if self.updates.supply is None:
+            return
+        self.model_version = state["version"] - 1  # which the first transfer counts up
+        self.updates.ledger = Ledger(**state["ledger"])
+        self.updates.supply.load_state(state["worker"])
+
+    def load_from_other_processes(self, folder: Path) -> None:
+        super().load_from_other_processes(folder)
+        self.load_checkpoint_state(self.state_of_process(folder, 0))
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        if self.args.should_save:
+            save_task(Path(output_dir or self.args.output_dir), self.evaluation_interaction, self.method, self.args)
+        super().save_model(output_dir, _internal_call)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
+
+
+def refuse_other_models(method: Method) -> None:
+    """Refuses a method that asks for more than the policy.
+
+    Raises:
+        ValueError: it does.
+    """
+    asked = {
+        "critics, which learn between collections": bool(method.critics),
+        "a frozen copy of the policy": method.refresh_frozen_every is not None,
+        "the ratio of whole episodes": method.sequence_ratio,
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise ValueError(
+                f"AsyncCreditTrainer has the policy alone, got the method {method.name!r}, which asks for {what}; "
+                "train it with CreditTrainer."
+            )
+
+
+def updates_of(dataset: Any, args: AsyncCreditConfig) -> int:
+    """How many updates `num_train_epochs` passes over a dataset make.
+
+    Raises:
+        ValueError: the dataset has no length.
+    """
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(
+            f"max_steps must say how long a stream is trained on, got {args.max_steps}; set it to 1 or more."
+        )
+    rows = len(dataset) * args.num_generations
+    return max(round(args.num_train_epochs * rows / args.generation_batch_size), 1)

@@ -1,0 +1,171 @@
+"""The seam with TRL 1.16's asynchronous trainer: beside `trainers/base.py` the only one that knows TRL's internals."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peft import PeftConfig
+from transformers import AttentionInterface, PreTrainedTokenizerBase, TrainerCallback
+from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, packing
+
+from hf_credit.trainers.asynchronous.attention import segment_attention
+from hf_credit.trainers.asynchronous.loader import Updates
+from hf_credit.trainers.resumption import ResumableTrainer
+
+__all__ = ["AsyncGRPOConfig", "UpdateTrainer", "kernel_at_hand"]
+
+logger = logging.getLogger(__name__)
+
+
+class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
+    """TRL's engine, loss and transfer of weights, over whole updates in place of single samples.
+
+    It overrides `get_train_dataloader`, whose micro-batches come from `Updates`, and what saves. The loss is TRL's.
+
+    Args:
+        model: a model id or a folder.
+        args: an `AsyncCreditConfig`.
+        worker: plays and credits, on the main process; fits `RolloutWorkerProtocol` of TRL and `Supply`.
+        weight_transfer: how weights get to the server; TRL's own ways if `None`.
+        train_dataset, processing_class, callbacks, optimizers, peft_config: as in TRL.
+    """
+
+    # TRL's own annotations allow what never is once it is set up.
+    args: Any
+    model: Any
+    vllm_client: Any
+    rollout_worker: Any
+    _rollout_dataset: Any
+
+    def __init__(
+        self,
+        model: str,
+        args: Any,
+        worker: Any,
+        weight_transfer: Any,
+        train_dataset: Any,
+        processing_class: PreTrainedTokenizerBase,
+        callbacks: list[TrainerCallback],
+        optimizers: tuple[Any, Any],
+        peft_config: PeftConfig | None,
+    ) -> None:
+        evaluated, args.eval_strategy = args.eval_strategy, "no"  # for which transformers wants a dataset of its kind
+        with _off_gpus():
+            super().__init__(
+                model=model,
+                args=args,
+                train_dataset=train_dataset,
+                processing_class=processing_class,
+                callbacks=callbacks,
+                optimizers=optimizers,
+                peft_config=peft_config,
+                rollout_worker=worker,
+                weight_transfer=weight_transfer,
+            )
+        args.eval_strategy = evaluated
+        if not kernel_at_hand():
+            AttentionInterface.register(packing.TREE_ATTENTION, segment_attention)
+        config = self.model.config.get_text_config()
+        self.updates = Updates(
+            self.rollout_worker,
+            accumulation=args.gradient_accumulation_steps,
+            processes=self.accelerator.num_processes,
+            token_budget=args.token_budget or 0,
+            max_staleness=args.max_staleness,
+            per_token=6.0 * config.hidden_size,
+            stale_after_s=args.heartbeat_stale_after_s,
+            metrics=self._metrics["train"],
+        )
+        self._rollout_dataset = self.updates  # TRL logs how long was waited for it
+        self._arrived = False
+        self.add_callback(_AfterUpdate(self))
+
+    def get_train_dataloader(self) -> Any:
+        if self.accelerator.is_main_process and not self.updates.token_budget:
+            self.vllm_client.wait_for_server_ready()
+            self.updates.token_budget = self.vllm_client.get_max_model_len()
+        return self.updates
+
+    def after_update(self) -> None:
+        """Called on every process after each optimizer step."""
+
+    def weights_arrived(self) -> None:
+        """Called on every process once the server has the first weights of this run, and nobody plays yet."""
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Records a metric of this update, on the main process."""
+        self._metrics["train"][name].append(value)
+
+    def log_total(self, name: str, value: float) -> None:
+        """Records a sum over the run so far."""
+        self._metrics["train"][name] = [value]
+
+    def reply_log_probs(self, ids: list[int]) -> torch.Tensor:
+        """The log-probability of each token but the first under the policy; all processes call it at the same time."""
+        places, tokens = torch.arange(len(ids) - 1, device=self.accelerator.device), len(ids) - 1
+        whole = torch.tensor(ids, device=self.accelerator.device)
+        ends = torch.tensor([0, tokens], dtype=torch.int32, device=self.accelerator.device)
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad(), self.accelerator.autocast():
+            outputs = (self.model_wrapped if self.model_wrapped is not None else self.model)(
+                input_ids=whole[None, :-1],
+                position_ids=places[None],
+                shift_labels=whole[None, 1:],
+                fused_lm_head=True,
+                tree_kv_index=places,
+                tree_cu_seqlens_q=ends,
+                tree_cu_seqlens_k=ends,
+                tree_max_seqlen_q=tokens,
+                tree_max_seqlen_k=tokens,
+            )
+        self.model.train(training)
+        return outputs.log_probs.flatten().float().cpu()
+
+    def _sync_weight(self) -> None:
+        super()._sync_weight()
+        self.updates.version = self.model_version
+        if not self._arrived:
+            self._arrived = True
+            self.weights_arrived()
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        self.save_whole(self._get_output_dir(trial), functools.partial(super()._save_checkpoint, model, trial))
+
+
+class _AfterUpdate(TrainerCallback):
+    def __init__(self, trainer: UpdateTrainer) -> None:
+        self.trainer = trainer
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.trainer.after_update()
+
+
+def kernel_at_hand() -> bool:
+    """Whether TRL's kernel for attention over trees can be had, which needs a GPU and the package `kernels`."""
+    if not torch.cuda.is_available() or importlib.util.find_spec("kernels") is None:
+        return False
+    try:
+        packing._flash_attn()
+    except Exception as error:  # whatever a download or a GPU may say
+        logger.warning("attention over trees runs on torch's kernels, as TRL's cannot be had: %s", error)
+        return False
+    return True
+
+
+@contextmanager
+def _off_gpus() -> Iterator[None]:
+    """Within, TRL may be set up without a GPU, whose speed it asks for by its name."""
+    ask = async_grpo_trainer.get_peak_flops_per_device
+    if not torch.cuda.is_available():
+        async_grpo_trainer.get_peak_flops_per_device = lambda accelerator, dtype: None
+    try:
+        yield
+    finally:
+        async_grpo_trainer.get_peak_flops_per_device = ask

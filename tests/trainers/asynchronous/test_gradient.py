@@ -1,0 +1,118 @@
+"""The gradient of an update, whatever its passes and processes: that of the clipped surrogate over its tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import async_update
+import pytest
+import torch
+from async_update import as_json, collection, small_trainer
+from launched import launch
+from small_runs import SHARDED
+from small_trees import VOCABULARY, random_rows, row
+from transformers import AutoModelForCausalLM
+
+from hf_credit.credit import clipped_surrogate
+from hf_credit.rollouts import Row
+
+SCRIPT = Path(async_update.__file__)
+
+
+def expected(policy: Path, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
+    """By plain autograd, a pass for each row."""
+    model = AutoModelForCausalLM.from_pretrained(policy, attn_implementation="eager")
+    tokens = sum(sum(one.loss_mask) for one in rows)
+    for one in rows:
+        if not any(one.loss_mask):
+            continue
+        ids = torch.tensor([one.prompt_ids + one.completion_ids])
+        scores = model(input_ids=ids[:, :-1]).logits.log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+        mask = torch.tensor([one.loss_mask])
+        assert one.logprobs is not None
+        terms = clipped_surrogate(
+            scores[:, len(one.prompt_ids) - 1 :], torch.tensor([one.logprobs]), torch.tensor([one.advantages]), mask
+        )
+        ((terms.losses * mask).sum() / tokens).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert wanted.keys() <= found.keys()
+    largest = max(value.abs().max().item() for value in wanted.values())
+    assert largest > 1e-3
+    for name, value in wanted.items():
+        assert (found[name] - value).abs().max().item() <= 1e-5 * largest, name
+
+
+def on_policy(rows: Sequence[Row], policy: Path) -> list[Row]:
+    """The same rows with the policy's own log-probabilities, moved by up to half a nat, so that some are clipped."""
+    model = AutoModelForCausalLM.from_pretrained(policy)
+    draws, found = Random(0), []
+    for one in rows:
+        ids = torch.tensor([one.prompt_ids + one.completion_ids])
+        scores = model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0].tolist()
+        own = scores[len(one.prompt_ids) - 1 :]
+        moved = tuple(
+            (value + draws.uniform(-0.5, 0.5)) * mask for value, mask in zip(own, one.loss_mask, strict=True)
+        )
+        found.append(Row(**{**vars(one), "logprobs": moved}))
+    return found
+
+
+def mixed() -> list[Row]:
+    """Histories that grow, decisions that are shared, equal alternatives, two roles, and replies without tokens."""
+    return [
+        *random_rows(Random(1), 6),
+        row([1, 2], [3, 4], role="planner"),
+        row([1, 2], [3, 4], role="actor", advantages=(-2.0, 0.5)),
+        row([1, 2], []),
+        row([5, 6], [7, 8], loss_mask=(0, 0), advantages=(0.0, 0.0)),
+        row([1, 2, 3], [4]),
+    ]
+
+
+def unequal() -> list[Row]:
+    """Replies of 40 tokens and of 4."""
+    draws = Random(2)
+    lengths = (40, 4, 4, 40, 4, 4, 4, 40)
+    return [row([place], draws.choices(range(VOCABULARY), k=length)) for place, length in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "accumulation"),
+    [(mixed(), 1), (mixed(), 3), (unequal(), 8), ([row([1], [2])], 4)],
+    ids=["one pass", "several passes", "unequal passes", "more passes than rows"],
+)
+def test_an_update_has_the_gradient_of_separate_rows(
+    policy: Path, tmp_path: Path, rows: list[Row], accumulation: int
+) -> None:
+    rows = on_policy(rows, policy)
+    trainer = small_trainer(policy, tmp_path, [collection(rows)], gradient_accumulation_steps=accumulation)
+    trainer.train()
+    assert_same(trainer.kept[0], expected(policy, rows))
+    assert trainer.state.log_history[0]["reward"] == 0.5
+
+
+@pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])
+def test_two_processes_have_the_gradient_of_separate_rows(
+    policy: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    rows = on_policy(mixed() + unequal(), policy)
+    settings = {"rows": as_json(rows), "gradient_accumulation_steps": 2}
+    launch(
+        SCRIPT,
+        policy,
+        tmp_path,
+        json.dumps(settings),
+        processes=2,
+        folder=tmp_path,
+        environment={"ACCELERATE_USE_CPU": "true", **environment},
+    )
+    two = torch.load(tmp_path / "update.pt")
+    assert two["processes"] == 2
+    assert_same(two["gradient"], expected(policy, rows))
+    assert two["log"]["num_tokens"] == 15

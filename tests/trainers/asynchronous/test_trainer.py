@@ -1,0 +1,171 @@
+"""Updates from collections that were played before: which are learned from, what is logged, saved and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from async_update import Nowhere, Played, collection, small_trainer
+from peft import LoraConfig
+from small_trees import row
+
+from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
+from hf_credit.methods import Method
+from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.trainers.asynchronous.trl_1_16 import kernel_at_hand
+
+ROWS = [row([1], [2, 3]), row([1], [2, 4])]
+NO_CREDIT = [row([1], [2], loss_mask=(0,), advantages=(0.0,))]
+
+
+def test_an_update_learns_from_one_collection_and_says_so(policy: Path, tmp_path: Path) -> None:
+    trainer = small_trainer(policy, tmp_path, [collection(ROWS, n, version=n + 1) for n in range(2)], max_steps=2)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    assert trainer.played.told == [
+        ("version", 1), ("start", 0), ("version", 2), ("trained", 0), ("version", 3), ("trained", 1), ("stop", 0)
+    ]  # fmt: skip
+    assert any(not torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
+    first, second = trainer.state.log_history[:2]
+    assert (first["reward"], first["budget/tokens"], second["budget/tokens"]) == (0.5, 15, 30)
+    assert first["batch/packing_ratio"] == 4 / 3  # 1 and 2 of each; what comes behind 2 tells them apart
+    assert trainer.state.num_input_tokens_seen == 30
+    assert not kernel_at_hand()
+
+
+def test_a_collection_that_is_too_old_is_dropped_whole_and_counted(policy: Path, tmp_path: Path) -> None:
+    played = [collection(ROWS, number, version=1) for number in range(3)]
+    trainer = small_trainer(policy, tmp_path, [*played, collection(ROWS, 3, version=2)], max_steps=2, max_staleness=0)
+    trainer.train()
+    told = [one for one in trainer.played.told if one[0] in ("trained", "dropped")]
+    assert told == [("trained", 0), ("dropped", 1), ("dropped", 2), ("trained", 3)]
+    assert trainer.state.log_history[1]["collections/dropped_total"] == 2
+    assert trainer.ledger.scoring_events == 4  # they were paid for
+
+
+def test_a_collection_without_credit_takes_no_step(policy: Path, tmp_path: Path) -> None:
+    trainer = small_trainer(policy, tmp_path, [collection(NO_CREDIT, 0), collection(ROWS, 1)])
+    trainer.train()
+    assert [one for one in trainer.played.told if one[0] == "trained"] == [("trained", 0), ("trained", 1)]
+    assert trainer.state.log_history[0]["collections/without_credit_total"] == 1
+    assert trainer.state.global_step == 1
+
+
+def test_a_method_that_credits_nothing_is_stopped_with_the_likely_cause(policy: Path, tmp_path: Path) -> None:
+    trainer = small_trainer(policy, tmp_path, [collection(NO_CREDIT, number) for number in range(20)])
+    with pytest.raises(
+        ValueError, match=r"must credit some decision, got none in 20 collections in a row: the method"
+    ):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("played", "kind", "sentence"),
+    [
+        ([OSError("the server is gone")], OSError, "the server is gone"),
+        ([], RuntimeError, "nothing more was played"),
+        (
+            [collection([row([1], range(5, 30))])],
+            ValueError,
+            "token_budget=20 tokens, got one of 25; raise token_budget",
+        ),
+    ],
+)
+def test_what_stops_the_worker_stops_the_run(
+    policy: Path, tmp_path: Path, played: list[Any], kind: type[Exception], sentence: str
+) -> None:
+    trainer = small_trainer(policy, tmp_path, played, token_budget=20)
+    with pytest.raises(kind, match=sentence):
+        trainer.train()
+    assert trainer.played.told[-1] == ("stop", 0)
+
+
+def test_a_resumed_run_goes_on_with_the_versions_and_the_worker_of_its_checkpoint(
+    policy: Path, tmp_path: Path
+) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    played = [collection(ROWS, number, version=number + 1) for number in range(3)]
+    whole = small_trainer(policy, tmp_path / "whole", played, **saving)
+    whole.train()
+    first = small_trainer(policy, tmp_path / "parted", played[:1], **saving)
+    with pytest.raises(RuntimeError, match="nothing more was played"):
+        first.train()
+    second = small_trainer(policy, tmp_path / "parted", played[1:], **saving)
+    second.train(resume_from_checkpoint=True)
+    assert second.played.told[:3] == [("loaded", 4), ("version", 2), ("start", 0)]
+    assert second.ledger == whole.ledger
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(second.model.state_dict()[name], value), name
+
+
+def test_an_adapter_is_trained_alone(policy: Path, tmp_path: Path) -> None:
+    kwargs = {"peft_config": LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")}
+    trainer = small_trainer(policy, tmp_path, [collection(ROWS)], trainer_kwargs=kwargs)
+    trainer.train()
+    assert {name.split(".")[-2] for name, one in trainer.model.named_parameters() if one.requires_grad} == {"default"}
+
+
+def refused(policy: Path, tmp_path: Path, method: Any = "outcome_reward", **changed: Any) -> None:
+    small_trainer(policy, tmp_path, [], trainer_kwargs={"method": method}, **changed)
+
+
+@pytest.mark.parametrize(
+    ("method", "asks"),
+    [("ppo", "critics, which learn between collections"), ("gspo", "the ratio of whole episodes")],
+)
+def test_a_method_that_asks_for_more_than_the_policy_is_refused(
+    policy: Path, tmp_path: Path, method: str, asks: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"has the policy alone, got the method '{method}', which asks for {asks}"):
+        refused(policy, tmp_path, method)
+
+
+def test_a_frozen_copy_is_refused(policy: Path, tmp_path: Path) -> None:
+    method = Method(name="mine", collector=None, estimator=None, refresh_frozen_every=2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"which asks for a frozen copy of the policy; train it with CreditTrainer"):
+        refused(policy, tmp_path, method)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"temperature": 0.7}, "temperature must be 1 where a server generates for training, got 0.7"),
+        ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
+        ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
+        ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
+        ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0, got 0.01"),
+    ],
+)
+def test_settings_that_are_not_possible_are_refused(
+    policy: Path, tmp_path: Path, changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        refused(policy, tmp_path, **changed)
+
+
+def test_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ValueError, match="trains with DDP or FSDP2, got DeepSpeed"):
+        AsyncCreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+
+
+def test_a_model_in_memory_is_refused(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match="model must be a model id or a folder, which the server has too, got a Linear"
+    ):
+        AsyncCreditTrainer(
+            torch.nn.Linear(1, 1),  # type: ignore[arg-type]
+            EnvironmentInteraction(make("sudoku", size=4)),
+            AsyncCreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_steps=1),
+            method="outcome_reward",
+            worker=Played([]),
+            weight_transfer=Nowhere(),
+        )
+
+
+def test_passes_over_the_tasks_are_updates(policy: Path, tmp_path: Path) -> None:
+    trainer = small_trainer(policy, tmp_path, [], max_steps=-1, num_train_epochs=3)
+    # where no dataset is given the Interaction's own tasks fill one update
+    assert trainer.args.max_steps == 3
