@@ -21,7 +21,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -59,6 +59,9 @@ test-trl: ## test the trainers with TRL 1.15, the version before, in .venv-trl
 	@$(MAKE) venv VENV=.venv-trl
 	@.venv-trl/bin/python -m pip install $(PIP_OPTIONS) --no-deps 'trl==1.15.*' triton
 	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal tests/test_private_names.py tests/trainers
+
+test-wheel: $(STAMP) ## build the wheels, install them into the empty .venv-wheel, and run the README's commands with them
+	$(BIN)/python tests/wheel.py
 
 browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py

@@ -103,6 +103,7 @@ def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
         (["--dial", "horizon"], "name=value"),
         (["--dial", "horizon=many"], "must be a number"),
         (["--problem", "kee"], "problem must be"),
+        (["--method", "rlo"], "did you mean 'rloo'"),
         (["--policy", "best"], "policy"),
     ],
 )

@@ -56,11 +56,13 @@ def bench(
     from hf_credit.bench import cells, plots
     from hf_credit.bench import guide as pages
     from hf_credit.bench.measures import POLICIES, make_problem
+    from hf_credit.bench.play import REFERENCES
     from hf_credit.bench.problems import PROBLEMS
     from hf_credit.cli.progress import Progress
     from hf_credit.evaluation.plots import require_matplotlib
     from hf_credit.evaluation.statistics import mean_with_interval
-    from hf_credit.registry import search_here
+    from hf_credit.methods import METHODS
+    from hf_credit.registry import find, search_here
     from hf_credit.validators import one_of
 
     one_of("critic", critic, ("exact", "noisy", "untaught"))
@@ -71,6 +73,9 @@ def bench(
     dials = dict(map(_dial, dial or ()))
     for name in problem or PROBLEMS:
         make_problem(name, **dials)
+    for name in method or ():
+        if ":" not in name and name not in REFERENCES:  # broken code of one's own is a cell with a traceback
+            find("method", METHODS, name)
     if seeds > 1:  # what is missing is told before the work
         require_matplotlib()
         mean_with_interval([0.0, 1.0])
