@@ -45,20 +45,22 @@ test: lint suite ## run the linter, the type checker and the whole test suite
 
 # One thread for each process that runs tests: more would spin against each other.
 suite: browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --junitxml $(VENV)/results.xml $(PYTEST_OPTIONS)
+	@$(if $(ROW),$(BIN)/python tests/compatibility.py $(VENV)/results.xml "$(ROW)")
 
 # The warnings of older versions are nobody's here to mend.
 test-lowest: ## run the suite with the lowest versions that pyproject.toml admits, in an environment of its own
-	@$(MAKE) suite VENV=.venv-lowest-$(notdir $(PYTHON)) CONSTRAINTS=constraints-lowest.txt PYTEST_OPTIONS="-W default"
+	@$(MAKE) suite VENV=.venv-lowest-$(notdir $(PYTHON)) CONSTRAINTS=constraints-lowest.txt PYTEST_OPTIONS="-W default" ROW="make test-lowest"
 
 test-highest: ## run the suite with the highest versions that pyproject.toml admits, in an environment of its own
-	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS=
+	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS= ROW="make test-highest"
 
 # Without Triton TRL 1.15 computes no log-probability, and on a processor with an interpreted one alone.
 test-trl: ## test the trainers with TRL 1.15, the version before, in .venv-trl
 	@$(MAKE) venv VENV=.venv-trl
 	@.venv-trl/bin/python -m pip install $(PIP_OPTIONS) --no-deps 'trl==1.15.*' triton
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal tests/test_private_names.py tests/trainers
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal --junitxml .venv-trl/results.xml tests/test_private_names.py tests/trainers
+	@.venv-trl/bin/python tests/compatibility.py .venv-trl/results.xml "make test-trl"
 
 test-wheel: $(STAMP) ## build the wheels, install them into the empty .venv-wheel, and run the README's commands with them
 	$(BIN)/python tests/wheel.py
@@ -67,7 +69,8 @@ browser: $(STAMP) ## find or install a browser for the tests of pages
 	@$(BIN)/python tests/browser.py
 
 test-vllm: $(VLLM_STAMP) ## test training through vLLM, in .venv-vllm with the build of vLLM for processors (a quarter of an hour)
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/vllm
+	$(VLLM_VENV)/bin/python -m pytest -m vllm --junitxml $(VLLM_VENV)/results.xml tests/vllm
+	@$(VLLM_VENV)/bin/python tests/compatibility.py $(VLLM_VENV)/results.xml "make test-vllm"
 
 # What other tests need is left out, since vLLM and gradio, say, do not fit together. What is removed again is built for
 # GPUs, does not load beside torch for processors, and serves images and sound.
