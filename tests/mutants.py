@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         "the loss divides by the tokens of all branches",
-        "src/hf_credit/trainers/credit.py",
+        "src/hf_credit/methods/base.py",
         "scale * credit.weights.get(name, 1.0)",
         "credit.weights.get(name, 1.0)",
         ["tests/trainers/test_credit.py::test_the_loss_divides_by_weights_where_branches_share_them"],

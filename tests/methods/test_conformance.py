@@ -36,6 +36,7 @@ from hf_credit.collectors.base import gives_of
 from hf_credit.environments.sudoku import solution_of
 from hf_credit.methods import METHODS, Credit, Method
 from hf_credit.methods.cvt import Constraints
+from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.oracles.auditing import Audit, Proposal
 from hf_credit.policies.micro import build_tokenizer
 from hf_credit.rollouts import (
@@ -49,7 +50,6 @@ from hf_credit.rollouts import (
     LocalContext,
     Request,
 )
-from hf_credit.trainers.credit import from_plain, to_plain
 
 # Where a method's own numbers would play more than these tests need.
 OPTIONS: dict[str, dict[str, Any]] = {

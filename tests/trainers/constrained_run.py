@@ -12,8 +12,8 @@ import torch
 from small_runs import ON_A_PROCESSOR
 
 from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactualTrainer, make
+from hf_credit.methods.memory import to_plain
 from hf_credit.rollouts import EnvironmentInteraction
-from hf_credit.trainers.credit import to_plain
 
 
 def settings(output: Path, **changed: Any) -> ConstrainedCounterfactualConfig:

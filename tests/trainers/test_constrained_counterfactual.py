@@ -18,12 +18,13 @@ from hf_credit import ConstrainedCounterfactualConfig, ConstrainedCounterfactual
 from hf_credit.diagnostics.bucket_sampling import BucketPlan
 from hf_credit.diagnostics.saved import Tasks, diagnose_model_training, load_subject
 from hf_credit.methods.cvt import LIMITS, replacement_of, verified_success
+from hf_credit.methods.memory import to_plain
 from hf_credit.oracles.evidence_play import EvidenceOracle
 from hf_credit.policies.micro import MicroConfig, init_policy
 from hf_credit.rollouts import Ledger, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.tasks import TaskSpec
-from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback, to_plain
+from hf_credit.trainers.credit import FROZEN_FILE, CreditCallback
 
 SCRIPT = Path(__file__).with_name("constrained_run.py")
 

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from hf_credit import CounterfactualGRPOConfig, CounterfactualGRPOTrainer, CreditConfig
 from hf_credit.collaborations.hinted_relay import hinted_relay
-from hf_credit.trainers.credit import to_plain
+from hf_credit.methods.memory import to_plain
 from hf_credit.trainers.role_adapters import learning_roles, refuse_schedule
 
 ROLES = ["thinker", "solver"]

@@ -17,11 +17,11 @@ from hf_credit.collaborations.relay import relay, relay_tasks
 from hf_credit.collectors import Rollout, RolloutBatch
 from hf_credit.collectors.base import of_instance
 from hf_credit.methods import Credit, CriticTargets, Method
+from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.methods.t3 import truncation
 from hf_credit.rollouts import EnvironmentInteraction, RolloutRequest, by_episode
 from hf_credit.rollouts.method_context import CriticInput
 from hf_credit.trainers.callbacks import CreditCallback
-from hf_credit.trainers.credit import from_plain, to_plain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -319,6 +319,35 @@ def weighted(credit: Credit) -> dict[str, DecisionCredit]:
     return {name: scaled(value, credit.weights.get(name, 1.0)) for name, value in credit.decisions.items()}
 
 
+def trained(collected: RolloutBatch, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
+    """The credit of the decisions that may be trained on."""
+    decisions = [decision for episode in collected.episodes for decision in episode.decisions if decision.trained]
+    return {one.id: credit[one.id] for one in decisions if credit.get(one.id) is not None}
+
+
+def credit_in_loss(
+    collected: RolloutBatch, credit: Credit, gather: Callable[[list[Any]], list[Any]] = list
+) -> dict[str, DecisionCredit]:
+    """The credit of decisions as it enters a loss that is a mean over tokens, by their id: times their weights.
+
+    Where credit is `per_start`, the weights are so scaled that the mean over all tokens is one over weights.
+
+    Args:
+        collected: of this process.
+        credit: of decisions that are trained on.
+        gather: the items of all processes.
+    """
+    if not credit.per_start:
+        return weighted(credit)
+    lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
+    tokens = sum(lengths[name] for name in credit.decisions)
+    weighed = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
+    gathered = gather([(tokens, weighed)])
+    scale = sum(one for one, _ in gathered) / (sum(one for _, one in gathered) or 1.0)
+    weights = {name: scale * credit.weights.get(name, 1.0) for name in credit.decisions}
+    return weighted(dataclasses.replace(credit, weights=weights))
+
+
 def without_errors(collected: RolloutBatch) -> list[int]:
     """The places of the trained rollouts whose episodes did not end in an error, which alone are compared."""
     return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]

@@ -21,8 +21,9 @@ from hf_credit.critics.belief_head import BeliefHead
 from hf_credit.critics.critic import Critic
 from hf_credit.critics.saved import make_critic
 from hf_credit.critics.specs import CriticSpec
-from hf_credit.methods import Credit, DecisionCredit, Method
-from hf_credit.methods.base import weighted
+from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods.base import credit_in_loss, trained
+from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.policies.frozen import FrozenCopy
 from hf_credit.rollouts import Decision, Interaction, Row
 from hf_credit.rollouts.batches import pad_rows, padding_row
@@ -148,27 +149,13 @@ class CreditTrainer(EpisodeTrainer):
         if self.critics and self.updates_collected <= self.args.critic_first_updates:
             self.log_metric("critics/alone", 1.0)
             return {}
-        found = self._per_start(collected, credit) if credit.per_start else weighted(credit)
-        return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
-
-    def _per_start(self, collected: RolloutBatch, credit: Credit) -> dict[str, DecisionCredit]:
-        """Weighted credit, so scaled that a mean over all tokens of the update is one over their weights.
-
-        Raises:
-            ValueError: the loss is a mean over sequences, in which branches would not add up to their start.
-        """
-        if self.args.aggregation != "token":
+        if credit.per_start and self.args.aggregation != "token":
             raise ValueError(
                 f"the method {self.method.name!r} weighs branches of one start, got aggregation="
                 f"{self.args.aggregation!r}; set it to 'token'."
             )
-        lengths = {one.id: len(one.action_ids) for episode in collected.episodes for one in episode.decisions}
-        tokens = sum(lengths[name] for name in credit.decisions)
-        weighed = sum(lengths[name] * credit.weights.get(name, 1.0) for name in credit.decisions)
-        gathered = self.ranks.gather([(tokens, weighed)])
-        scale = sum(one for one, _ in gathered) / (sum(one for _, one in gathered) or 1.0)
-        weights = {name: scale * credit.weights.get(name, 1.0) for name in credit.decisions}
-        return weighted(dataclasses.replace(credit, weights=weights))
+        found = credit_in_loss(collected, credit, self.ranks.gather)
+        return found if self.adapters is None else self.adapters.of_learning(collected.episodes, found)
 
     # What a method asks for ---------------------------------------------------------------------------------------
 
@@ -277,36 +264,3 @@ class _SaveFrozen(CheckpointCallback):
 
     def on_checkpoint(self, folder: Path) -> None:
         save_file({name: weight.contiguous() for name, weight in self.frozen.state().items()}, folder / FROZEN_FILE)
-
-
-def trained(collected: RolloutBatch, credit: Mapping[str, DecisionCredit]) -> dict[str, DecisionCredit]:
-    """The credit of the decisions that may be trained on."""
-    decisions = [decision for episode in collected.episodes for decision in episode.decisions if decision.trained]
-    return {one.id: credit[one.id] for one in decisions if credit.get(one.id) is not None}
-
-
-def to_plain(memory: Any) -> Any:
-    """A method's memory as values that a checkpoint holds: dataclasses as mappings, all else as it is."""
-    if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
-        return {one.name: to_plain(getattr(memory, one.name)) for one in dataclasses.fields(memory)}
-    if isinstance(memory, dict):
-        return {name: to_plain(value) for name, value in memory.items()}
-    if isinstance(memory, tuple | list):
-        return type(memory)(to_plain(value) for value in memory)
-    return memory.clone() if isinstance(memory, torch.Tensor) else memory
-
-
-def from_plain(values: Any, like: Any) -> Any:
-    """What `to_plain` was given.
-
-    Args:
-        values: what it gave.
-        like: the method's memory before the first update, whose dataclasses are made again.
-    """
-    if dataclasses.is_dataclass(like) and not isinstance(like, type) and isinstance(values, dict):
-        return dataclasses.replace(
-            like, **{name: from_plain(value, getattr(like, name)) for name, value in values.items()}
-        )
-    if isinstance(values, dict) and isinstance(like, dict):
-        return {name: from_plain(value, like.get(name)) for name, value in values.items()}
-    return values

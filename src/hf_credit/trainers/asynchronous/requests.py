@@ -1,0 +1,238 @@
+"""Requests of several collections at one sampler: so many at a time, each reply kept until it is trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from hf_credit.environments.randomness import derive
+from hf_credit.rollouts import Generation
+from hf_credit.rollouts.samplers import SubmittingSampler
+
+
+class Stopped(BaseException):
+    """The worker stops, so what waits for a reply ends; no code of a method or a task is to catch it."""
+
+
+class Place(NamedTuple):
+    """Which request of a collection: the first, second, ... with this role, context and seed.
+
+    The code of collectors, methods and worlds that repeats itself asks the same again, in whatever order.
+    """
+
+    role: str
+    context: str  # a digest
+    seed: int | None
+    number: int
+
+
+class Known(NamedTuple):
+    """A reply that has arrived, and the version of the policy when it was asked for."""
+
+    version: int
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+
+
+@dataclass(order=True)
+class _Request:
+    collection: int
+    order: int
+    role: str = field(compare=False)
+    context: Sequence[int] = field(compare=False)
+    seed: int = field(compare=False)
+    reply: Future[Generation] = field(compare=False)
+    arrived: Callable[[Generation, int], None] = field(compare=False)
+    asked: Future[Generation] | None = field(default=None, compare=False)
+
+
+class Desk:
+    """Passes requests on to a sampler, so many at a time, those of the oldest collection first.
+
+    Args:
+        sampler: of all collections.
+        most: how many it is asked at a time. With more walks under way than that, it is never idle.
+        version: of the policy now, read when a request is passed on.
+    """
+
+    def __init__(self, sampler: SubmittingSampler, most: int, version: Callable[[], int]) -> None:
+        self.sampler = sampler
+        self.most = most
+        self.version = version
+        self.stopped = False
+        self._changing = threading.Lock()
+        self._waiting: list[_Request] = []
+        self._order = itertools.count()
+        self._passed_on: dict[int, _Request] = {}
+        self._passing = threading.local()
+
+    def asking(self) -> set[int]:
+        """The collections that wait for a reply."""
+        with self._changing:
+            return {request.collection for request in (*self._passed_on.values(), *self._waiting)}
+
+    def ask(
+        self,
+        collection: int,
+        role: str,
+        context: Sequence[int],
+        seed: int,
+        arrived: Callable[[Generation, int], None],
+    ) -> Future[Generation]:
+        """A reply, when it is there.
+
+        Args:
+            collection: whose request it is.
+            role, context, seed: as for the sampler.
+            arrived: called with the reply and the version that it is of, before anybody else has it.
+        """
+        reply: Future[Generation] = Future()
+        with self._changing:
+            if not self.stopped:
+                request = _Request(collection, next(self._order), role, context, seed, reply, arrived)
+                heapq.heappush(self._waiting, request)
+        if self.stopped:
+            raise Stopped
+        self._pass_on()
+        return reply
+
+    def stop(self) -> None:
+        """Ends the waiting of all who wait."""
+        with self._changing:
+            self.stopped = True
+            left = [*self._passed_on.values(), *self._waiting]
+            self._passed_on, self._waiting = {}, []
+        for request in left:
+            _set(request.reply, Stopped())
+            if request.asked is not None:
+                request.asked.cancel()
+
+    def _pass_on(self) -> None:
+        if getattr(self._passing, "on", False):  # a sampler that replies at once calls from within
+            return
+        self._passing.on = True
+        try:
+            while (request := self._next()) is not None:
+                version = self.version()
+                try:
+                    request.asked = self.sampler.submit(request.role, request.context, request.seed)
+                except Exception as error:
+                    request.asked = Future()
+                    request.asked.set_exception(error)
+                request.reply.add_done_callback(partial(_cancel, request.asked))
+                request.asked.add_done_callback(partial(self._arrived, request, version))
+        finally:
+            self._passing.on = False
+
+    def _next(self) -> _Request | None:
+        with self._changing:
+            while self._waiting and len(self._passed_on) < self.most:
+                request = heapq.heappop(self._waiting)
+                if not request.reply.cancelled():
+                    self._passed_on[request.order] = request
+                    return request
+        return None
+
+    def _arrived(self, request: _Request, version: int, future: Future[Generation]) -> None:
+        with self._changing:
+            waited_for = self._passed_on.pop(request.order, None) is not None
+        if waited_for and not future.cancelled():
+            error = future.exception()
+            if error is None:
+                request.arrived(future.result(), version)
+            _set(request.reply, future.result() if error is None else error)
+        self._pass_on()
+
+
+class Recorded:
+    """The sampler of one collection, which keeps its replies: those that are known are given again, not sampled.
+
+    Args:
+        desk: for those that are not.
+        collection: its number.
+        seed: of the run.
+        known: replies so far, to which those that arrive are added.
+        changing: held while they are.
+        seen: called whenever something is asked or arrives.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        collection: int,
+        seed: int,
+        known: dict[Place, Known],
+        changing: threading.Lock,
+        seen: Callable[[], None],
+    ) -> None:
+        self.desk = desk
+        self.collection = collection
+        self.seed = seed
+        self.known = known
+        self.changing = changing
+        self.seen = seen
+        self.seeded = getattr(desk.sampler, "seeded", None)
+        self.used: set[Place] = set()
+        self._asked: Counter[tuple[str, str, int | None]] = Counter()
+
+    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+        self.seen()
+        digest = hashlib.blake2b(array("q", context).tobytes(), digest_size=16).hexdigest()
+        place = Place(role, digest, seed, self._asked[role, digest, seed])
+        self._asked[role, digest, seed] += 1
+        self.used.add(place)
+        if (known := self.known.get(place)) is not None:
+            there: Future[Generation] = Future()
+            there.set_result(Generation(ids=known.ids, logprobs=known.logprobs))
+            return there
+        # Always with a seed: what was under way is drawn again after a restart, as it would have been.
+        own = derive(self.seed, "reply", self.collection, *map(str, place)) >> 1 if seed is None else seed
+        return self.desk.ask(self.collection, role, context, own, partial(self._arrived, place))
+
+    def _arrived(self, place: Place, reply: Generation, version: int) -> None:
+        logprobs = None if reply.logprobs is None else tuple(reply.logprobs)
+        with self.changing:
+            self.known[place] = Known(version, tuple(reply.ids), logprobs)
+        self.seen()
+
+    def oldest(self, now: int) -> int:
+        """The oldest version that a reply is of, `now` where there is none.
+
+        Args:
+            now: the version of the policy.
+        """
+        return min((self.known[place].version for place in self.used if place in self.known), default=now)
+
+
+def plain(known: Mapping[Place, Known]) -> list[list[Any]]:
+    """Replies as plain values."""
+    return [[*place, *reply] for place, reply in known.items()]
+
+
+def read(values: Sequence[Sequence[Any]]) -> dict[Place, Known]:
+    """What `plain` was given."""
+    return {Place(*one[:4]): Known(*one[4:]) for one in values}
+
+
+def _set(reply: Future[Generation], value: Generation | BaseException) -> None:
+    """Sets what a reply is, unless nobody waits for it any more."""
+    if not reply.set_running_or_notify_cancel():
+        return
+    if isinstance(value, BaseException):
+        reply.set_exception(value)
+    else:
+        reply.set_result(value)
+
+
+def _cancel(future: Future[Generation], reply: Future[Generation]) -> None:
+    if reply.cancelled():
+        future.cancel()

@@ -1,0 +1,518 @@
+"""Plays and credits on the main process while the trainer trains: several collections under way, each in a thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Collection as Tokens
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from hf_credit.collectors import RolloutBatch
+from hf_credit.environments.randomness import stream
+from hf_credit.methods import Method
+from hf_credit.methods.base import credit_in_loss, trained
+from hf_credit.methods.memory import from_plain, to_plain
+from hf_credit.rollouts import (
+    Chat,
+    Decision,
+    Engine,
+    Interaction,
+    Ledger,
+    LocalContext,
+    Row,
+    by_episode,
+    decision_rows,
+    refuse_total_failure,
+)
+from hf_credit.rollouts.capabilities import Batched, Metered
+from hf_credit.rollouts.engine import released
+from hf_credit.rollouts.method_context import Policy
+from hf_credit.rollouts.samplers import SubmittingSampler
+from hf_credit.trainers.asynchronous.collection import Collection
+from hf_credit.trainers.asynchronous.requests import Desk, Known, Place, Recorded, Stopped, plain, read
+from hf_credit.trainers.metrics import mean, summarise, update_metrics, without_cut_replies
+from hf_credit.validators import finite_number, whole_number
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.02
+_STOP_SECONDS = 5.0
+_MOST_WALKS = 4096  # of a collection at once; what bounds the requests is `max_concurrent`
+
+
+class CollectionContext(LocalContext):
+    """A `MethodContext` of one collection, with `mean` and `total` over all that a method says.
+
+    Args:
+        engine: plays with the policy that is served.
+        sampler: its own, of this collection.
+        number: of the collection; the update is one more, as in a synchronous training.
+        seed: of all draws.
+        end_tokens: those that end a reply.
+        temperature: that replies are sampled with.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        sampler: Recorded,
+        number: int,
+        seed: int,
+        end_tokens: Tokens[int],
+        temperature: float,
+    ) -> None:
+        super().__init__(engine, seed=seed, end_tokens=end_tokens)
+        self.sampler = sampler
+        self.update = number + 1
+        self.temperature = temperature
+        self.totals: dict[str, float] = {}
+        self.values_of: dict[str, list[float]] = {}
+
+    def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
+        """Those that the sampler reported; of what nobody sampled, those of the server.
+
+        Raises:
+            ValueError: they are asked of another policy, or of the server at a temperature other than 1.
+        """
+        missing = [one for one in decisions if one.logprobs is None]
+        ask = getattr(self.sampler.desk.sampler, "logprobs", None)
+        if policy != "current" or not missing or ask is None:
+            return super().logprobs(decisions, policy)
+        if self.temperature != 1.0:
+            raise ValueError(
+                "log-probabilities of replies that were not sampled must be those of the policy, and a server gives "
+                f"them at temperature 1 alone, got a temperature of {self.temperature}; set it to 1."
+            )
+        futures = [ask(one.role, one.context_ids, one.action_ids) for one in missing]
+        with released(None if self.engine is None else self.engine.lock):
+            found = iter([future.result() for future in futures])
+        return [next(found) if one.logprobs is None else one.logprobs for one in decisions]
+
+    def mean(self, name: str, values: Sequence[float]) -> None:
+        self.values_of.setdefault(name, []).extend(values)
+
+    def total(self, name: str, value: float) -> None:
+        self.totals[name] = self.totals.get(name, 0) + value
+
+    def logged(self) -> dict[str, float]:
+        """All metrics of the collection."""
+        return {name: mean(some) for name, some in {**self.metrics, **self.values_of}.items() if some} | self.totals
+
+
+@dataclass(kw_only=True)
+class _UnderWay:
+    """A collection that is not credited yet.
+
+    Attributes:
+        number: its own.
+        tasks: the places of its tasks.
+        memory: what its collector is given.
+        known: the replies so far.
+        collected: once all is played.
+        seen: when something last happened, in seconds of the monotonic clock.
+    """
+
+    number: int
+    tasks: tuple[int, ...]
+    memory: Any = None
+    known: dict[Place, Known] = field(default_factory=dict)
+    collected: tuple[RolloutBatch, CollectionContext] | None = None
+    begun: float = 0.0
+    seen: float = 0.0
+
+    def touch(self) -> None:
+        self.seen = time.monotonic()
+
+
+class Worker:
+    """Plays collections with a served policy, credits them, and keeps what is not trained on yet.
+
+    Collectors run as they do in a synchronous training, each in a thread, `concurrent_collections` at once. All their
+    code, that of methods, tasks and templates included, holds one lock, and lets go of it while it waits for replies,
+    or for worlds whose steps wait side by side (`Batched.side_by_side`): nothing runs twice at a time. Where a world
+    is slow and does not say so, all collections wait for its steps, one after the other.
+
+    Methods with memory credit collections in the order of their tasks; others credit them as they finish. No
+    collection is begun while `max_finished` wait to be drawn. Walks under way are as many as the collections have, but
+    the sampler is asked for `max_concurrent` replies at a time, those of the oldest collection first.
+
+    What code of a method or a task raises, and a collection of which every episode failed, is put in the place of a
+    collection, for whoever draws it to raise.
+
+    `state` holds all that is not trained on, with the replies so far: after `load_state` these are given again, and
+    only what was under way is sampled anew, with the seed that it had. A world, collector or method that does not
+    repeat itself asks for something else, and is then given new replies from there on.
+
+    It fits TRL's `RolloutWorkerProtocol`.
+
+    Args:
+        interaction: what is played; the method's `wrap` is put round it.
+        method: without critics and without a frozen copy of the policy.
+        chat: renders messages to tokens.
+        sampler: replies to single requests, with log-probabilities. `update_model_version` of it, where it has one, is
+            called before versions are counted on.
+        tasks: task rows.
+        tasks_per_collection: how many of them each collection plays.
+        concurrent_collections: how many are under way at once.
+        max_concurrent: the most requests that the sampler has at a time.
+        max_finished: finished collections that wait to be drawn, from which on none is begun.
+        max_context_tokens: as in `Engine`.
+        temperature: that the sampler samples with.
+        end_tokens: those that end a reply of the policy; the tokenizer's own if `None`.
+        mask_truncated_completions: whether replies without an end token are kept out of the loss.
+        shuffle: whether each pass over the tasks has an order of its own.
+        seed: of the order of tasks and of all draws.
+
+    Attributes:
+        collections: finished, or an exception to raise.
+        ledger: what all collections cost that were credited.
+
+    Raises:
+        ValueError: a number is too low, there are too few tasks, or the method needs what is not here.
+    """
+
+    def __init__(
+        self,
+        interaction: Interaction[Any],
+        method: Method,
+        chat: Chat,
+        sampler: SubmittingSampler,
+        tasks: Sequence[Mapping[str, Any]],
+        *,
+        tasks_per_collection: int,
+        concurrent_collections: int = 4,
+        max_concurrent: int = 256,
+        max_finished: int = 1,
+        max_context_tokens: int | None = None,
+        temperature: float = 1.0,
+        end_tokens: Tokens[int] | None = None,
+        mask_truncated_completions: bool = False,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> None:
+        for name, number in (
+            ("tasks_per_collection", tasks_per_collection),
+            ("concurrent_collections", concurrent_collections),
+            ("max_concurrent", max_concurrent),
+            ("max_finished", max_finished),
+        ):
+            whole_number(name, number, 1)
+        finite_number("temperature", temperature, above=0.0)
+        _refuse(method)
+        if len(tasks) < tasks_per_collection:
+            raise ValueError(
+                f"there must be tasks for a collection of {tasks_per_collection}, got {len(tasks)}; add some, or "
+                "lower tasks_per_collection."
+            )
+        self.interaction = method.wrapped(interaction)
+        self.method = method.bind(self.interaction)
+        self.tasks = tasks
+        self.tasks_per_collection = tasks_per_collection
+        self.concurrent_collections = concurrent_collections
+        self.max_finished = max_finished
+        self.temperature = temperature
+        self.mask_truncated_completions = mask_truncated_completions
+        self.shuffle = shuffle
+        self.seed = seed
+        self.sampler = sampler
+        self.version = 0
+        self.desk = Desk(sampler, max_concurrent, lambda: self.version)
+        self._running = threading.Lock()
+        live = Batched(self.interaction).most_live
+        self._engine: Engine[Any] = Engine(
+            self.interaction,
+            chat,
+            sampler,
+            max_concurrent=_MOST_WALKS if live is None else max(1, live // concurrent_collections),
+            max_context_tokens=max_context_tokens,
+            lock=self._running,
+        )
+        eos = (chat.tokenizer.eos_token_id,)
+        self.end_tokens: Tokens[int] = eos if end_tokens is None else end_tokens
+
+        self.collections: queue.Queue[Collection | Exception] = queue.Queue()
+        self.rollout_buffer: queue.Queue[Any] = self.collections
+        self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
+        self.memory = self.method.memory
+        self.ledger = Ledger()
+        self._changing = threading.Lock()  # held while what `state` holds changes
+        self._next_task = 0
+        self._next_number = 0
+        self._again: deque[tuple[int, ...]] = deque()  # tasks of dropped collections
+        self._restored: deque[_UnderWay] = deque()
+        self._under_way: dict[int, _UnderWay] = {}
+        self._finished: dict[int, tuple[Collection, tuple[int, ...]]] = {}  # not trained on yet, with its tasks
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+        self._failed: BaseException | None = None
+        self._order: tuple[int, Sequence[int]] = (-1, ())
+
+    # TRL's protocol -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to collect."""
+        for number in range(self.concurrent_collections):
+            thread = threading.Thread(target=self._collect, name=f"collections-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends within seconds, also while requests or worlds hang; `state` still tells what is under way."""
+        self._stopping.set()
+        self.desk.stop()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def update_model_version(self, version: int) -> None:
+        """Says which version of the policy is served from now on."""
+        if hasattr(self.sampler, "update_model_version"):
+            self.sampler.update_model_version(version)
+        self.version = version  # afterwards, so that no reply is taken for newer than it is
+
+    def check_health(self, stale_after_s: float) -> None:
+        """Refuses to go on with a worker that broke, died or hangs.
+
+        Args:
+            stale_after_s: how long nothing may happen in a collection, while it waits for no reply.
+
+        Raises:
+            RuntimeError: it does.
+        """
+        if self._failed is not None:
+            raise RuntimeError(
+                f"a worker must play and credit, got {type(self._failed).__name__}: {self._failed}; mend the code "
+                "that the traceback names."
+            ) from self._failed
+        now, asking = time.monotonic(), self.desk.asking()  # the sampler has limits of its own
+        with self._changing:
+            playing = [one for one in self._under_way.values() if one.collected is None and one.number not in asking]
+        hanging = [one for one in playing if now - one.seen > stale_after_s]
+        if hanging:
+            raise RuntimeError(
+                f"a collection must go on within {stale_after_s:g} s, got none for {now - hanging[0].seen:.0f} s in "
+                f"collection {hanging[0].number}; mend the world or the method that hangs:\n{self._where()}"
+            )
+
+    # What the trainer says ----------------------------------------------------------------------------------------
+
+    def trained(self, number: int) -> None:
+        """Nothing of a collection is kept any more: the trainer has made its optimizer step on it."""
+        with self._changing:
+            del self._finished[number]
+
+    def dropped(self, number: int) -> None:
+        """A collection was too stale; its tasks are played again, under a number of their own."""
+        with self._changing:
+            self._again.append(self._finished.pop(number)[1])
+
+    def state(self) -> dict[str, Any]:
+        """All that is not trained on, as plain values and tensors."""
+        with self._changing:
+            under_way = [*self._under_way.values(), *self._restored]
+            return {
+                "next_task": self._next_task,
+                "next_number": self._next_number,
+                "again": [list(tasks) for tasks in self._again],
+                "under_way": [
+                    {
+                        "number": one.number,
+                        "tasks": list(one.tasks),
+                        "memory": to_plain(one.memory),
+                        "known": plain(one.known),
+                    }
+                    for one in sorted(under_way, key=lambda one: one.number)
+                ],
+                "finished": [
+                    {"collection": _plain(one), "tasks": list(tasks)}
+                    for _, (one, tasks) in sorted(self._finished.items())
+                ],
+                "memory": to_plain(self.memory),
+                "ledger": self.ledger.to_dict(),
+                "version": self.version,
+            }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave, before `start`."""
+        like = self.method.memory
+        self._next_task, self._next_number = state["next_task"], state["next_number"]
+        self._again = deque(tuple(tasks) for tasks in state["again"])
+        self._restored = deque(
+            _UnderWay(
+                number=one["number"],
+                tasks=tuple(one["tasks"]),
+                memory=from_plain(one["memory"], like),
+                known=read(one["known"]),
+            )
+            for one in state["under_way"]
+        )
+        self.memory = from_plain(state["memory"], like)
+        self.ledger = Ledger(**state["ledger"])
+        self.version = state["version"]
+        for one in state["finished"]:
+            collection = _collection(one["collection"])
+            self._finished[collection.number] = collection, tuple(one["tasks"])
+            self.collections.put(collection)
+
+    # Collecting ---------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """What each thread does."""
+        try:
+            while (one := self._next()) is not None:
+                with self._running:
+                    self._play(one)
+        except Stopped:
+            pass
+        except BaseException as error:
+            self._failed = error
+            self._stopping.set()
+            self.desk.stop()
+            self.collections.put(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _next(self) -> _UnderWay | None:
+        """What is to be collected next, once there is room; nothing when the worker stops."""
+        while not self._stopping.is_set():
+            with self._changing:
+                room = self.collections.qsize() < self.max_finished
+                if room and len(self._under_way) < 2 * self.concurrent_collections:
+                    one = self._restored.popleft() if self._restored else self._fresh()
+                    one.begun = time.monotonic()
+                    one.touch()
+                    self._under_way[one.number] = one
+                    return one
+            self._stopping.wait(_POLL_SECONDS)
+        return None
+
+    def _fresh(self) -> _UnderWay:
+        if self._again:
+            tasks = self._again.popleft()
+        else:
+            tasks = tuple(range(self._next_task, self._next_task + self.tasks_per_collection))
+            self._next_task += self.tasks_per_collection
+        number, self._next_number = self._next_number, self._next_number + 1
+        return _UnderWay(number=number, tasks=tasks, memory=self.memory)
+
+    def _row(self, place: int) -> Mapping[str, Any]:
+        """The task at a place of the endless row of tasks."""
+        number, index = divmod(place, len(self.tasks))
+        if not self.shuffle:
+            return self.tasks[index]
+        if self._order[0] != number:
+            order = list(range(len(self.tasks)))
+            stream(self.seed, "tasks", number).shuffle(order)
+            self._order = (number, order)
+        return self.tasks[self._order[1][index]]
+
+    def _play(self, one: _UnderWay) -> None:
+        sampler = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
+        engine = self._engine.of(self.interaction)
+        engine.generate = sampler
+        context = CollectionContext(engine, sampler, one.number, self.seed, self.end_tokens, self.temperature)
+        rows = [self._row(place) for place in one.tasks]
+        collected = self.method.collector(rows, context, one.memory)
+        refuse_total_failure(collected.episodes)
+        context.metrics.setdefault("time/rollouts", []).append(time.monotonic() - one.begun)
+        with self._changing:
+            one.collected = (collected, context)
+        while (ready := self._ready(one)) is not None:
+            self._credit(ready)
+
+    def _ready(self, one: _UnderWay) -> _UnderWay | None:
+        """A collection that can be credited: the one just played, or with memory the oldest."""
+        with self._changing:
+            if self.method.memory is None:
+                return one if one.number in self._under_way else None
+            left = [*self._under_way.values(), *self._restored]
+            oldest = min(left, key=lambda other: other.number, default=None)
+            return oldest if oldest is not None and oldest.collected is not None else None
+
+    def _credit(self, one: _UnderWay) -> None:
+        assert one.collected is not None
+        collected, context = one.collected
+        begun = time.monotonic()
+        credit = self.method.estimator(collected, context, self.memory)
+        found = credit_in_loss(collected, replace(credit, decisions=trained(collected, credit.decisions)))
+        episodes = collected.episodes
+        advantages = by_episode(episodes, found)
+        if self.mask_truncated_completions:
+            advantages = without_cut_replies(episodes, advantages, self.end_tokens)
+        rows = [
+            row
+            for episode, own in zip(episodes, advantages, strict=True)
+            for row in decision_rows(episode.decisions, own)
+        ]
+        summaries = [
+            summarise(rollout.episode, own, self.end_tokens)
+            for rollout, own in zip(collected.trained, advantages, strict=True)
+            if rollout.counted
+        ]
+        context.metrics.setdefault("time/credit", []).append(time.monotonic() - begun)
+        metrics = {
+            **update_metrics(summaries),
+            **context.logged(),
+            **{f"world/{name}": float(value) for name, value in Metered(self.interaction).costs().items()},
+        }
+        collection = Collection(
+            number=one.number,
+            version=context.sampler.oldest(self.version),
+            rows=tuple(rows),
+            metrics=metrics,
+            ledger=context.ledger,
+        )
+        with self._changing:
+            self.memory = credit.memory
+            self.ledger += context.ledger
+            del self._under_way[one.number]
+            self._finished[one.number] = collection, one.tasks
+            self.collections.put(collection)
+
+    def _where(self) -> str:
+        """Where the threads of the worker are."""
+        frames = sys._current_frames()
+        return "\n".join(
+            f"{thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}"
+            for thread in self._threads
+            if thread.ident in frames
+        )
+
+
+def _refuse(method: Method) -> None:
+    """Refuses what a method needs and a served policy has not.
+
+    Raises:
+        ValueError: what that is.
+    """
+    what = None
+    if method.critics:
+        what = f"critics ({', '.join(method.critics)}), which learn between collections"
+    elif method.refresh_frozen_every is not None:
+        what = "a frozen copy of the policy"
+    if what is not None:
+        raise ValueError(
+            f"asynchronous training has one policy, on a server, got the method {method.name!r}, which needs {what}; "
+            "train synchronously, or take another method."
+        )
+
+
+def _plain(collection: Collection) -> dict[str, Any]:
+    rows = [{one.name: getattr(row, one.name) for one in fields(row)} for row in collection.rows]
+    return {
+        "number": collection.number,
+        "version": collection.version,
+        "rows": rows,
+        "metrics": dict(collection.metrics),
+        "ledger": collection.ledger.to_dict(),
+    }
+
+
+def _collection(values: Mapping[str, Any]) -> Collection:
+    rows = tuple(Row(**row) for row in values["rows"])
+    return Collection(**{**values, "rows": rows, "ledger": Ledger(**values["ledger"])})

@@ -1,0 +1,353 @@
+"""Collections are played side by side, credited once each, and neither lost nor doubled, whenever a run is killed."""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_walks import Shuffled, Walks, tasks
+
+from hf_credit import methods
+from hf_credit.collectors import Group
+from hf_credit.methods import Credit, Method
+from hf_credit.rollouts import EveryEpisodeFailedError
+from hf_credit.trainers.asynchronous.worker import Worker
+
+PATIENCE = 30.0
+
+
+def worker(chat: Any, sampler: Any = None, interaction: Any = None, method: Any = None, **options: Any) -> Worker:
+    return Worker(
+        interaction or Walks(),
+        method or methods.make("rloo", group_size=2),
+        chat,
+        sampler or Shuffled(),
+        tasks(6),
+        **{"tasks_per_collection": 2, "concurrent_collections": 3, "max_concurrent": 4, **options},
+    )
+
+
+def drawn(of: Worker, count: int) -> list[Any]:
+    """The next collections, in the order of their numbers."""
+    found = []
+    for _ in range(count):
+        one = of.collections.get(timeout=PATIENCE)
+        if isinstance(one, Exception):
+            raise one
+        found.append(one)
+    return sorted(found, key=lambda one: one.number)
+
+
+@pytest.fixture
+def running() -> Any:
+    """Starts workers, and stops them at the end."""
+    started = []
+
+    def start(one: Worker) -> Worker:
+        started.append(one)
+        one.start()
+        return one
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+def test_collections_are_those_of_a_synchronous_update(chat: Any, running: Any) -> None:
+    one, *_ = drawn(running(worker(chat)), 1)
+    assert one.number in range(3)
+    assert one.version == 0
+    assert all(row.logprobs is not None for row in one.rows)
+    assert {"reward", "turns/mean", "budget/tokens"} & set(one.metrics) == {"reward", "turns/mean"}
+    assert one.ledger.scoring_events == 4
+
+
+def test_numbers_count_up_and_each_pass_plays_every_task(chat: Any, running: Any) -> None:
+    found = drawn(running(worker(chat, max_finished=6, concurrent_collections=1)), 6)
+    assert [one.number for one in found] == list(range(6))
+    assert sum(one.ledger.scoring_events for one in found) == 2 * 6 * 2
+
+
+def test_the_sampler_is_asked_for_so_many_at_a_time(chat: Any, running: Any) -> None:
+    sampler = Shuffled()
+    sampler.hold(True)
+    running(worker(chat, sampler, max_concurrent=3))
+    wait_until(lambda: len(sampler.waiting) == 3)
+    time.sleep(0.05)
+    assert sampler.widest == 3
+
+
+def wait_until(true: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_none_is_begun_while_enough_wait_to_be_drawn(chat: Any, running: Any) -> None:
+    one = running(worker(chat, max_finished=2, concurrent_collections=2))
+    wait_until(lambda: one.collections.qsize() >= 2 and not one.state()["under_way"])
+    begun = one.state()["next_number"]
+    time.sleep(0.1)
+    assert one.state()["next_number"] == begun <= 3
+    one.trained(one.collections.get().number)
+    one.trained(one.collections.get().number)
+    wait_until(lambda: one.state()["next_number"] > begun)
+
+
+def test_a_collection_carries_the_oldest_version_of_its_replies(chat: Any, running: Any) -> None:
+    sampler = Shuffled()
+    sampler.hold(True)
+    one = running(worker(chat, sampler, concurrent_collections=1))
+    one.update_model_version(5)
+    wait_until(lambda: len(sampler.waiting) == 4)
+    before = {seed for _, seed in sampler.asked}
+    one.update_model_version(6)
+    sampler.hold(False)
+    first, second = drawn(one, 2)
+    assert before
+    assert first.version in (0, 5)  # the first requests may have been passed on before
+    assert second.version == 6
+
+
+def test_the_tasks_of_a_dropped_collection_are_played_again_under_a_number_of_their_own(
+    chat: Any, running: Any
+) -> None:
+    one = running(worker(chat, concurrent_collections=1))
+    first = drawn(one, 1)[0]
+    played = next(entry["tasks"] for entry in one.state()["finished"])
+    one.dropped(first.number)
+    numbers = []
+    for _ in range(4):
+        again = drawn(one, 1)[0]
+        numbers.append((again.number, next(e["tasks"] for e in one.state()["finished"])))
+        one.trained(again.number)
+    assert played in [own for _, own in numbers]
+    assert len({number for number, _ in numbers} | {first.number}) == 5
+
+
+# What fails
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """An estimator that raises."""
+
+    def __call__(self, collected: Any, context: Any, memory: Any) -> Credit:
+        raise KeyError("an estimator that breaks")
+
+
+def test_what_a_method_raises_is_raised_in_the_trainer_with_its_traceback(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=Method(name="broken", collector=Group(size=2), estimator=Broken())))
+    with pytest.raises(KeyError, match="an estimator that breaks") as raised:
+        drawn(one, 1)
+    assert any("test_worker" in str(entry.path) for entry in raised.traceback)
+    with pytest.raises(RuntimeError, match="mend the code that the traceback names"):
+        one.check_health(60)
+
+
+class Breaks(Walks):
+    def advance(self, state: Any, replies: Any) -> Any:
+        raise OSError("a world that breaks")
+
+
+def test_a_collection_whose_every_episode_failed_is_raised(chat: Any, running: Any) -> None:
+    with pytest.raises(EveryEpisodeFailedError, match="a world that breaks"):
+        drawn(running(worker(chat, interaction=Breaks())), 1)
+
+
+class Exits(Walks):
+    def advance(self, state: Any, replies: Any) -> Any:
+        raise SystemExit("a world that ends its thread")
+
+
+def test_a_thread_that_is_ended_from_within_is_an_error(chat: Any, running: Any) -> None:
+    with pytest.raises(RuntimeError, match="a world that ends its thread"):
+        drawn(running(worker(chat, interaction=Exits())), 1)
+
+
+def test_what_the_sampler_raises_is_raised(chat: Any, running: Any) -> None:
+    class Refuses:
+        def submit(self, role: str, context: Any, seed: int) -> Any:
+            raise ConnectionError("the server is gone")
+
+    with pytest.raises(ConnectionError, match="the server is gone"):
+        drawn(running(worker(chat, Refuses())), 1)
+
+
+class Hangs(Walks):
+    def __init__(self) -> None:
+        self.inside, self.go_on = threading.Event(), threading.Event()
+
+    def advance(self, state: Any, replies: Any) -> Any:
+        self.inside.set()
+        self.go_on.wait()
+        return super().advance(state, replies)
+
+
+def test_a_world_that_hangs_is_named_with_the_place_where_it_hangs(chat: Any, running: Any) -> None:
+    world = Hangs()
+    one = running(worker(chat, interaction=world, concurrent_collections=1))
+    one.check_health(PATIENCE)
+    assert world.inside.wait(PATIENCE)
+    with pytest.raises(RuntimeError, match=r"(?s)must go on within 0 s, got none .* in collection 0; .*go_on\.wait"):
+        wait_until(lambda: one.check_health(0.0))
+    world.go_on.set()
+    assert drawn(one, 1)
+
+
+def test_stopping_takes_no_reply_that_hangs(chat: Any) -> None:
+    sampler = Shuffled()
+    sampler.hold(True)
+    one = worker(chat, sampler)
+    one.start()
+    wait_until(lambda: len(sampler.waiting) == 4)
+    one.stop()
+    assert not any(thread.is_alive() for thread in one._threads)
+    assert len(one.state()["under_way"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        (methods.make("ppo"), r"critics \(critic\)"),
+        (replace(methods.make("rloo"), refresh_frozen_every=1), "a frozen copy of the policy"),
+    ],
+)
+def test_methods_that_need_more_than_a_served_policy_are_refused(chat: Any, method: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=f"asynchronous training has one policy, on a server, got .*{what}"):
+        worker(chat, method=method)
+
+
+# Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """How many were credited before, and the order."""
+
+    before: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Credits with how many updates were credited before."""
+
+    def __call__(self, collected: Any, context: Any, memory: Seen) -> Credit:
+        decisions = [one for episode in collected.episodes for one in episode.decisions]
+        seen = replace(memory, before=(*memory.before, context.update))
+        return Credit(decisions={one.id: float(len(memory.before)) for one in decisions}, memory=seen)
+
+
+counting = Method(name="counts", collector=Group(size=2), estimator=Counts(), memory=Seen())
+
+
+def test_methods_with_memory_credit_in_the_order_of_the_tasks(chat: Any, running: Any) -> None:
+    one = running(worker(chat, method=counting, max_finished=8))
+    found = [one.collections.get(timeout=PATIENCE) for _ in range(8)]
+    assert [each.number for each in found] == list(range(8))
+    assert [row.advantages[0] for each in found for row in each.rows[:1] if row.loss_mask[0]] == list(
+        map(float, range(8))
+    )
+    assert one.state()["memory"]["before"][:8] == tuple(range(1, 9))
+
+
+# Restarts
+
+
+def as_checkpoint(state: Any) -> Any:
+    """What a checkpoint gives back."""
+    written = io.BytesIO()
+    torch.save(state, written)
+    written.seek(0)
+    return torch.load(written, weights_only=True)
+
+
+@dataclass
+class Trainer:
+    """What a trainer does, and what its checkpoints hold.
+
+    Attributes:
+        log: the numbers and rows it has trained on.
+    """
+
+    worker: Worker
+    log: list[Any] = field(default_factory=list)
+
+    def train(self) -> None:
+        one = self.worker.collections.get(timeout=PATIENCE)
+        assert not isinstance(one, Exception), one
+        self.log.append(one)
+        self.worker.trained(one.number)
+
+
+def content(collections: Any) -> dict[int, Any]:
+    return {one.number: (one.rows, one.ledger) for one in collections}
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["rloo", "memory", "carl"]))
+@settings(max_examples=12)
+def test_whenever_it_is_killed_no_episode_is_lost_or_doubled(chat: Any, seed: int, method: str) -> None:
+    draws = random.Random(seed)
+    made = {
+        "rloo": lambda: methods.make("rloo", group_size=2),
+        "memory": lambda: counting,
+        "carl": lambda: methods.make("carl", initial=2, forks=2),
+    }[method]
+    whole = worker(chat, method=made(), max_finished=9, seed=seed)
+    whole.start()
+    expected: dict[int, Any] = {}
+    while set(range(9)) - set(expected):
+        expected |= content(drawn(whole, 1))
+    whole.stop()
+
+    trainer = Trainer(worker(chat, Shuffled(seed), method=made(), seed=seed))
+    checkpoint: tuple[list[Any], Any] = ([], as_checkpoint(trainer.worker.state()))
+    trainer.worker.start()
+    for _ in range(4):
+        for _ in range(draws.randrange(3)):
+            trainer.train()
+        if draws.random() < 0.7:
+            checkpoint = ([*trainer.log], as_checkpoint(trainer.worker.state()))
+        time.sleep(draws.random() / 200)
+        trainer.worker.stop()  # what it has done since the checkpoint is gone
+        sampler = Shuffled(draws.randrange(100))
+        trainer = Trainer(worker(chat, sampler, method=made(), seed=seed), [*checkpoint[0]])
+        trainer.worker.load_state(checkpoint[1])
+        trainer.worker.start()
+    while set(range(9)) - {one.number for one in trainer.log}:
+        trainer.train()
+    trainer.worker.stop()
+    numbers = Counter(one.number for one in trainer.log)
+    assert max(numbers.values()) == 1
+    found = content(trainer.log)
+    assert {number: found[number] for number in range(9)} == {number: expected[number] for number in range(9)}
+
+
+def test_replies_that_have_arrived_are_not_sampled_twice(chat: Any, running: Any) -> None:
+    whole = drawn(running(worker(chat, concurrent_collections=1)), 1)
+    one = worker(chat, Shuffled(most=3), concurrent_collections=1)
+    one.start()
+    wait_until(lambda: [len(each["known"]) for each in one.state()["under_way"]] == [3])
+    one.stop()
+    known = {(place[1], place[3]) for place in one.state()["under_way"][0]["known"]}
+    sampler = Shuffled()
+    other = worker(chat, sampler, concurrent_collections=1, max_finished=1)
+    other.load_state(as_checkpoint(one.state()))
+    asked: list[Any] = []
+    ask = other.desk.ask
+    other.desk.ask = lambda *args: (asked.append(args), ask(*args))[1]  # type: ignore[method-assign]
+    assert content(drawn(running(other), 1)) == content(whole)
+    of_first = [place for number, *_, place in asked if number == 0]
+    assert known.isdisjoint({(place.args[0].context, place.args[0].number) for place in of_first})
+    decisions = whole[0].ledger.decisions["walker"]
+    assert len(of_first) == decisions - 3
