@@ -21,7 +21,7 @@ SMALLER = {
     "hf-credit init-policy": "--episodes 200 --epochs 1",
     "hf-credit train": "--max_steps 8 --instances_per_update 8 --per_device_train_batch_size 8",
     "hf-credit evaluate": "--episodes 32",
-    "hf-credit bench": "--updates 2",
+    "hf-credit bench": "--updates 8",
 }
 # What needs a Hub or the repository.
 ELSEWHERE = ("hf-credit publish", "make ", "pip ", "accelerate ")

@@ -26,6 +26,7 @@ GUESSES = (
 )
 RECIPES: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "T3's PPO on GuessNumbers, uncut": ("guess_numbers_micro_ppo", GUESSES, ["--truncation", "none"]),
+    "CVT-RL on evidence": ("evidence_micro", "evidence --quality 0.5", []),
 }
 """Recipe, its start as in its first lines, and what differs from it."""
 TAUGHT = [

@@ -10,8 +10,9 @@ import pytest
 from hf_credit import methods
 from hf_credit.bench import PROBLEMS, area, enumerated, learning, make_method, make_problem, score
 from hf_credit.bench.cells import SETTINGS
-from hf_credit.bench.play import bound
+from hf_credit.bench.play import Player, bound
 from hf_credit.bench.problems import Chain, Late, Paid, Relay, Stop, Trap, Vote
+from hf_credit.bench.table import TablePolicy
 from hf_credit.methods import Method
 from hf_credit.options import options_of
 
@@ -71,6 +72,16 @@ def test_a_critic_that_was_taught_nothing_leaves_the_gradient_and_costs_more() -
     taught = enumerated("ppo", Chain(length=3))
     assert untaught.angle == pytest.approx(0, abs=1e-5)
     assert untaught.trace > taught.trace
+
+
+def test_a_taught_critic_comes_to_predict_the_mean_of_what_follows() -> None:
+    problem = Chain(length=3, start_right=0.6)
+    player = Player(made("ppo"), problem, TablePolicy(problem), critic="taught", instances=16)
+    for _ in range(60):
+        player.update()
+    taught = {ids: mean for (_, ids), (mean, seen) in player._taught.items() if seen > 200}
+    assert len(taught) >= 2
+    assert taught == {ids: pytest.approx(player.truth.value_read(ids), abs=0.15) for ids in taught}
 
 
 def test_no_unbranched_method_is_below_the_exact_advantage_by_trace() -> None:

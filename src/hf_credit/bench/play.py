@@ -19,18 +19,22 @@ from hf_credit.bench.table import TableChat, TablePolicy, TableSampler, Vector
 from hf_credit.bench.truth import Truth, natural_direction
 from hf_credit.collectors import RolloutBatch, Single
 from hf_credit.environments.randomness import derive, stream
-from hf_credit.methods import Credit, Method
+from hf_credit.methods import Credit, CriticTargets, Method
 from hf_credit.methods.base import weighted
 from hf_credit.rollouts import Decision, Engine
 from hf_credit.rollouts.method_context import CriticInput, LocalContext, Policy
 
 T = TypeVar("T")
 
-Critic = Literal["exact", "noisy", "untaught"]
-"""Says the exact mean of V over what it cannot tell apart; that with a fixed error; or 0."""
+Critic = Literal["exact", "noisy", "taught", "untaught"]
+"""Predicts the exact mean of V over what it cannot tell apart; that with a fixed error; the mean of the targets it met
+there in earlier updates; or 0."""
 
 CLIP = 0.2
 """How far the ratio of the policy to the one that played may be from 1 before a decision says no more, as in PPO."""
+
+CRITIC_MEMORY = 32
+"""Targets at one place that a taught critic averages over before the oldest fade."""
 
 CRITIC_ERROR = 0.25
 """The standard deviation of a noisy critic's error, in units of the spread of V over what is passed."""
@@ -199,6 +203,9 @@ class Player:
         self.chat = TableChat(problem)
         self.memory = self.method.memory
         self.updates = 0
+        self._taught: dict[
+            tuple[str, tuple[int, ...]], tuple[float, int]
+        ] = {}  # the mean of the targets, and how many
         self._now = self._playing(policy, truth)
         self._past = deque([self._now], maxlen=problem.lag + 1)
         for _ in range(problem.lag):
@@ -218,8 +225,19 @@ class Player:
         engine: Engine[Position] = Engine(self._played, self.chat, sampler)  # type: ignore[arg-type]
         return _Playing(policy, engine, truth or Truth(policy))
 
-    def _says(self, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
+    def _learn(self, targets: Sequence[CriticTargets]) -> None:
+        """Moves what a taught critic predicts towards the targets of an update."""
+        for one in targets:
+            for read, wanted in zip(one.inputs, one.targets, strict=True):
+                for at, target in zip(read.at, wanted, strict=True):
+                    mean, seen = self._taught.get((one.critic, read.ids[:at]), (0.0, 0))
+                    step = 1 / (min(seen, CRITIC_MEMORY - 1) + 1)
+                    self._taught[one.critic, read.ids[:at]] = (mean + step * (target - mean), seen + 1)
+
+    def _says(self, name: str, output: str, inputs: Sequence[CriticInput]) -> list[tuple[float, ...]]:
         """A value is of what is paid; a probability is of success where the copy plays on, as CVT-RL's model is."""
+        if self.critic == "taught":
+            return [tuple(self._taught.get((name, one.ids[:at]), (0.0, 0))[0] for at in one.at) for one in inputs]
         truth = self._copy.truth if output == "probability" else self._now.paid
         spread = _spread(truth) if self.critic == "noisy" else 0.0
         clip = (0.0, 1.0) if output == "probability" else (-math.inf, math.inf)
@@ -246,7 +264,7 @@ class Player:
         names = self.method.critics or tuple(specs)
         context = BenchContext(
             (lagging if stale else self._now).engine,
-            {name: partial(self._says, specs[name].output if name in specs else "value") for name in names},
+            {name: partial(self._says, name, specs[name].output if name in specs else "value") for name in names},
             seed=self.seed,
             frozen=self._copy.engine if every or self.method.frozen_decay else None,
             end_tokens=self.chat.end_tokens,
@@ -257,6 +275,8 @@ class Player:
         collected = self.method.collector(rows, context, self.memory)
         credit = self.method.estimator(collected, context, self.memory)
         self.memory = credit.memory
+        if self.critic == "taught":
+            self._learn(credit.critic_targets)
         return Update(*self._gradient(collected, credit), tokens=context.ledger.completion_tokens)
 
     def move(self, step: Vector) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -23,7 +23,9 @@ def bench(
     policy: Annotated[
         list[str] | None, typer.Option(help="Where methods are scored: start, half, solved or adversarial.")
     ] = None,
-    critic: Annotated[str, typer.Option(help="What critics say: exact, noisy or untaught.")] = "exact",
+    critic: Annotated[
+        str, typer.Option(help="What critics predict: exact, noisy, taught or untaught values.")
+    ] = "exact",
     seeds: Annotated[int, typer.Option(min=0, help="Seeds of learning; 0 scores only.")] = 10,
     updates: Annotated[int, typer.Option(min=8, help="Updates that a score is measured over.")] = 100,
     processes: Annotated[int | None, typer.Option(min=1, help="At once; by default one a core.")] = None,
@@ -56,7 +58,7 @@ def bench(
     from hf_credit.bench import cells, plots
     from hf_credit.bench import guide as pages
     from hf_credit.bench.measures import POLICIES, make_problem
-    from hf_credit.bench.play import REFERENCES
+    from hf_credit.bench.play import REFERENCES, Critic
     from hf_credit.bench.problems import PROBLEMS
     from hf_credit.cli.progress import Progress
     from hf_credit.evaluation.plots import require_matplotlib
@@ -65,7 +67,7 @@ def bench(
     from hf_credit.registry import find, search_here
     from hf_credit.validators import one_of
 
-    one_of("critic", critic, ("exact", "noisy", "untaught"))
+    one_of("critic", critic, get_args(Critic))
     for name in policy or ():
         one_of("policy", name, tuple(POLICIES))
     for name in [*(method or ()), *(problem or ())]:
