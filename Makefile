@@ -14,6 +14,10 @@ PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 VLLM_VENV := .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 VLLM_PIP := $(VLLM_VENV)/bin/python -m pip $(PIP_OPTIONS)
+# What agents are written with brings hundreds of packages, of which the tests need none.
+AGENTS_VENV := .venv-agents
+AGENTS_STAMP := $(AGENTS_VENV)/.installed
+AGENTS_PIP := $(AGENTS_VENV)/bin/python -m pip $(PIP_OPTIONS)
 
 # Threads beyond the cores spin against each other; two is what the time limits of the tests are meant for.
 export OMP_NUM_THREADS ?= 2
@@ -21,7 +25,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
+.PHONY: help docs venv test suite test-lowest test-highest test-trl test-vllm test-agents test-wheel browser soak mutants lint format demo leaderboard playthroughs spaces benchmarks clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf 'make %-13s %s\n' "$$name" "$$text"; done
@@ -80,6 +84,19 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@$(VLLM_PIP) install "$$(grep '^torch==' constraints-vllm.txt)" --constraint constraints-vllm.txt
 	@$(VLLM_PIP) install $(PACKAGES:%=--editable %) --editable . ./tests/vllm/version beartype hypothesis pytest --constraint constraints-vllm.txt
 	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-agents: $(AGENTS_STAMP) ## test agents on the frameworks of others, unmodified, in .venv-agents
+	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m frameworks tests/frameworks
+
+# Packages of npm lie in the environment too; without npm, the program that needs them is left out.
+$(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirements.txt tests/frameworks/package-lock.json
+	@echo "Setting up $(AGENTS_VENV) (a few minutes the first time)"
+	@$(PYTHON) -m venv $(AGENTS_VENV)
+	@$(AGENTS_PIP) install "$$(grep '^torch==' constraints-agents.txt)" --constraint constraints-agents.txt
+	@$(AGENTS_PIP) install $(PACKAGES:%=--editable %) --editable ".[agents]" --requirement tests/frameworks/requirements.txt --constraint constraints-agents.txt
+	@cp tests/frameworks/package.json tests/frameworks/package-lock.json $(AGENTS_VENV)
+	@if command -v npm > /dev/null; then npm ci --prefix $(AGENTS_VENV) --ignore-scripts --no-audit --no-fund --silent; fi
 	@touch $@
 
 soak: $(STAMP) ## test publishing to a Hub whose requests fail, with twenty seeds in place of two (minutes)

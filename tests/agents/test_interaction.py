@@ -219,6 +219,15 @@ def test_what_comes_of_a_reply_is_an_outcome(made: Made, what: str, status: str,
         assert 'raise KeyError("no such tool")' in caplog.text  # the line, of the traceback
 
 
+def test_what_every_run_would_import_anew_is_shown_once(made: Made, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert walked(made("imports_late"), {"number": 1}, "abc")[-1].worth == 3.0
+        walked(made("asks"), {"number": 1}, "a")
+    (record,) = caplog.records
+    assert "Each run of the program imports numpy anew" in record.getMessage()
+
+
 def test_a_run_without_a_call_is_worth_what_it_returned(made: Made) -> None:
     state = made("misbehaves").start({"what": "nothing"}, 0)
     assert (made("misbehaves").pending(state), state.worth) == ((), 1.0)

@@ -189,6 +189,13 @@ def stops(task, model):
     return len(chat(model, messages)["content"])
 
 
+@agent(columns=("number",))
+def imports_late(task, model):
+    import numpy
+
+    return float(numpy.add(0, len(chat(model, [user("?")])["content"])))
+
+
 @agent()
 def endless(task, model):
     """Leaves its process's number in a file, and goes on for ever."""

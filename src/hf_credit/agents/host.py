@@ -24,7 +24,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,7 @@ from hf_credit.agents.program import Agent, Model, Settings, model_environment
 _TAIL = 2000  # characters of what a run that crashed had printed last
 _PR_SET_PDEATHSIG = 1
 _CLOSING_SECONDS = 4.0  # that what tidies up has, where all ends
+_MANY_MODULES = 50  # of a package, whose import takes a run longer than all else
 
 
 class _Run:
@@ -212,7 +214,8 @@ def _forked(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)
-        result = _result(told, folder, program, scorer)
+        known = set(sys.modules)
+        result = {**_result(told, folder, program, scorer), "imported": _large_packages(sys.modules.keys() - known)}
         sys.stdout.flush()
         written = json.dumps(result).encode() + b"\n"
         while written:
@@ -249,6 +252,12 @@ def _result(
         return {"outcome": float(worth)}
     except BaseException as error:
         return {"unscored": f"{type(error).__name__}: {error}"[:500], "traceback": traceback.format_exc()}
+
+
+def _large_packages(modules: Collection[str]) -> list[str]:
+    """The packages of which these are many."""
+    counts = Counter(name.partition(".")[0] for name in modules)
+    return sorted(name for name, count in counts.items() if count >= _MANY_MODULES)
 
 
 def _command(command: list[str], task: Mapping[str, Any], model: Model) -> Any:

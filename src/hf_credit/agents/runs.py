@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import threading
 import time
@@ -18,6 +19,8 @@ from hf_credit.environments.replayed import DivergedError
 
 if TYPE_CHECKING:
     from hf_credit.agents.endpoint import Call, Endpoint
+
+logger = logging.getLogger(__name__)
 
 GRACE = 1.0  # seconds that another call may take where calls are made at once, before it counts as another path
 
@@ -92,6 +95,7 @@ class Runs:
     compared: Callable[[dict[str, Any]], Any]
     count: Callable[[str, float], None]
     _making: threading.Lock = field(default_factory=threading.Lock)
+    _shown: set[str] = field(default_factory=set)
 
     def alive(self) -> Host:
         """The host, or another one where it has died."""
@@ -100,6 +104,16 @@ class Runs:
                 self.host.close()
                 self.host = self.make_host()
             return self.host
+
+    def show_imported(self, packages: Collection[str]) -> None:
+        """Shows once which large packages a run imported, as every run then does anew."""
+        if new := sorted(set(packages) - self._shown):
+            self._shown.update(new)
+            logger.warning(
+                "Each run of the program imports %s anew, which takes longer than to restore it; import it at the top "
+                "of the program's module.",
+                ", ".join(new),
+            )
 
 
 @dataclass(eq=False)
@@ -310,6 +324,7 @@ class LiveRun:
         self.close()
         if what.get("lost"):
             raise HostDiedError("the process that programs are forked from ended.")
+        self.runs.show_imported(what.get("imported", ()))
         if "crashed" in what:
             raise RunError(f"a run must come to an end by itself, got {what['crashed']}")
         if "unscored" in what:
