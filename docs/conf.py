@@ -32,6 +32,7 @@ include_patterns = [
     "*.md",
     "benchmarks/**.md",
     "evaluation/**.md",
+    "examples/*/README.md",
     "hub_assets/README.md",
     "packages/*/README.md",
 ]

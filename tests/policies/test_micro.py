@@ -31,7 +31,7 @@ from hf_credit.policies.micro import (
     tokenizer_of,
     warm_up,
 )
-from hf_credit.policies.scripted import scripted_episodes
+from hf_credit.policies.scripted import scripted_episodes, walk
 from hf_credit.rollouts import Chat, Engine, EnvironmentInteraction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.scripts import OraclePlayer
 
@@ -260,7 +260,7 @@ def test_the_replies_of_an_oracle_player_are_imitated_by_their_probabilities(tok
     interaction = EnvironmentInteraction(SUDOKU, history="append", instructions=False)
     chat, player = Chat(tokenizer), OraclePlayer(SUDOKU, default_oracle(SUDOKU), 0.7)
     start = RolloutRequest(task={"seed": 3}, seed=3)
-    ((row, shares),) = _examples(interaction, chat, chat.encode, player, start)
+    ((row, shares),) = _examples(interaction, chat, chat.encode, player, walk(interaction, player, start))
     said = [token for token, on in zip(row.completion_ids, row.loss_mask, strict=True) if on]
     assert len(shares) == len(said) == 4 * 7
     assert all(

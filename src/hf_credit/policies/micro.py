@@ -27,7 +27,7 @@ from hf_credit.environments import Environment
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.tool_calls import marked
 from hf_credit.oracles import Oracle
-from hf_credit.policies.scripted import play, walk
+from hf_credit.policies.scripted import Walk, recorded, walk
 from hf_credit.rollouts import Chat, Decision, EnvironmentInteraction, Interaction, RolloutRequest, Row, decision_rows
 from hf_credit.rollouts.batches import pad_rows
 from hf_credit.rollouts.capabilities import Scripted, fingerprint
@@ -326,17 +326,20 @@ def init_scripted_policy(
         config: how it is built; its quality is only noted.
     """
     played: Iterable[RolloutRequest[Any]] = islice(starts, config.episodes)
+    if on_step is None:
+        played, on_step = tqdm(played, desc="scripted play", total=config.episodes), _bar("warm-up")
+    walks: Iterable[Walk] = (walk(interaction, script, start) for start in played)
     texts, tools = Scripted(interaction).texts(_RANDOM_EPISODES), False
     if texts is None:
-        played = list(played)
-        steps = [step for start in played for step in walk(interaction, script, start)[0]]
+        walks = list(walks)
+        steps = [step for one, _ in walks for step in one]
         asked = [request for _, requests, _ in steps for request in requests]
         tools = any(request.tools for request in asked)
         shown = [str(message.get("content") or "") for request in asked for message in request.messages]
         offered = [json.dumps(list(request.tools)) for request in asked] + [marked("")] if tools else []
         texts = [*shown, *offered, *(reply for _, _, replies in steps for reply in replies)]
     tokenizer = tokenizer_of(texts, tools)
-    model = _imitate(interaction, tokenizer, script, played, config, on_step)
+    model = _imitate(interaction, tokenizer, script, walks, config, on_step)
     folder = _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
     try:
         TaskSpec.of(interaction, sampling=MICRO_SAMPLING).save(folder)
@@ -349,16 +352,14 @@ def _imitate(
     interaction: Interaction[Any],
     tokenizer: PreTrainedTokenizerFast,
     script: Script,
-    starts: Iterable[RolloutRequest[Any]],
+    walks: Iterable[Walk],
     config: MicroConfig,
-    on_step: Callable[[int, int, float], None] | None,
+    on_step: Callable[[int, int, float], None],
 ) -> Qwen3ForCausalLM:
-    """A model that was warmed up on scripted episodes, with bars where nobody else shows how far it is."""
+    """A model that was warmed up on scripted episodes."""
     model, chat = build_model(tokenizer, config), Chat(tokenizer)
-    if on_step is None:
-        starts, on_step = tqdm(starts, desc="scripted play", total=config.episodes), _bar("warm-up")
     encode = functools.cache(chat.encode)
-    examples = [example for start in starts for example in _examples(interaction, chat, encode, script, start)]
+    examples = [example for walked in walks for example in _examples(interaction, chat, encode, script, walked)]
     rows, targets = [row for row, _ in examples], [shares for _, shares in examples]
     warm_up(model, rows, tokenizer.pad_token_id, config, on_step, targets)
     return model
@@ -369,10 +370,10 @@ def _examples(
     chat: Chat,
     encode: Callable[[str], tuple[int, ...]],
     script: Script,
-    start: RolloutRequest[Any],
+    walked: Walk,
 ) -> Iterator[tuple[Row, list[TokenShares]]]:
     """The rows of one scripted episode, with how likely the script was to say which token."""
-    decisions, end = play(interaction, chat, script, start).decisions, chat.tokenizer.eos_token_id
+    decisions, end = recorded(interaction, chat, walked).decisions, chat.tokenizer.eos_token_id
     for event in dict.fromkeys(decision.event for decision in decisions):
         own = [decision for decision in decisions if decision.event == event]  # whose rows hold them in this order
         shares = chain.from_iterable(_shares(interaction, encode, end, script, decision) for decision in own)

@@ -14,9 +14,12 @@ from hf_credit.rollouts.scripts import OraclePlayer, Script
 Step = tuple[Any, Sequence[Request], list[str]]
 """A state, who was asked in it, and what they replied."""
 
+Walk = tuple[list[Step], Any]
+"""The steps of one episode, and the state after the last."""
 
-def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> tuple[list[Step], Any]:
-    """The steps of one scripted episode, and the state after the last.
+
+def walk(interaction: Interaction[Any], script: Script, start: RolloutRequest[Any]) -> Walk:
+    """One scripted episode.
 
     Args:
         interaction: what is played.
@@ -41,7 +44,18 @@ def play(interaction: Interaction[Any], chat: Chat, script: Script, start: Rollo
         interaction, script, start: as in `walk`.
         chat: renders the contexts.
     """
-    steps, final = walk(interaction, script, start)
+    return recorded(interaction, chat, walk(interaction, script, start))
+
+
+def recorded(interaction: Interaction[Any], chat: Chat, walked: Walk) -> Episode:
+    """What was walked, as an Engine would record it of a policy that gives the same replies.
+
+    Args:
+        interaction: what was played.
+        chat: renders the contexts.
+        walked: of `walk`.
+    """
+    steps, final = walked
     states = [*(state for state, _, _ in steps), final]
     decisions: list[Decision] = []
     threads: dict[str, Thread] = {}
