@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
-from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
+from trl import ModelConfig, ScriptArguments, TrlParser
 
 from hf_credit import methods, recipes
 from hf_credit.redaction import redacted_command
@@ -64,6 +64,11 @@ PRESETS = {
 """Every other method is trained by `CreditTrainer` with a `CreditConfig`, and has its options in `method_options`."""
 
 _ANY = Preset("hf_credit.trainers.config:CreditConfig", "hf_credit.trainers.credit:CreditTrainer")
+_ASYNCHRONOUS = Preset(
+    "hf_credit.trainers.asynchronous.config:AsyncCreditConfig",
+    "hf_credit.trainers.asynchronous.trainer:AsyncCreditTrainer",
+)
+SEAMS = ("synchronous", "asynchronous")
 
 # Follows from steps_per_generation, and TRL wants only one of them.
 _DERIVED = ("generation_batch_size",)
@@ -75,7 +80,10 @@ class GameArguments(ScriptArguments):
 
     Args:
         method: one of `hf_credit.methods.known()`, or `"module:factory"`.
-        method_options: its options, a mapping; those of a preset are fields of their own instead.
+        seam: `synchronous`, an update plays its own episodes; or `asynchronous`, a vLLM server plays the next ones
+            meanwhile, as for `AsyncCreditTrainer`.
+        method_options: its options, a mapping; those of a preset are fields of their own instead, where the seam is
+            synchronous.
         environment: the environment that is played, as for `hf_credit.make`.
         environment_options: its options, a mapping.
         collaboration: or the collaboration, as for `hf_credit.collaborations.make`.
@@ -97,6 +105,7 @@ class GameArguments(ScriptArguments):
     """
 
     method: str = field(default="verifiable_process", metadata={"help": "A method's name, or module:factory."})
+    seam: str = field(default="synchronous", metadata={"help": "asynchronous: a server plays while training goes on."})
     method_options: dict | str | None = field(default=None, metadata={"help": "The method's options, a mapping."})
     environment: str = field(default="", metadata={"help": "What is played; see hf-credit envs, or module:Class."})
     environment_options: dict | str | None = field(default=None, metadata={"help": "Its options, a mapping."})
@@ -146,14 +155,31 @@ class GameArguments(ScriptArguments):
                 f"problem_sets take the place of a dataset and are for collaborations, got {self.problem_sets} beside "
                 f"{self.dataset_name or self.environment!r}; leave one of them out."
             )
-        if self.method in PRESETS:
+        if self.seam not in SEAMS:
+            raise ValueError(f"seam must be {' or '.join(map(repr, SEAMS))}, got {self.seam!r}; pick one.")
+        if self.asynchronous and self.role_models:
+            raise ValueError(
+                f"role_models need the seam synchronous, got {sorted(self.role_models)} with asynchronous, where one "
+                "server speaks for every role; leave one of them out."
+            )
+        if self.preset is not None:
             if self.method_options:
                 raise ValueError(
                     f"the options of {self.method!r} are fields of their own, got method_options "
                     f"{self.method_options}; write them beside method."
                 )
-            if self.oracle and not PRESETS[self.method].oracle:
+            if self.oracle and not self.preset.oracle:
                 raise ValueError(f"the method {self.method} asks no oracle, got {self.oracle!r}; leave it out.")
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a server plays while training goes on."""
+        return self.seam == "asynchronous"
+
+    @property
+    def preset(self) -> Preset | None:
+        """The preset of the method, whose trainer makes it."""
+        return None if self.asynchronous else PRESETS.get(self.method)
 
     def described_oracle(self) -> dict[str, Any] | None:
         """The oracle as `hf_credit.oracles.resolve` takes it."""
@@ -205,7 +231,7 @@ class Job:
         Raises:
             ValueError: the method does not take the oracle, or an option is not possible.
         """
-        if self.game.method in PRESETS:
+        if self.game.preset is not None:
             return None
         options = _options(self.game.method_options)
         oracle = self.game.described_oracle()
@@ -230,11 +256,12 @@ class _Parser(TrlParser):
         raise ValueError(f"{message}; correct it.")
 
 
-def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
-    """The recipe's file, the method, and the arguments with the file in place of the recipe's name."""
+def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, str, list[str]]:
+    """The recipe's file, the method, the seam, and the arguments with the file in place of the recipe's name."""
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     chosen.add_argument("--config")
     chosen.add_argument("--method")
+    chosen.add_argument("--seam")
     first, _ = chosen.parse_known_args(arguments)
     path = None if first.config is None else str(recipes.find(first.config))
     recipe = _read(path)
@@ -242,7 +269,8 @@ def _chosen(arguments: Sequence[str]) -> tuple[str | None, str, list[str]]:
     method = first.method or recipe.get("method") or GameArguments.method
     if method not in PRESETS:
         methods.find(method)
-    return path, method, [path if path and word == first.config else word for word in arguments]
+    seam = first.seam or recipe.get("seam") or GameArguments.seam
+    return path, method, seam, [path if path and word == first.config else word for word in arguments]
 
 
 class _Shared(argparse.Namespace):
@@ -264,8 +292,8 @@ def read_job(arguments: Sequence[str]) -> Job:
         ValueError: there is no such recipe, or a field or its value is not possible.
         OSError: the recipe cannot be read.
     """
-    _, method, arguments = _chosen(arguments)
-    config = load_named(PRESETS.get(method, _ANY).config)
+    _, method, seam, arguments = _chosen(arguments)
+    config = load_named(_trained_by(method, seam).config)
     parts: Any = (GameArguments, config, ModelConfig)
     parser = _Parser(parts, allow_abbrev=False, conflict_handler="resolve")
     game, args, model, *_, unknown = parser.parse_args_and_config(list(arguments), return_remaining_strings=True)
@@ -292,10 +320,11 @@ def describe_fields(arguments: Sequence[str]) -> str:
     Raises:
         ValueError: there is no such recipe or method.
     """
-    path, method, _ = _chosen(arguments)
+    path, method, seam, _ = _chosen(arguments)
     own = {} if path is None else parse_yaml(read_text(path))
-    config = load_named(PRESETS.get(method, _ANY).config)
-    theirs = {one.name: one for one in dataclasses.fields(GRPOConfig)}
+    config = load_named(_trained_by(method, seam).config)
+    base = next(one for one in config.__mro__ if one.__module__.startswith("trl."))
+    theirs = {one.name: one for one in dataclasses.fields(base)}
 
     def line(one: dataclasses.Field) -> str:
         recipe = f"{_shown(own[one.name])}, by default " if one.name in own else ""
@@ -308,10 +337,14 @@ def describe_fields(arguments: Sequence[str]) -> str:
         [
             "What is played:",
             *map(line, dataclasses.fields(GameArguments)),
-            *([] if method in PRESETS else [f"\nmethod_options of {method}:", *_options_of(methods.find(method))]),
+            *(
+                []
+                if "method_options" in dir(config)
+                else [f"\nmethod_options of {method}:", *_options_of(methods.find(method))]
+            ),
             f"\nOf {config.__name__}, where it is not as in TRL:",
             *map(line, ours),
-            "\nAs in TRL's GRPOConfig and ModelConfig:",
+            f"\nAs in TRL's {base.__name__} and ModelConfig:",
             textwrap.fill(listed, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),
         ]
     )
@@ -340,14 +373,21 @@ def _flags(unknown: Sequence[str]) -> str:
 
 def _meant(unknown: Sequence[str], parts: Any) -> str:
     """What to do about flags that nobody knows."""
+    synchronous = {one.name for one in dataclasses.fields(load_named(_ANY.config))}
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     flags = [word.removeprefix("--").partition("=")[0].replace("-", "_") for word in unknown if word.startswith("--")]
+    if elsewhere := [flag for flag in flags if flag in synchronous - set(names)]:
+        return f"{', '.join(elsewhere)} go with the seam synchronous; leave them out, or take that."
     return " ".join(filter(None, (did_you_mean(flag, names) for flag in flags))) or "correct or remove it."
 
 
-def trainer_of(method: str) -> str:
+def trainer_of(method: str, seam: str = GameArguments.seam) -> str:
     """The class that trains with a method, for `load_named`."""
-    return PRESETS.get(method, _ANY).trainer
+    return _trained_by(method, seam).trainer
+
+
+def _trained_by(method: str, seam: str) -> Preset:
+    return _ASYNCHRONOUS if seam == "asynchronous" else PRESETS.get(method, _ANY)
 
 
 def load_named(name: str) -> Any:

@@ -26,7 +26,7 @@ from hf_credit.tasks.spec import TaskSpec
 from hf_credit.trainers.arguments import require_trackers
 from hf_credit.trainers.callbacks import ReportChecks
 from hf_credit.trainers.config import tasks_per_update
-from hf_credit.trainers.recipes import PRESETS, Job, load_named, trainer_of
+from hf_credit.trainers.recipes import Job, load_named, trainer_of
 from hf_credit.trainers.recording import RunRecorder
 
 
@@ -86,7 +86,7 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
         composed = args.composed(method)
         composed.bind(composed.wrapped(interaction))  # refuses what does not fit before a model is loaded
         credited["method"] = method
-    if method is None and PRESETS[game.method].oracle:
+    if game.preset is not None and game.preset.oracle:
         credited["oracle"] = Oracled(interaction).check_oracle(resolve(game.described_oracle()))
     tokenizer = AutoTokenizer.from_pretrained(
         model.model_name_or_path,
@@ -97,10 +97,17 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": args.trust_remote_code,
-        "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
+    if game.asynchronous:
+        if model.load_in_4bit or model.load_in_8bit:
+            raise ValueError(
+                "a quantised model is trained by the seam synchronous alone, got asynchronous; leave one out."
+            )
+    else:
+        args.model_init_kwargs.setdefault("attn_implementation", model.attn_implementation)
+        credited["quantization_config"] = get_quantization_config(model)
     if game.role_models:
         most = args.max_completion_length
         credited["samplers"] = load_role_models(
@@ -111,14 +118,13 @@ def build_trainer(job: Job, rows: TaskRows | None = None) -> Any:
             str(args.device),
             args.trust_remote_code,
         )
-    trainer: Any = load_named(trainer_of(game.method))(
+    trainer: Any = load_named(trainer_of(game.method, game.seam))(
         model.model_name_or_path,
         interaction,
         args,
         train_dataset=rows.train,
         eval_dataset=rows.held_out,
         processing_class=tokenizer,
-        quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
         **credited,
     )
@@ -181,7 +187,8 @@ def _dataset_rows(job: Job, interaction: Interaction[Any]) -> tuple[Any, Any]:
 def _facts(job: Job, trainer: Any) -> dict[str, Any]:
     """What a report needs beside the settings; with several iterations an update plays part of a generation."""
     args, parameters = job.args, list(trainer.model.parameters())
-    generations = args.gradient_accumulation_steps / (args.steps_per_generation * args.num_iterations)
+    slices = 0 if job.game.asynchronous else args.steps_per_generation * args.num_iterations
+    generations = args.gradient_accumulation_steps / slices if slices else 1.0
     return {
         "method": job.game.method,
         "paper": dict(trainer._paper),

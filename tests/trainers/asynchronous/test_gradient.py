@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import async_update
 import pytest
@@ -17,7 +19,8 @@ from small_trees import VOCABULARY, random_rows, row
 from transformers import AutoModelForCausalLM
 
 from hf_credit.credit import clipped_surrogate
-from hf_credit.rollouts import Row
+from hf_credit.rollouts import Row, decision_rows
+from hf_credit.trainers.callbacks import EpisodeCallback
 
 SCRIPT = Path(async_update.__file__)
 
@@ -116,3 +119,27 @@ def test_two_processes_have_the_gradient_of_separate_rows(
     assert two["processes"] == 2
     assert_same(two["gradient"], expected(policy, rows))
     assert two["log"]["num_tokens"] == 15
+
+
+class KeepRows(EpisodeCallback):
+    """Keeps the rows of an update, with the policy's own log-probabilities, as a server would have told them."""
+
+    def on_episodes(self, trainer: Any, collected: Any, advantages: Any) -> None:
+        decisions = [one for episode in collected.episodes for one in episode.decisions]
+        told = dict(zip(map(id, decisions), trainer.decision_logprobs(decisions), strict=True))
+        self.rows = [
+            row
+            for episode, own in zip(collected.episodes, advantages, strict=True)
+            for row in decision_rows([replace(one, logprobs=told[id(one)]) for one in episode.decisions], own)
+        ]
+
+
+@pytest.mark.parametrize("history", ["current", "append"])
+def test_an_update_has_the_gradient_of_the_synchronous_trainer(
+    one_update: Callable[..., Any], micro_policy: Path, micro_policy_append: Path, tmp_path: Path, history: str
+) -> None:
+    folder, keep = (micro_policy if history == "current" else micro_policy_append), KeepRows()
+    synchronous = one_update(folder, on_built=lambda trainer: trainer.add_callback(keep), history=history)
+    trainer = small_trainer(folder, tmp_path / "async", [collection(keep.rows)], gradient_accumulation_steps=2)
+    trainer.train()
+    assert_same(trainer.kept[0], synchronous.kept[0])

@@ -1,0 +1,128 @@
+"""Weights for the server: through a folder that both sides see, and compared with what is served at the start."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hf_credit.checkpoints import explain_disk_errors
+
+logger = logging.getLogger(__name__)
+
+_SHARD_BYTES = 4 * 1024**3  # the most that waits in memory to be written
+_MOST_NATS = 1e-2  # that float32 explains, on both sides
+_MOST_NATS_ROUNDED = 0.2  # where either side has fewer bits
+_UNFINISHED = ".unfinished"
+
+
+class Reloading(Protocol):
+    """A server that reads its weights anew."""
+
+    def wait(self) -> None:
+        """Returns once it is up."""
+
+    def pause(self) -> None:
+        """Holds its replies in their middle."""
+
+    def resume(self) -> None:
+        """Goes on with them."""
+
+    def reload_weights(self, path: str) -> None:
+        """Reads its weights from a folder."""
+
+
+class FolderTransfer:
+    """Hands weights over in files of a folder that trainer and server see under one path.
+
+    It fits TRL's `WeightTransferProtocol`. Each transfer has a folder of its own, which gets its name once all is
+    written, so a server never reads half of one; the one before it is removed once the server has read the new one.
+
+    Args:
+        server: gets the weights.
+        folder: made if it is not there. What transfers of a killed run left in it is removed.
+    """
+
+    def __init__(self, server: Reloading, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self._run = secrets.token_hex(4)
+        self._sent = 0
+
+    def init_weight_transfer(self) -> None:
+        self.server.wait()
+        with explain_disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self._remove_all_but(None)
+
+    def pause(self) -> None:
+        self.server.pause()
+
+    def send_weights(self, iterator: Iterator[tuple[str, Tensor]]) -> None:
+        self._sent += 1
+        whole = self.folder / f"weights-{self._run}-{self._sent}"
+        unfinished = whole.with_suffix(_UNFINISHED)
+        with explain_disk_errors(self.folder):
+            unfinished.mkdir()
+            for number, shard in enumerate(_shards(iterator)):
+                save_file(shard, unfinished / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
+            unfinished.rename(whole)
+        self.server.reload_weights(str(whole))
+        self._remove_all_but(whole)
+
+    def resume(self) -> None:
+        self.server.resume()
+
+    def destroy(self) -> None:
+        """The last weights stay, as the server may read them again."""
+
+    def _remove_all_but(self, kept: Path | None) -> None:
+        for path in self.folder.glob("weights-*"):
+            if path != kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _shards(weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    """Weights in parts that fit in memory beside the model."""
+    shard: dict[str, Tensor] = {}
+    size = 0
+    for name, weight in weights:
+        shard[name] = weight.detach().to("cpu", copy=True).contiguous()
+        size += shard[name].numel() * shard[name].element_size()
+        if size >= _SHARD_BYTES:
+            yield shard
+            shard, size = {}, 0
+    if shard:
+        yield shard
+
+
+def refuse_other_weights(trained: Tensor, served: Sequence[float], exact: bool) -> float:
+    """Refuses to train with a server that serves other weights than those that are trained.
+
+    Args:
+        trained: log-probabilities of the tokens of a text under the policy that is trained, in nats.
+        served: the same under the policy that is served.
+        exact: whether both sides compute in float32.
+
+    Returns:
+        The mean absolute difference, in nats.
+
+    Raises:
+        ValueError: it is more than numbers of that precision explain.
+    """
+    difference = (trained.double() - torch.tensor(served, dtype=torch.float64)).abs().mean().item()
+    limit = _MOST_NATS if exact else _MOST_NATS_ROUNDED
+    if not difference <= limit:  # NaN is refused, too
+        raise ValueError(
+            f"the server must serve the weights that are trained, got log-probabilities {difference:.2g} nats "
+            f"apart, above {limit:g}; start the server anew with the model that is trained, and in its "
+            "precision."
+        )
+    return difference

@@ -1,0 +1,72 @@
+"""Recipes of trainings that a server plays for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hf_credit import AsyncCreditConfig, CreditConfig
+from hf_credit.methods import Method
+from hf_credit.trainers.recipes import describe_fields, read_job
+
+
+def recipe(folder: Path, **changed: Any) -> list[str]:
+    values = {
+        "seam": "asynchronous",
+        "method": "grpo",
+        "environment": "sudoku",
+        "environment_options": {"size": 4, "blanks": 4},
+        "model_name_or_path": "policy",
+        "output_dir": str(folder / "run"),
+        "max_completion_length": 12,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        **changed,
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return ["--config", str(path)]
+
+
+def test_a_recipe_names_its_seam(tmp_path: Path) -> None:
+    job = read_job(recipe(tmp_path, instances_per_update=16, max_staleness=2, method_options={"group_size": 3}))
+    assert isinstance(job.args, AsyncCreditConfig)
+    assert (job.args.generation_batch_size, job.args.max_staleness) == (16, 2)
+    method = job.method()
+    assert isinstance(method, Method)
+    assert method.collector.size == 3  # type: ignore[attr-defined]
+    other = read_job([*recipe(tmp_path), "--seam", "synchronous"])
+    assert isinstance(other.args, CreditConfig)
+
+
+def test_a_method_with_a_trainer_of_its_own_is_one_among_others_here(tmp_path: Path) -> None:
+    job = read_job(recipe(tmp_path, method="verifiable_process", oracle="sudoku_constraints"))
+    assert isinstance(job.args, AsyncCreditConfig)
+    assert job.game.preset is None
+    assert job.method().name == "verifiable_process"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"beta": 0.04}, r"got --beta; beta go with the seam synchronous; leave them out, or take that\."),
+        ({"trust_region": 0.1, "role_adapters": ["a"]}, r"role_adapters, trust_region go with the seam synchronous"),
+        ({"seam": "parallel"}, r"seam must be 'synchronous' or 'asynchronous', got 'parallel'; pick one\."),
+        ({"role_models": {"judge": "model"}}, r"role_models need the seam synchronous, got \['judge'\]"),
+    ],
+)
+def test_what_goes_with_the_other_seam_is_refused(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_job(recipe(tmp_path, **changed))
+
+
+def test_the_fields_of_the_seam_are_described(tmp_path: Path) -> None:
+    told = describe_fields(recipe(tmp_path))
+    assert "--concurrent_collections 3\n      Collections that are played at once." in told
+    assert "Of AsyncCreditConfig, where it is not as in TRL:" in told
+    assert "As in TRL's AsyncGRPOConfig and ModelConfig:" in told
+    assert "method_options of grpo:" in told

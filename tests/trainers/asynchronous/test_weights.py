@@ -1,0 +1,92 @@
+"""Weights that are handed over in files, and weights that are compared."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from hf_credit.trainers.asynchronous import weights
+from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
+
+
+class Reader:
+    """A server that reads what it is pointed to, as far as it is whole."""
+
+    def __init__(self) -> None:
+        self.read: list[dict[str, torch.Tensor]] = []
+        self.heard: list[str] = []
+
+    def wait(self) -> None:
+        self.heard.append("wait")
+
+    def pause(self) -> None:
+        self.heard.append("pause")
+
+    def resume(self) -> None:
+        self.heard.append("resume")
+
+    def reload_weights(self, path: str) -> None:
+        assert not path.endswith(".unfinished")
+        files = sorted(Path(path).glob("*.safetensors"))
+        self.read.append({name: value for file in files for name, value in load_file(file).items()})
+
+
+def test_a_server_reads_whole_weights_and_the_ones_before_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_SHARD_BYTES", 20)
+    (tmp_path / "weights-killed-3.unfinished").mkdir()
+    server = Reader()
+    transfer = FolderTransfer(server, tmp_path)
+    transfer.init_weight_transfer()
+    assert list(tmp_path.iterdir()) == []
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    for step in range(2):
+        with torch.no_grad():
+            model[0].weight.fill_(float(step))
+        transfer.pause()
+        transfer.send_weights(iter(model.named_parameters()))
+        transfer.resume()
+        (left,) = tmp_path.iterdir()
+    assert left.name.endswith("-2")
+    assert len(list(left.glob("*.safetensors"))) == 2
+    assert server.heard == ["wait", *["pause", "resume"] * 2]
+    assert [read["0.weight"].unique().tolist() for read in server.read] == [[0.0], [1.0]]
+    assert server.read[-1].keys() == dict(model.named_parameters()).keys()
+
+
+def test_a_transfer_that_breaks_leaves_nothing_that_a_server_would_read(tmp_path: Path) -> None:
+    def breaks() -> object:
+        yield "a", torch.ones(2)
+        raise OSError("the disk is gone")
+
+    server = Reader()
+    transfer = FolderTransfer(server, tmp_path)
+    transfer.init_weight_transfer()
+    with pytest.raises(OSError, match="the disk is gone"):
+        transfer.send_weights(breaks())  # type: ignore[arg-type]
+    assert server.read == []
+    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+
+
+@pytest.mark.parametrize(
+    ("served", "exact", "passes"),
+    [
+        ([-1.0, -2.001], True, True),
+        ([-1.0, -2.1], True, False),
+        ([-1.0, -2.1], False, True),
+        ([-1.5, -2.1], False, False),
+        ([-1.0, math.nan], False, False),
+    ],
+)
+def test_other_weights_are_refused(served: list[float], exact: bool, passes: bool) -> None:
+    trained = torch.tensor([-1.0, -2.0])
+    if passes:
+        assert refuse_other_weights(trained, served, exact) == pytest.approx(abs(served[1] + 2) / 2)
+    else:
+        with pytest.raises(ValueError, match="must serve the weights that are trained, got log-probabilities "):
+            refuse_other_weights(trained, served, exact)
