@@ -29,10 +29,11 @@ def train(
 
     The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
     CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
-    GRPOConfig), of TRL's ModelConfig (dtype, LoRA, quantization ...), and: method, method_options, environment or
-    collaboration with environment_options or collaboration_options, agent, history, instructions, max_turns, oracle,
-    oracle_options, role_models, dataset_name, training_tasks, held_out_tasks, problem_sets, evaluation_problem_sets,
-    on_overlap, on_missing. A method, an environment, a collaboration, an oracle or a scorer of your own is named as
+    GRPOConfig; AsyncCreditConfig with seam: asynchronous), of TRL's ModelConfig (dtype, LoRA, quantization ...), and:
+    method, method_options, seam, environment or collaboration with environment_options or collaboration_options,
+    agent, history, instructions, max_turns, oracle, oracle_options, role_models, dataset_name, training_tasks,
+    held_out_tasks, problem_sets, evaluation_problem_sets, on_overlap, on_missing. A method, an environment, a
+    collaboration, an oracle or a scorer of your own is named as
     module:object, from the current folder too, and so is a program that calls a model (--agent), which is run.
 
     \b

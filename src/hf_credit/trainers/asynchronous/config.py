@@ -23,7 +23,9 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     Args:
         instances_per_update: task rows of an update; `None` takes `per_device_train_batch_size` x
             `gradient_accumulation_steps` x processes, as TRL does.
-        num_generations: how often each task row is given to the collector in one update, as in `CreditConfig`.
+        num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
+        shuffle_dataset: whether each pass over the task rows has an order of its own.
+        mask_truncated_completions: whether replies that ran into the length limit are kept out of the loss.
         max_concurrent_episodes: the most episodes under way at once, of all collections.
         concurrent_collections: how many collections are played at once. With one, its longest episode decides.
         token_budget: the most tokens that a forward pass reads, where those that several rows begin with count once;
@@ -43,7 +45,11 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     instances_per_update: int | None = field(
         default=None, metadata={"help": "Task rows of one update over all processes; one collection."}
     )
-    num_generations: int = field(default=1, metadata={"help": "How often each task row is played in one update."})
+    num_generations: int = field(default=1, metadata={"help": "Only 1: a method plays a task several times itself."})
+    shuffle_dataset: bool = field(default=True, metadata={"help": "Whether each pass has an order of its own."})
+    mask_truncated_completions: bool = field(
+        default=False, metadata={"help": "Whether replies that ran into the length limit are kept out of the loss."}
+    )
     concurrent_collections: int = field(default=3, metadata={"help": "Collections that are played at once."})
     weight_transfer: str = field(
         default="trl", metadata={"help": "trl: NCCL, or an adapter by its path; folder: a file that both sides see."}
@@ -58,7 +64,12 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
                 "CreditTrainer."
             )
-        for name in ("num_generations", "max_concurrent_episodes", "concurrent_collections"):
+        if self.num_generations != 1:
+            raise ValueError(
+                f"num_generations must be 1, got {self.num_generations}: a method plays a task several times itself; "
+                "set the size of its groups in method_options."
+            )
+        for name in ("max_concurrent_episodes", "concurrent_collections"):
             whole_number(name, getattr(self, name), 1)
         for name in ("instances_per_update", "max_context_tokens", "token_budget"):
             if getattr(self, name) is not None:
@@ -86,7 +97,7 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
 
     @property
     def generation_batch_size(self) -> int:
-        """Task rows of an update, each as often as it is played."""
+        """Task rows of an update."""
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         at_once = self.per_device_train_batch_size * self.gradient_accumulation_steps * processes
         return self.instances_per_update or at_once

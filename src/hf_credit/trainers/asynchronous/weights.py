@@ -55,6 +55,7 @@ class FolderTransfer:
         self.folder = folder
         self._run = secrets.token_hex(4)
         self._sent = 0
+        self._whole: Path | None = None
 
     def init_weight_transfer(self) -> None:
         self.server.wait()
@@ -74,11 +75,17 @@ class FolderTransfer:
             for number, shard in enumerate(_shards(iterator)):
                 save_file(shard, unfinished / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
             unfinished.rename(whole)
+        self._whole = whole
         self.server.reload_weights(str(whole))
         self._remove_all_but(whole)
 
     def resume(self) -> None:
         self.server.resume()
+
+    def restore(self) -> None:
+        """Has a server that was away, and may be another process, read the last weights again."""
+        if self._whole is not None:
+            self.server.reload_weights(str(self._whole))
 
     def destroy(self) -> None:
         """The last weights stay, as the server may read them again."""

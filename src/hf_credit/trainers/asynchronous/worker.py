@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Tokens
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from hf_credit.collectors import RolloutBatch
 from hf_credit.environments.randomness import stream
-from hf_credit.methods import Method
+from hf_credit.methods import DecisionCredit, Method
 from hf_credit.methods.base import credit_in_loss, trained
 from hf_credit.methods.memory import from_plain, to_plain
 from hf_credit.rollouts import (
@@ -169,6 +169,7 @@ class Worker:
         mask_truncated_completions: whether replies without an end token are kept out of the loss.
         shuffle: whether each pass over the tasks has an order of its own.
         seed: of the order of tasks and of all draws.
+        credited: called with the number of a collection, what was played and the credit of its trained episodes.
 
     Attributes:
         collections: finished, or an exception to raise.
@@ -196,6 +197,7 @@ class Worker:
         mask_truncated_completions: bool = False,
         shuffle: bool = True,
         seed: int = 0,
+        credited: Callable[[int, RolloutBatch, Sequence[Sequence[DecisionCredit]]], None] | None = None,
     ) -> None:
         for name, number in (
             ("tasks_per_collection", tasks_per_collection),
@@ -221,6 +223,7 @@ class Worker:
         self.mask_truncated_completions = mask_truncated_completions
         self.shuffle = shuffle
         self.seed = seed
+        self.credited = credited
         self.sampler = sampler
         self.version = 0
         self.desk = Desk(sampler, max_concurrent, lambda: self.version)
@@ -361,6 +364,17 @@ class Worker:
             self._finished[collection.number] = collection, tuple(one["tasks"])
             self.collections.put(collection)
 
+    def evaluated(self, interaction: Interaction[Any], rows: Sequence[Mapping[str, Any]]) -> RolloutBatch:
+        """What an evaluation plays with the served policy, beside the collections; no ledger counts it.
+
+        Args:
+            interaction: what is played.
+            rows: its tasks.
+        """
+        context = LocalContext(self._engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
+        with self._running:
+            return self.method.evaluation(rows, context, self.memory)
+
     # Collecting ---------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
@@ -449,6 +463,8 @@ class Worker:
             for episode, own in zip(episodes, advantages, strict=True)
             for row in decision_rows(episode.decisions, own)
         ]
+        if self.credited is not None:
+            self.credited(one.number, collected, advantages)
         summaries = [
             summarise(rollout.episode, own, self.end_tokens)
             for rollout, own in zip(collected.trained, advantages, strict=True)
