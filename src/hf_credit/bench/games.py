@@ -244,7 +244,7 @@ def number_relay(size: int = 3, speakers: int = 2, start_right: float = 0.5) -> 
         tuple(json.dumps(relay_chain_task(one, size)) for one in relay_numbers("train", size, speakers)),
         tuple(map(str, range(size))),
         start_right,
-        isolates="a team hands a number on, and each adds its own",
+        isolates="a team passes a number on, and each speaker adds its own",
     )
 
 
@@ -263,7 +263,7 @@ def sum_vote(size: int = 3, start_right: float = 0.5, lazy: float = 0.85) -> Tea
         tuple(map(str, range(size))),
         start_right,
         stock=((LAZY, STOCK, lazy),),
-        isolates="three vote on a sum, one has a stock answer",
+        isolates="three agents vote on a sum, one gives a fixed answer",
     )
 
 

@@ -1,4 +1,4 @@
-"""From cells to what a person reads: tables, plots, and which method to take."""
+"""From cells to the pages for readers: tables, plots, and the recommended methods."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from hf_credit.evaluation.markdown import table
 from hf_credit.evaluation.statistics import mean_with_interval
 
 KINDS: Mapping[str, str] = {
-    "outcome": "only an outcome, or rewards on the way",
+    "outcome": "only an outcome, or intermediate rewards",
     "critic": "a critic that predicts well",
-    "replays": "replays: any state can be gone on from",
+    "replays": "replays from any state",
     "both": "replays, and a critic that predicts well",
-    "team": "a team that can be played without a member",
+    "team": "a team that can play without a member",
     "oracle": "a program that judges every move",
-    "auditor": "an auditor that verifies, and replays",
-    "own": "a method of your own",
+    "auditor": "an auditor that verifies steps, and replays",
+    "own": "your own method",
 }
 """What methods need, in a user's words."""
 
 _NEEDS = {"audits": "auditor", "verdicts": "oracle", "removals": "team"}
 
 _GUIDE = """\
-Take the line of what you have; where several fit, the tables below say what each gained.
+Find the row of what you have. If several rows apply, the tables below compare them.
 
 {kinds}
 
-A method is taken that was most often the best of those that need the same. It is ahead or behind in a problem where
-95 % intervals of what was learned do not meet, and learned the most of all where nothing can be told from it that did.
-Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`."""
+The table names the method that was most often the best among those with the same requirements. It is ahead or behind
+on a problem if the 95 % intervals of the areas do not overlap, and among the best if its interval overlaps that of the
+best method. Measure on a problem like yours: `hf-credit bench --method rloo --method ppo --problem chain`."""
 
 _TASKS = """\
 ## For a task like yours
 
 {tasks}
 
-The best method of each kind, and the area under its learning curve: the mean of what its policy really achieves over
-a fixed budget of tokens, replays and comparison episodes included; 0 is the start, 1 the best there is, below 0 it
-unlearned. **Bold** is the most that was learned, and what cannot be told from it: their 95 % intervals meet. Each has
+The table shows the best method of each kind, with the area under its learning curve: the mean true value of its policy
+over a fixed budget of tokens, including replays and comparison episodes. 0 is the start, 1 the optimum; below 0 the
+policy became worse. **Bold** marks the largest area, and those whose 95 % intervals overlap its interval. Each has
 {seeds} seeds, and a step size chosen on other seeds. The last column is the exact advantage, which no method knows.
 
-Critics are {critic} here: `exact` ones say the exact value, so `ppo` and `mappo` are at their best; with `noisy` or
-`untaught` ones (`--critic`) they are not. The oracle errs in `verdict` and `hack` alone, and judges what is done,
-not what comes of it. Policies are tables: states share nothing, as they do in a network. All
-numbers are in `tables.md` beside the cells."""
+Critics are {critic} here. With `exact` critics, which return the exact value, `ppo` and `mappo` are at their best;
+with `noisy` or `untaught` ones (`--critic`) they are not. The oracle makes errors only in `verdict` and `hack`, and
+judges actions, not their consequences. Policies are tables, which do not generalise between states as networks do.
+All numbers are in `tables.md` beside the cells."""
 
 _AGREEMENT = """\
-The rank correlation, over methods, of the signal per token at the start (along the true gradient) with the area under
-the learning curve. Near 1 the cost of signal tells which method to take, near 0 it does not."""
+This is the rank correlation, over methods, of the signal per token at the start (along the true gradient) with the
+area under the learning curve. Near 1 the cost of signal predicts the best method, near 0 it does not."""
 
 
 Ranked = tuple[Mapping[str, Any], float, float, float]
@@ -73,7 +73,7 @@ def write_parquet(cells: Cells, path: Path) -> None:
 
 
 def tables(cells: Cells) -> str:
-    """Every cell in Markdown, a table a problem and policy, cheapest first, and costs along dials."""
+    """Every cell in Markdown, one table per problem and policy, cheapest first, and costs along dials."""
     parts = ["# CreditBench\n"]
     for (problem, dials, policy), group in grouped(of_defaults(cells)).items():
         parts.append(f"\n## {problem}{dials}, {policy}\n\n{_isolates(problem)}\n")
@@ -106,11 +106,11 @@ def tables(cells: Cells) -> str:
 
 
 LIMIT = "exact_advantage"
-"""Whose credit every estimator estimates."""
+"""The reference whose credit every estimator estimates."""
 
 
 def limit(group: Cells) -> float | None:
-    """The area under the learning curve of the exact advantage, where it learned."""
+    """The area under the learning curve of the exact advantage, if it was trained."""
     areas = next((one["areas"] for one in group if one["method"] == LIMIT and one.get("areas")), None)
     return None if areas is None else float(np.mean(areas))
 
@@ -143,7 +143,7 @@ def _number(value: float | None) -> str:
 
 def _with_error(value: float | None, error: float | None, unit: str = "") -> str:
     if value is None or error is None:
-        return "no signal seen"
+        return "no signal"
     return f"{value:.3g}{unit} ± {error:.2g}"
 
 
@@ -162,7 +162,7 @@ def ranked(group: Cells) -> list[Ranked]:
 
 
 def prediction(cells: Cells) -> list[tuple[str, int, float]]:
-    """Of each problem how many methods learned in it, and the rank correlation of their signal per token with that.
+    """For each problem the number of methods, and the rank correlation of their signal per token with learning.
 
     Spearman's, between 1 / cost along the gradient at the start and the area under J.
     """
@@ -178,7 +178,7 @@ def prediction(cells: Cells) -> list[tuple[str, int, float]]:
 
 
 def kind_of(method: str) -> str:
-    """What a method needs, of `KINDS`; the name of one that is none of the library's is not looked up."""
+    """What a method needs, of `KINDS`; names outside the library are not looked up."""
     if method not in methods.METHODS:
         return "own"
     made = methods.make(method)
@@ -203,20 +203,21 @@ _PICTURE = """\
 PICTURES = {
     "learning": (
         "How much each method learned",
-        "A line a problem, a mark a method, with the 95 % interval over seeds. The black bar is the exact advantage.",
+        "One line per problem, one mark per method, with the 95 % interval over seeds. The black bar is the exact "
+        "advantage.",
     ),
     "cost": (
         "What a signal costs",
-        "Tokens until signal-to-noise is 1 (by trace), at the start, against a dial of each problem. No unbiased "
-        "method without branches is below the exact advantage; a biased one can be, as its signal is not the true "
-        "gradient's. A line that stops has no signal there, or no noise.",
+        "Tokens until the signal-to-noise ratio is 1 (by trace), at the start, against a dial of each problem. No "
+        "unbiased method without branches is below the exact advantage; a biased one can be, as its signal is not the "
+        "true gradient's. A line ends where there is no signal, or no noise.",
     ),
 }
 """What `hf_credit.bench.plots` draws, by the names of its files."""
 
 
 def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence[str] = ()) -> str:
-    """The guide: for what a user has the methods that learned most, those that cannot be told from the best included.
+    """The guide: the methods that learned most for what a user has, with those whose intervals overlap the best.
 
     Args:
         cells: with learning.
@@ -248,7 +249,7 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
             "",
             _GUIDE.format(
                 kinds=table(
-                    ["You have", "take", "beside an outcome alone", "the most of all in"],
+                    ["You have", "use", "compared with only an outcome", "among the best in"],
                     [_of_kind(kind, kinds, list(groups.values())) for kind in present],
                 )
             ),
@@ -272,14 +273,14 @@ def which_method(cells: Cells, command: str, place: str = "", pictures: Sequence
                 ["problem", "methods", "rank correlation"], [[name, str(n), f"{r:.2f}"] for name, n, r in agreement]
             ),
             "",
-            f"This page was written from the cells by `{command}`.",
+            f"`{command}` writes this page from the cells.",
             "",
         ]
     )
 
 
 _SHORT = {
-    "outcome": "outcome alone",
+    "outcome": "only an outcome",
     "critic": "with a critic",
     "replays": "with replays",
     "both": "with both",
@@ -291,7 +292,7 @@ _SHORT = {
 
 
 def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> str:
-    """The method that is most often the best of its kind, or cannot be told from it; of several that learned most."""
+    """The method that is most often the best of its kind or overlaps it; of several, the one that learned most."""
     level: dict[str, int] = {}
     areas: dict[str, list[float]] = {}
     for order in groups:
@@ -303,7 +304,7 @@ def _chosen(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranke
 
 
 def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Ranked]]) -> list[str]:
-    """A line of the first table: the method of a kind, and how it fared beside that of an outcome alone and all."""
+    """A row of the first table: the method of a kind, compared with the outcome-only method and with all."""
     name, base = _chosen(kind, kinds, groups), _chosen("outcome", kinds, groups) if "outcome" in kinds.values() else ""
     found = [{one[0]["method"]: one for one in order} for order in groups]
     own = [(order[0], places) for order, places in zip(groups, found, strict=True) if name in places]
@@ -315,7 +316,7 @@ def _of_kind(kind: str, kinds: Mapping[str, str], groups: Sequence[Sequence[Rank
 
 
 def _best_of(order: Sequence[Ranked], own: Sequence[Ranked]) -> str:
-    """The best of a kind; bold where it cannot be told from the best of all."""
+    """The best of a kind; bold if its interval overlaps that of the best of all."""
     if not own:
         return ""
     cell, mean, _, high = own[0]

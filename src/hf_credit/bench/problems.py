@@ -15,7 +15,7 @@ AGENT = ("agent",)
 
 @dataclass(frozen=True)
 class Key(Problem):
-    """The first of many decisions settles the outcome; each later one is paid a coin's toss, whatever it is.
+    """The first of many decisions determines the outcome; each later one has a random reward, whatever it is.
 
     Args:
         horizon: how many decisions there are, at least 2.
@@ -27,7 +27,7 @@ class Key(Problem):
     noise: float = 1.0
     start_right: float = 0.2
 
-    isolates = "one early decision settles the outcome, and noise follows"
+    isolates = "one early decision determines the outcome, and noise follows"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, (0, 0))]
@@ -51,7 +51,7 @@ class Key(Problem):
 
 @dataclass(frozen=True)
 class Late(Problem):
-    """The last of many decisions settles the outcome: success is as likely as `good` after the right one, else `bad`.
+    """The last of many decisions determines the outcome: success has probability `good` if it is right, else `bad`.
 
     Args:
         horizon: how many decisions there are.
@@ -64,7 +64,7 @@ class Late(Problem):
     bad: float = 0.3
     start_right: float = 0.2
 
-    isolates = "one late decision settles the outcome, and chance has its say"
+    isolates = "one late decision determines the outcome, with chance"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, 0)]
@@ -99,7 +99,7 @@ class Chain(Problem):
     start_right: float = 0.5
     options: int = 2
 
-    isolates = "every one of several decisions must be right"
+    isolates = "all of several decisions must be right"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, (0, 1))]
@@ -154,7 +154,7 @@ class Paid(Problem):
     bad: float = 0.3
     bait: float = 0.0
 
-    isolates = "rewards on the way"
+    isolates = "intermediate rewards"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, (0, 0))]
@@ -220,7 +220,7 @@ class Revisit(Problem):
     horizon: int = 10
     slip: float = 0.1
 
-    isolates = "states come again"
+    isolates = "states occur repeatedly"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, (0, 0))]
@@ -255,7 +255,7 @@ class Relay(Problem):
     noise: float = 0.02
     start_right: float = 0.85
 
-    isolates = "what is said is used several speakers later"
+    isolates = "a message is used several speakers later"
 
     def starts(self) -> Sequence[Way]:
         return [Way(0.5, (0, bit, bit)) for bit in (0, 1)]
@@ -308,7 +308,7 @@ class Vote(Problem):
     hint: float = 0.8
     tie: float = 0.5
 
-    isolates = "a team decides at once, and some have a stock answer"
+    isolates = "a team decides simultaneously, and some members give a fixed answer"
 
     @property
     def removable(self) -> Sequence[str]:
@@ -379,7 +379,7 @@ class Trap(Problem):
     absorbs: float = 1.0
     blind: bool = False
 
-    isolates = "after one wrong step nothing can be gained any more"
+    isolates = "after one wrong step no reward is possible"
 
     def starts(self) -> Sequence[Way]:
         return [Way(1.0, (0, 0, 0))]
@@ -464,7 +464,7 @@ class Hack(Problem):
     detection: float = 0.5
     price: float = 0.2
 
-    isolates = "the check can be passed without the deed"
+    isolates = "the check can be passed without the task"
     hackable = True
 
     def starts(self) -> Sequence[Way]:
@@ -519,7 +519,7 @@ class Drift(Chain):
     pace: float = 0.2
     stale: float = 0.5
 
-    isolates = "a copy of the policy that lags plays part of the data"
+    isolates = "an older copy of the policy plays part of the data"
 
     def hack(self, node: Any, action: int) -> float:
         return 0.0
