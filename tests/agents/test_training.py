@@ -13,6 +13,8 @@ from small_runs import ON_A_PROCESSOR
 from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
+from hf_credit.policies.micro import MicroConfig, init_scripted_policy
+from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.arguments import read_calls_of
 
@@ -43,6 +45,34 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     assert logged[-1]["calls"] > 1.0
     assert (logged[-1]["world/forced_replies"] > 0) == (name == "vineppo")
     assert logged[-1]["world/diverged"] == 0.0
+
+
+def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Path) -> None:
+    interaction: Any = collaborations.make("agent", agent="agent_programs:as_a_team")
+    rows = [{"word": word} for word in "ab"]
+    starts = [RolloutRequest[Any](task=rows[seed % 2], seed=seed) for seed in range(8)]
+    small = MicroConfig(hidden_size=16, layers=1, heads=2, episodes=8, epochs=20, batch_rows=8, learning_rate=1e-2)
+    init_scripted_policy(
+        interaction, lambda state, request, draws: draws.choice("ab"), starts, tmp_path / "base", small
+    )
+    trainer = CreditTrainer(
+        str(tmp_path / "base"),
+        interaction,
+        CreditConfig(**ON_A_PROCESSOR, **settings(tmp_path / "run", max_steps=1, max_completion_length=4)),
+        method=methods.make("counterfactual_grpo", group_size=4),
+        train_dataset=Dataset.from_list(rows),
+    )
+    trainer.train()
+    (logged,) = [entry for entry in trainer.state.log_history if "endings/error" in entry]
+    assert (logged["endings/error"], logged["world/diverged"]) == (0.0, 0.0)
+    # Eight episodes; eight without the coder, which say nothing new; eight without the planner, whom the coder heard.
+    assert [logged[f"budget/decisions/{role}"] for role in interaction.roles] == [8, 8 + 8]
+    assert logged["budget/scoring_events"] == 3 * 8
+    for role in interaction.roles:
+        helped = logged[f"contribution/{role}/helped"]
+        assert logged[f"contribution/{role}/mean"] == helped > 0.0  # a word more is never wrong
+        assert logged[f"roles/{role}/advantages/trained"] == 1.0
+    interaction.close()
 
 
 def test_tool_calls_are_read_as_trl_knows_them_of_a_chat_template(tokenizer: Any) -> None:

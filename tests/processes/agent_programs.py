@@ -94,6 +94,13 @@ def together(task, model):
     return len(code) + 10 * len(again)
 
 
+@agent(columns=("word",), roles=("planner", "coder"), max_calls=2)
+def as_a_team(task, model):
+    plan = chat(model, [user("plan?")], "planner")["content"]
+    code = chat(model, [user(f"{plan} code?")], "coder")["content"]
+    return float(task["word"] in (plan, code))
+
+
 @agent(columns=("number",), settle=0.3, max_calls=8)
 def at_once(task, model):
     with ThreadPoolExecutor(3) as pool:
