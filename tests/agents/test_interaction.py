@@ -323,6 +323,21 @@ def test_a_judge_says_of_each_call_how_good_its_reply_was(made: Made, chat: Chat
     (episode,) = verify(episodes, oracle, interaction)
     assert [one.verdict.score for one in episode.decisions if one.verdict] == [0.25, 0.0, 1.0]
     assert made("asks").check_oracle(None) is None
+
+
+def test_of_calls_at_once_each_is_judged_by_its_own_reply(made: Made, chat: Chat) -> None:
+    interaction = made("at_once", judge="agent_programs:longer")
+    replies = {chat.context([{"role": "user", "content": f"{n}?"}]): "abc"[: n + 1] for n in range(3)}
+
+    def generate(contexts: Any) -> list[Generation]:
+        said = [chat.encode(replies.get(tuple(context), "abab")) for context in contexts]
+        return [Generation(ids=[*ids, chat.tokenizer.eos_token_id]) for ids in said]
+
+    episodes = Engine(interaction, chat, generate).run([RolloutRequest(task={"number": 1}, seed=0)])
+    (episode,) = verify(episodes, interaction.check_oracle(None), interaction)
+    assert sorted(one.verdict.score for one in episode.steps[0]) == [0.25, 0.5, 0.75]
+    assert [one.verdict.score * 4 for one in episode.steps[0]] == [len(one.action_text) for one in episode.steps[0]]
+    assert [one.verdict.score for one in episode.steps[1]] == [1.0]
     with pytest.raises(ValueError, match="asked about one at a time, got 3 at once"):
         made("at_once").action_of(made("at_once").start({"number": 1}, 0), "?")
 

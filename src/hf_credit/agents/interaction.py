@@ -242,6 +242,9 @@ class AgentInteraction(Interaction[AgentState]):
             after = self._stepped(after, tuple(left[one.call].pop(0) for one in after.waiting))
         return after
 
+    def as_asked(self, state: AgentState, event: str) -> AgentState:
+        return dataclasses.replace(state, waiting=tuple(one for one in state.waiting if one.event == event))
+
     def action_of(self, state: AgentState, reply: str) -> tuple[AgentState, str]:
         if len(state.waiting) != 1:
             raise ValueError(

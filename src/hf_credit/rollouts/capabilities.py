@@ -216,6 +216,10 @@ class Bounded(Capability):
 class Acting(Capability):
     """One agent whose replies are actions in an environment."""
 
+    def as_asked(self, state: Any, event: str) -> Any:
+        """`state` as a reply in one event is judged in it: where several reply at once, that one waits alone."""
+        return state
+
     def action_of(self, state: Any, reply: str) -> tuple[Any, str]:
         """What an oracle is asked about: the environment's state, and the plain action that a reply took in it.
 

@@ -69,7 +69,8 @@ def judged(
         try:
             for turn, decision in enumerate(decisions):
                 where = f"turn {turn + 1}"
-                decisions[turn] = decide(decision, *acting.action_of(decision.state, decision.action_text))
+                state = acting.as_asked(decision.state, decision.event)
+                decisions[turn] = decide(decision, *acting.action_of(state, decision.action_text))
             where = "the end"
             if conclude is not None and episode.final_state is not None:
                 extras |= conclude(acting.action_of(episode.final_state, "")[0])
