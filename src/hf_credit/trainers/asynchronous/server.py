@@ -1,0 +1,347 @@
+"""A client of a vLLM server: replies to single requests, weights and adapters, through outages and slow answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from hf_credit.rollouts import Generation
+from hf_credit.validators import finite_number, whole_number
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+_KEPT_SECONDS = 3.0  # that an idle connection is used again; vLLM closes it after 5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # before a request is made again, in seconds
+_MOST_SEED = 2**63 - 1
+_BEHIND_A_PROXY = (502, 503, 504)  # the server itself is away
+_RESUME = "resume from the last checkpoint"
+
+
+class Server:
+    """A vLLM server that a policy is served by.
+
+    A request whose connection fails, or that a proxy answers for a server that is away, is made again once the server
+    is back, which is waited for up to `patience` seconds. It may then be another process with the weights it began
+    with: `restore` is called before replies are asked for, and without one the outage is an error. Where it fails or
+    takes too long it is asked again `retries` times, at growing intervals. A request that nobody waits for any more is
+    closed, and vLLM stops generating for it.
+
+    All requests go through one thread.
+
+    Args:
+        url: such as `"http://localhost:8000"`.
+        model: the name that the server knows the policy by.
+        max_tokens: the longest reply.
+        temperature, top_p, top_k, min_p, repetition_penalty: of the sampling; a `top_k` of 0 takes all tokens.
+        request_timeout: how long an answer may take, in seconds.
+        patience: how long the server may be away, in seconds.
+        retries: how often a request is made again that failed or took too long.
+
+    Attributes:
+        adapter: the name of the adapter that replies, or by role: with version v it is asked for as `f"{name}-v{v}"`.
+            `None`: the model itself does.
+        restore: brings the weights of the policy to a server that was away, with requests of this client.
+        retried: how many requests were made again.
+
+    Raises:
+        ValueError: a setting is out of range, or the address is none.
+    """
+
+    seeded = True  # each reply has a seed of its own
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        request_timeout: float = 600.0,
+        patience: float = 600.0,
+        retries: int = 5,
+    ) -> None:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError(f"the address of a server must begin with http:// or https://, got {url!r}; correct it.")
+        whole_number("max_tokens", max_tokens, 1)
+        whole_number("retries", retries, 0)
+        finite_number("request_timeout", request_timeout, above=0.0)
+        finite_number("patience", patience, least=0.0)
+        self.url = url.rstrip("/")
+        self.model = model
+        self.temperature = finite_number("temperature", temperature, above=0.0)
+        self.sampling: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "repetition_penalty": repetition_penalty,
+            **({} if min_p is None else {"min_p": min_p}),
+        }
+        self.request_timeout = request_timeout
+        self.patience = patience
+        self.retries = retries
+        self.adapter: str | Mapping[str, str] | None = None
+        self.restore: Callable[[], None] | None = None
+        self.retried = 0
+        self.version = 0
+        self._outages = 0  # that are over
+        self._session: aiohttp.ClientSession | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="vllm-client", daemon=True)
+        self._thread.start()
+
+    def update_model_version(self, version: int) -> None:
+        """Says which version of the adapter replies from now on."""
+        self.version = version
+
+    # What is asked -------------------------------------------------------------------------------------------------
+
+    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
+        """A reply, with the log-probability of each token at the temperature of the sampling."""
+        asked = {
+            **self.sampling,
+            "model": self._name(role),
+            "prompt": list(context),
+            "n": 1,
+            "logprobs": 0,
+            "return_token_ids": True,
+            **({} if seed is None else {"seed": seed & _MOST_SEED}),
+        }
+        return self._future(self._reply(asked))
+
+    def logprobs(self, role: str, context: Sequence[int], ids: Sequence[int]) -> Future[tuple[float, ...]]:
+        """The log-probability of each token of a reply under the policy, in nats, at temperature 1 always."""
+        asked = {
+            "model": self._name(role),
+            "prompt": [*context, *ids],
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+            "return_token_ids": True,
+        }
+        return self._future(self._read(asked, list(ids)))
+
+    def wait(self) -> None:
+        """Waits until the server is up.
+
+        Raises:
+            ConnectionError: it is not within `patience` seconds.
+        """
+        self._future(self._up()).result()
+
+    def max_model_len(self) -> int:
+        """The most tokens, context and reply, that it takes."""
+        return int(self.get("/v1/models")["data"][0]["max_model_len"])
+
+    def dtype(self) -> str:
+        """What its weights are held in, such as `"float32"`."""
+        found = self.get("/server_info?config_format=json")["vllm_config"]["model_config"]["dtype"]
+        return str(found).removeprefix("torch.")
+
+    def pause(self) -> None:
+        """Lets the requests under way stand still, for new weights."""
+        self.post("/pause?mode=keep")
+
+    def resume(self) -> None:
+        """Lets them go on."""
+        self.post("/resume")
+
+    def reload_weights(self, path: str) -> None:
+        """Has the server load the weights in a folder that it can read, in the format of a checkpoint."""
+        self.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Has the server load an adapter from a folder that it can read, under a name that it does not have yet."""
+        self.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+
+    def unload_adapter(self, name: str) -> None:
+        """Has the server forget an adapter."""
+        self.post("/v1/unload_lora_adapter", {"lora_name": name})
+
+    def get(self, path: str) -> Any:
+        """An answer of the server, as `post`."""
+        return self._future(self._patient("GET", path, None)).result()
+
+    def post(self, path: str, asked: Mapping[str, Any] | None = None) -> Any:
+        """An answer of the server, waited for while it is away, and otherwise asked for once.
+
+        Raises:
+            ConnectionError: it stays away, failed, or refused.
+            TimeoutError: it takes too long.
+        """
+        return self._future(self._patient("POST", path, asked)).result()
+
+    def close(self) -> None:
+        """Ends all requests."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            self._thread.join(_CONNECT_SECONDS)
+
+    # How it is asked -----------------------------------------------------------------------------------------------
+
+    def _name(self, role: str) -> str:
+        name = self.adapter if self.adapter is None or isinstance(self.adapter, str) else self.adapter[role]
+        return self.model if name is None else f"{name}-v{self.version}"
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._there = asyncio.Event()  # the server is, with the weights of the policy
+        self._there.set()
+        self._mending = asyncio.Lock()
+        self._loop.run_forever()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        self._loop.stop()
+
+    def _future(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    async def _reply(self, asked: Mapping[str, Any]) -> Generation:
+        choice = (await self._asked(asked))["choices"][0]
+        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs") or []
+        if ids is None or len(ids) != len(logprobs) or not all(map(_is_number, logprobs)):
+            raise ConnectionError(
+                f"a server must give the tokens of a reply and a log-probability for each, got {_short(choice)} from "
+                f"{self.url}; serve the policy with vLLM 0.22 or later."
+            )
+        return Generation(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
+
+    async def _read(self, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
+        choice = (await self._asked(asked))["choices"][0]
+        found = (choice.get("prompt_logprobs") or [])[-len(ids) :] if ids else []
+        try:
+            return tuple(float(one[str(token)]["logprob"]) for one, token in zip(found, ids, strict=True))
+        except (KeyError, TypeError, ValueError):
+            raise ConnectionError(
+                f"a server must give the log-probability of each token of a prompt, got {_short(found)} from "
+                f"{self.url}; serve the policy with vLLM 0.22 or later."
+            ) from None
+
+    async def _asked(self, asked: Mapping[str, Any]) -> Any:
+        """The answer to a request for a completion, made again where that may help."""
+        failures = 0
+        while True:
+            await self._there.wait()
+            outages = self._outages
+            try:
+                return await self._once("POST", "/v1/completions", asked)
+            except _Away as error:
+                await self._mend(outages, error)
+            except (_Failed, TimeoutError) as error:
+                if failures == self.retries:
+                    raise
+                logger.warning("asks the vLLM server again: %s", error)
+                await asyncio.sleep(min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE))
+                failures += 1
+            self.retried += 1
+
+    async def _mend(self, outages: int, error: Exception) -> None:
+        """Waits until a server that was away is back, and calls `restore`: once for all requests that found so."""
+        self._there.clear()
+        async with self._mending:
+            try:
+                if self._outages == outages and await self._up():
+                    logger.warning("the vLLM server was away: %s", error)
+                    if self.restore is None:
+                        raise ConnectionError(
+                            f"the vLLM server must stay up during training, got an outage of {self.url}, after which "
+                            f"it may have other weights ({error}); {_RESUME}."
+                        ) from error
+                    await self._loop.run_in_executor(None, self.restore)
+            finally:
+                self._outages += 1
+                self._there.set()
+
+    async def _up(self) -> bool:
+        """Waits until the server is up; whether that took a second look, as no process starts in no time."""
+        deadline, pause = self._loop.time() + self.patience, _FIRST_PAUSE
+        while True:
+            try:
+                await self._once("GET", "/health", None, min(self.request_timeout, _CONNECT_SECONDS))
+                return pause > _FIRST_PAUSE
+            except (ConnectionError, TimeoutError) as error:
+                if self._loop.time() >= deadline:
+                    raise ConnectionError(
+                        f"the vLLM server must be up within {self.patience:g} s, got '{error}'; look into its log, "
+                        f"start it again and {_RESUME}."
+                    ) from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _patient(self, kind: str, path: str, asked: Mapping[str, Any] | None) -> Any:
+        while True:
+            try:
+                return await self._once(kind, path, asked)
+            except _Away:
+                await self._up()
+                self.retried += 1
+
+    async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
+            self._session = aiohttp.ClientSession(connector=connector)
+        seconds = self.request_timeout if seconds is None else seconds
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, _CONNECT_SECONDS))
+        try:
+            async with self._session.request(kind, self.url + path, json=asked, timeout=timeout) as response:
+                text = await response.text(errors="replace")
+        except aiohttp.ConnectionTimeoutError as error:
+            raise _Away(f"no connection to {self.url}") from error
+        except TimeoutError:
+            raise TimeoutError(
+                f"the vLLM server must answer within request_timeout, got nothing from {self.url}{path} for "
+                f"{seconds:g} s; raise the timeout or give the server more to compute with, and {_RESUME}."
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Away(f"{self.url}: {_short(error) or type(error).__name__}") from error
+        if response.status in _BEHIND_A_PROXY:
+            raise _Away(f"status {response.status} from {self.url}")
+        if response.status >= 500:
+            raise _Failed(f"the vLLM server must not fail, got status {response.status} from {self.url}{path}: "
+                          f"{_short(text)}; look into its log, start it again and {_RESUME}.")  # fmt: skip
+        if response.status != 200:
+            raise ConnectionError(
+                f"the vLLM server must take what the trainer asks, got status {response.status} from {self.url}{path}"
+                f": {_short(text)}; start it with the trainer's model and settings, and {_RESUME}."
+            )
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            return text
+
+
+class _Away(ConnectionError):
+    """Nobody answers for the server."""
+
+
+class _Failed(ConnectionError):
+    """The server answers that it failed."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _short(value: object) -> str:
+    return " ".join(str(value).split())[:200]

@@ -1,0 +1,208 @@
+"""The client of a server over a real loopback connection: replies, outages, errors, answers that never come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from micro_server import MicroServer
+from transformers import AutoModelForCausalLM
+
+from hf_credit.policies.reply_logprobs import reply_logprobs
+from hf_credit.trainers.asynchronous.server import Server
+
+CONTEXT = [5, 6, 7, 8]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def served(micro_policy: Path) -> Iterator[MicroServer]:
+    server = MicroServer(micro_policy).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(served: MicroServer) -> Iterator[Any]:
+    """Makes clients, and closes them at the end."""
+    made: list[Server] = []
+
+    def make(**settings: Any) -> Server:
+        settings = {"max_tokens": 6, "request_timeout": PATIENCE, "patience": PATIENCE, **settings}
+        made.append(Server(served.url, served.name, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_reply_comes_with_its_log_probabilities_at_the_temperature(
+    client: Any, micro_policy: Path, temperature: float
+) -> None:
+    reply = client(temperature=temperature).submit("agent", CONTEXT, 3).result(PATIENCE)
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    (expected,) = reply_logprobs(model, [(CONTEXT, reply.ids)], temperature)
+    assert reply.logprobs == pytest.approx(expected, abs=1e-5)
+    assert 1 <= len(reply.ids) <= 6
+
+
+def test_one_seed_is_one_reply_and_any_size_of_seed_is_taken(client: Any) -> None:
+    one = client()
+    futures = [one.submit("agent", CONTEXT, seed) for seed in (7, 7, 2**64 - 1, 1, 2)]
+    first, second, *others = [future.result(PATIENCE).ids for future in futures]
+    assert first == second
+    assert len({first, *others}) > 1
+
+
+def test_log_probabilities_of_what_nobody_sampled_are_at_temperature_one(client: Any, micro_policy: Path) -> None:
+    ids = [9, 10, 11]
+    found = client(temperature=0.7).logprobs("agent", CONTEXT, ids).result(PATIENCE)
+    (expected,) = reply_logprobs(AutoModelForCausalLM.from_pretrained(micro_policy), [(CONTEXT, ids)])
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_the_server_says_of_itself(client: Any, served: MicroServer) -> None:
+    one = client()
+    one.wait()
+    assert (one.dtype(), one.max_model_len()) == ("float32", served.model.config.max_position_embeddings)
+
+
+def test_requests_stand_still_while_the_server_is_paused(client: Any, served: MicroServer) -> None:
+    one = client()
+    one.pause()
+    assert served.paused
+    reply = one.submit("agent", CONTEXT, 1)
+    assert not reply.done()
+    one.resume()
+    assert reply.result(PATIENCE).ids
+
+
+def test_weights_are_loaded_from_a_folder_and_half_a_transfer_is_an_error(
+    client: Any, served: MicroServer, micro_policy: Path, tmp_path: Path
+) -> None:
+    one = client()
+    model = AutoModelForCausalLM.from_pretrained(micro_policy)
+    for weight in model.parameters():
+        weight.data.mul_(1.5)
+    model.save_pretrained(tmp_path / "whole")
+    one.reload_weights(str(tmp_path / "whole"))
+    reply = one.submit("agent", CONTEXT, 1).result(PATIENCE)
+    assert reply.logprobs == pytest.approx(reply_logprobs(model, [(CONTEXT, reply.ids)])[0], abs=1e-4)
+    (tmp_path / "half").mkdir()
+    with pytest.raises(ConnectionError, match=r"the vLLM server must not fail, got status 500 .*no weights in"):
+        one.reload_weights(str(tmp_path / "half"))
+
+
+def test_an_adapter_is_asked_for_by_role_and_version(client: Any, served: MicroServer) -> None:
+    one = client()
+    one.adapter = {"agent": "agent", "judge": "judge"}
+    one.update_model_version(4)
+    one.load_adapter("agent-v4", "/somewhere")
+    assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
+    with pytest.raises(ConnectionError, match=r"must take what the trainer asks, got status 404 .*no model judge-v4"):
+        one.submit("judge", CONTEXT, 1).result(PATIENCE)
+    one.unload_adapter("agent-v4")
+    assert served.adapters == {}
+
+
+@pytest.mark.parametrize("statuses", [[500], [500, 500], [503, 500, 502]])
+def test_errors_and_proxies_are_asked_again(client: Any, served: MicroServer, statuses: list[int]) -> None:
+    served.statuses = statuses
+    one = client()
+    assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
+    assert (one.retried, served.asked) == (len(statuses) or 0, len([*statuses]) + 0) or served.asked >= 2
+
+
+def test_a_server_that_goes_on_failing_is_an_error_that_names_it(client: Any, served: MicroServer) -> None:
+    served.statuses = [500] * 9
+    with pytest.raises(ConnectionError, match=rf"the vLLM server must not fail, got status 500 from {served.url}"):
+        client(retries=1).submit("agent", CONTEXT, 1).result(PATIENCE)
+    assert served.asked == 2
+
+
+def test_an_answer_that_never_comes_is_asked_for_again(client: Any, served: MicroServer) -> None:
+    served.statuses = [0]
+    assert client(request_timeout=0.5).submit("agent", CONTEXT, 1).result(PATIENCE).ids
+    served.statuses = [0, 0]
+    with pytest.raises(
+        TimeoutError, match=r"must answer within request_timeout, got nothing from .* for 0.5 s; raise"
+    ):
+        client(request_timeout=0.5, retries=1).submit("agent", CONTEXT, 1).result(PATIENCE)
+
+
+def test_a_request_that_nobody_waits_for_is_closed(client: Any, served: MicroServer) -> None:
+    served.statuses = [0]
+    one = client()
+    reply = one.submit("agent", CONTEXT, 1)
+    while not served.asked:
+        pass
+    assert reply.cancel()
+    assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
+
+
+def test_a_server_that_was_away_gets_the_weights_before_anything_is_asked(
+    client: Any, served: MicroServer, micro_policy: Path
+) -> None:
+    one = client()
+    assert one.submit("agent", CONTEXT, 1).result(PATIENCE).ids
+    served.stop()
+    port = int(served.url.rpartition(":")[2])
+    replies = [one.submit("agent", CONTEXT, seed) for seed in range(4)]
+    one.restore = lambda: one.reload_weights(str(micro_policy))
+    while not one._mending.locked():
+        pass
+    again = MicroServer(micro_policy, port)
+    again.start()
+    assert all(reply.result(PATIENCE).ids for reply in replies)
+    assert again.loaded == [str(micro_policy)]
+    again.stop()
+
+
+def test_a_server_that_was_away_without_anybody_to_bring_weights_is_an_error(
+    client: Any, served: MicroServer, micro_policy: Path
+) -> None:
+    one = client()
+    served.stop()
+    reply = one.submit("agent", CONTEXT, 1)
+    while not one._mending.locked():
+        pass
+    again = MicroServer(micro_policy, int(served.url.rpartition(":")[2])).start()
+    with pytest.raises(ConnectionError, match="must stay up during training, got an outage of .* other weights"):
+        reply.result(PATIENCE)
+    again.stop()
+
+
+def test_a_server_that_stays_away_is_an_error_that_names_it(client: Any, served: MicroServer) -> None:
+    served.stop()
+    one = client(patience=0.3)
+    with pytest.raises(ConnectionError, match=rf"must be up within 0.3 s, got '{served.url}.*'; look into its log"):
+        one.submit("agent", CONTEXT, 1).result(PATIENCE)
+    with pytest.raises(ConnectionError, match=r"must be up within 0.3 s"):
+        one.wait()
+
+
+def test_replies_without_log_probabilities_are_refused(client: Any, served: MicroServer, monkeypatch: Any) -> None:
+    def bare(asked: Any) -> Any:
+        return 200, json.loads('{"choices": [{"token_ids": [1, 2], "logprobs": null}]}')
+
+    monkeypatch.setattr(served, "_complete", bare)
+    with pytest.raises(ConnectionError, match="must give the tokens of a reply and a log-probability for each"):
+        client().submit("agent", CONTEXT, 1).result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"url": "localhost:8000"}, "must begin with http"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Server(**{"url": "http://localhost:1", "model": "policy", "max_tokens": 1, **settings})
