@@ -174,7 +174,7 @@ class Server:
 
     def get(self, path: str) -> Any:
         """An answer of the server, as `post`."""
-        return self._future(self._patient("GET", path, None)).result()
+        return self._future(self._asked("GET", path, None)).result()
 
     def post(self, path: str, asked: Mapping[str, Any] | None = None) -> Any:
         """An answer of the server, waited for while it is away, and otherwise asked for once.
@@ -183,7 +183,7 @@ class Server:
             ConnectionError: it stays away, failed, or refused.
             TimeoutError: it takes too long.
         """
-        return self._future(self._patient("POST", path, asked)).result()
+        return self._future(self._asked("POST", path, asked)).result()
 
     def close(self) -> None:
         """Ends all requests."""
@@ -218,7 +218,7 @@ class Server:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def _reply(self, asked: Mapping[str, Any]) -> Generation:
-        choice = (await self._asked(asked))["choices"][0]
+        choice = (await self._asked("POST", "/v1/completions", asked, replies=True))["choices"][0]
         ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs") or []
         if ids is None or len(ids) != len(logprobs) or not all(map(_is_number, logprobs)):
             raise ConnectionError(
@@ -228,7 +228,7 @@ class Server:
         return Generation(ids=tuple(ids), logprobs=tuple(map(float, logprobs)))
 
     async def _read(self, asked: Mapping[str, Any], ids: list[int]) -> tuple[float, ...]:
-        choice = (await self._asked(asked))["choices"][0]
+        choice = (await self._asked("POST", "/v1/completions", asked, replies=True))["choices"][0]
         found = (choice.get("prompt_logprobs") or [])[-len(ids) :] if ids else []
         try:
             return tuple(float(one[str(token)]["logprob"]) for one, token in zip(found, ids, strict=True))
@@ -238,23 +238,34 @@ class Server:
                 f"{self.url}; serve the policy with vLLM 0.22 or later."
             ) from None
 
-    async def _asked(self, asked: Mapping[str, Any]) -> Any:
-        """The answer to a request for a completion, made again where that may help."""
-        failures = 0
+    async def _asked(self, kind: str, path: str, asked: Mapping[str, Any] | None, replies: bool = False) -> Any:
+        """The answer to a request, made again where that may help.
+
+        Args:
+            kind, path, asked: as for `_once`.
+            replies: whether the policy replies, so that the weights have to be its own, and errors and time-outs are
+                asked again; otherwise only outages are.
+        """
+        failures, deadline, pause = 0, math.inf, _FIRST_PAUSE
         while True:
-            await self._there.wait()
+            if replies:
+                await self._there.wait()
             outages = self._outages
             try:
-                return await self._once("POST", "/v1/completions", asked)
+                return await self._once(kind, path, asked)
             except _Away as error:
-                await self._mend(outages, error)
+                deadline = min(deadline, self._loop.time() + self.patience)
+                if self._loop.time() > deadline:
+                    raise self._gone(error) from error
+                await (self._mend(outages, error) if replies else self._up())
             except (_Failed, TimeoutError) as error:
-                if failures == self.retries:
+                if failures == (self.retries if replies else 0):
                     raise
                 logger.warning("asks the vLLM server again: %s", error)
-                await asyncio.sleep(min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE))
                 failures += 1
             self.retried += 1
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _mend(self, outages: int, error: Exception) -> None:
         """Waits until a server that was away is back, and calls `restore`: once for all requests that found so."""
@@ -282,20 +293,15 @@ class Server:
                 return pause > _FIRST_PAUSE
             except (ConnectionError, TimeoutError) as error:
                 if self._loop.time() >= deadline:
-                    raise ConnectionError(
-                        f"the vLLM server must be up within {self.patience:g} s, got '{error}'; look into its log, "
-                        f"start it again and {_RESUME}."
-                    ) from error
+                    raise self._gone(error) from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _patient(self, kind: str, path: str, asked: Mapping[str, Any] | None) -> Any:
-        while True:
-            try:
-                return await self._once(kind, path, asked)
-            except _Away:
-                await self._up()
-                self.retried += 1
+    def _gone(self, error: Exception) -> ConnectionError:
+        return ConnectionError(
+            f"the vLLM server must be up within {self.patience:g} s, got '{error}'; look into its log, start it again "
+            f"and {_RESUME}."
+        )
 
     async def _once(self, kind: str, path: str, asked: Mapping[str, Any] | None, seconds: float | None = None) -> Any:
         if self._session is None:
