@@ -3,9 +3,9 @@
     git worktree add ../before c7be54d
     python benchmarks/parity.py --before ../before --output benchmarks/results
 
-Each arm trains a micro policy for two updates with each checkout: every method, with the conversation in view and with
-the present alone; for one method the settings of the loss, slices, and two processes; teams, and adapters by role; and
-the trainers of the papers with settings of their own. What C3 was before is `equal_steps=False`.
+Each arm trains a micro policy for two updates with each checkout: every method, with the conversation in the context
+and with only the current observation; for one method the settings of the loss, slices, and two processes; teams, and
+adapters by role; and the trainers of the papers with their own settings. The earlier C3 is `equal_steps=False`.
 """
 
 from __future__ import annotations
