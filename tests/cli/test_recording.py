@@ -185,7 +185,7 @@ def test_an_episode_is_told_decision_by_decision() -> None:
     }  # fmt: skip
     assert math.isnan(last["advantage"])
     assert last["rewards"]["verdict"] == 1.0
-    assert last["extra"]["alternatives"] == "'cellar': led to 1, 0, advantage +0.5"
+    assert last["extra"]["alternatives"] == "'cellar': outcomes 1, 0, advantage +0.5"
 
 
 def test_a_decision_that_an_earlier_episode_holds_is_told_there_alone() -> None:

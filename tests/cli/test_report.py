@@ -41,8 +41,11 @@ def test_an_episode_is_shown_with_its_credit(command: Callable[..., Any], run: P
     assert "## An episode of update 1" in page
     assert page.count("\n| 1 | agent | agent | ") == 1
     shown = (run / "report" / "episode.html").read_text()
-    assert f"led to</dt><dd>{recorded[2].outcome:.3g}</dd>" in shown
+    assert f"outcomes</dt><dd>{recorded[2].outcome:.3g}</dd>" in shown
     assert f"<dd>{read_run(run).config['method']}</dd>" in shown
+    first = recorded[2].decisions[0]
+    assert set(first.beside) >= {"outcome_reward"}  # what it would have got from another method
+    assert "<dt>outcome_reward</dt>" in shown
     # The other episodes of the update are a step away, and lead back.
     pages = re.findall('href="([^"]*)"', shown)
     assert pages == ["episode_1.html", "episode_2.html", "episode_4.html"]

@@ -33,7 +33,7 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
     """Header and rows, a row a decision."""
     judged = any(one.verdict is not None for one in episode.decisions)
     verdict = ["oracle's verdict"] if judged else []
-    header = ["", "role", "event", "reply", "task's reward", *verdict, "advantage", "led to", "also tried"]
+    header = ["", "role", "event", "reply", "task's reward", *verdict, "advantage", "outcomes", "also tried"]
     return header, [
         [
             str(place),

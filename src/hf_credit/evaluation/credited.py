@@ -62,6 +62,7 @@ class CreditedDecision:
         verdict: the oracle's score, `None` where none was asked.
         valid: whether the oracle accepts it, `None` where none was asked.
         credit: the advantage that it is trained with, the mean where its tokens have one each; `None`: not trained on.
+        beside: the credit that other methods would have given it, each in a scale of its own.
         token_credit: of each piece of the reply, where tokens have credit of their own; the first of them.
         outcomes: of the episodes that went through it.
         alternatives: other replies at the same context.
@@ -78,6 +79,7 @@ class CreditedDecision:
     verdict: float | None = None
     valid: bool | None = None
     credit: float | None = None
+    beside: Mapping[str, float | None] = field(default_factory=dict)
     token_credit: tuple[tuple[str, float], ...] = ()
     outcomes: tuple[float, ...] = ()
     alternatives: tuple[CreditedReply, ...] = ()
@@ -138,6 +140,7 @@ def credited_episode(
     tokenizer: PreTrainedTokenizerBase,
     alternatives: Sequence[Sequence[CreditedReply]] = (),
     outcomes: Sequence[Sequence[float]] = (),
+    beside: Mapping[str, Mapping[str, float]] | None = None,
     **facts: Any,
 ) -> CreditedEpisode:
     """An episode, the credit of its decisions and what else was tried there, to look at.
@@ -148,6 +151,7 @@ def credited_episode(
         tokenizer: of the policy.
         alternatives: other replies at the context of each decision; none if left out.
         outcomes: of the episodes that went through each decision; the episode's own if left out.
+        beside: the credit that other methods give, by method and the id of a decision.
         **facts: `update` and `instance`, where there are any.
 
     Raises:
@@ -170,6 +174,7 @@ def credited_episode(
             alternatives=tuple(alternatives[place]) if alternatives else (),
             outcomes=tuple(outcomes[place]) if outcomes else (() if worth is None else (worth,)),
             inherited=place < episode.prefix_length,
+            beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
         )
         for place, (decision, own) in enumerate(zip(episode.decisions, credit, strict=True))
     )
@@ -189,6 +194,7 @@ def credited_episodes(
     tokenizer: PreTrainedTokenizerBase,
     update: int = 0,
     instances: int | None = None,
+    beside: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[CreditedEpisode]:
     """The trained episodes of an update with the credit of their decisions and what else was tried at their contexts.
 
@@ -201,6 +207,7 @@ def credited_episodes(
         tokenizer: of the policy.
         update: which one it is.
         instances: the first trained episode of each of so many task rows; every trained episode if `None`.
+        beside: as for `credited_episode`.
     """
     chosen = list(collected.trained)
     if instances is not None:
@@ -235,6 +242,7 @@ def credited_episodes(
                     for one, there in zip(decisions, here, strict=True)
                 ],
                 [there[one.id].outcomes if there else () for one, there in zip(decisions, here, strict=True)],
+                beside,
                 update=update,
                 instance=sample.instance,
             )

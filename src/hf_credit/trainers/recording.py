@@ -22,8 +22,10 @@ from hf_credit.evaluation.credited import (
     write_episodes,
 )
 from hf_credit.evaluation.runs import CONFIG_FILE, FACTS_FILE, LOG_FILE, read_log, versions, write_config
-from hf_credit.methods import DecisionCredit
+from hf_credit.methods import DecisionCredit, Method
+from hf_credit.methods.beside import credit_of_others
 from hf_credit.redaction import redacted
+from hf_credit.rollouts import Engine, LocalContext
 from hf_credit.trainers.callbacks import EpisodeCallback
 
 if TYPE_CHECKING:
@@ -105,22 +107,35 @@ class EpisodeRecorder(EpisodeCallback):
     def on_episodes(
         self, trainer: EpisodeTrainer, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]
     ) -> None:
+        method = getattr(trainer, "method", None)
         if trainer.model.training:
-            self.record(trainer.state.global_step, collected, advantages)
+            self.record(trainer.state.global_step, collected, advantages, method, trainer.engine)
 
-    def record(self, step: int, collected: RolloutBatch, credit: Sequence[Sequence[DecisionCredit]]) -> None:
+    def record(
+        self,
+        step: int,
+        collected: RolloutBatch,
+        credit: Sequence[Sequence[DecisionCredit]],
+        method: Method | None = None,
+        engine: Engine[Any] | None = None,
+    ) -> None:
         """Records an update, if it is due.
 
         Args:
             step: how many updates were made before it.
             collected: what the main process played.
             credit: of its trained episodes.
+            method: that played; with `engine`, the credit of other methods is recorded too.
+            engine: that played.
         """
         update = step + 1
         if self._path is None or update < self._next:
             return
         self._next = self._multiple_from(update + 1)
-        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes)
+        beside = {}
+        if method is not None and engine is not None:
+            beside = credit_of_others(method, collected, LocalContext(engine))
+        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, beside)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{one.shortened().to_json()}\n" for one in found)
@@ -203,7 +218,7 @@ def _or_nan(value: float | None) -> float:
 def _in_a_line(other: CreditedReply) -> str:
     outcomes = ", ".join(f"{outcome:.3g}" for outcome in other.outcomes) or "unknown"
     credit = "not trained on" if other.credit is None else f"advantage {other.credit:+.3g}"
-    return f"{other.reply!r}: led to {outcomes}, {credit}"
+    return f"{other.reply!r}: outcomes {outcomes}, {credit}"
 
 
 def _line(entry: Mapping[str, Any]) -> str:

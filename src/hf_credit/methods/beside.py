@@ -1,0 +1,41 @@
+"""The credit that other methods give to the rollouts of one method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hf_credit.collectors import RolloutBatch
+from hf_credit.methods import METHODS, Method, make
+from hf_credit.methods.base import one_number
+from hf_credit.rollouts import MethodContext
+
+OTHERS = ("outcome_reward", "rloo", "turn_credit", "magrpo", "replay_loo", "verifiable_process")
+"""Methods that ask nobody but the rollouts: no critic, no frozen copy, no further episodes."""
+
+
+def credit_of_others(
+    method: Method, collected: RolloutBatch, context: MethodContext, others: Sequence[str] = OTHERS
+) -> dict[str, dict[str, float]]:
+    """The credit of each decision by each of other methods, where the rollouts have what its estimator needs.
+
+    Each method credits in a scale of its own, so compare signs and orders, not sizes.
+
+    Args:
+        method: whose collector played, bound to the Interaction.
+        collected: of this process; compared are its rollouts alone.
+        context: has the Interaction and the chat.
+        others: names of `METHODS`; `method` itself is left out.
+    """
+    found = {}
+    for name in others:
+        if name == method.name or name not in METHODS:
+            continue
+        try:
+            other = replace(make(name), collector=method.collector).bind(context.interaction)
+        except ValueError:  # it needs what these rollouts do not have
+            continue
+        credit = other.estimator(collected, context, other.memory).decisions
+        numbers = {decision: one_number(value) for decision, value in credit.items()}
+        found[name] = {decision: value for decision, value in numbers.items() if value is not None}
+    return found

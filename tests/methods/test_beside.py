@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from hf_credit.bench import make_method
+from hf_credit.bench.play import Player
+from hf_credit.bench.problems import Chain
+from hf_credit.bench.table import TablePolicy
+from hf_credit.collectors import RolloutBatch
+from hf_credit.methods.beside import credit_of_others
+from hf_credit.rollouts import LocalContext
+
+
+def played(name: str, **options: object) -> tuple[Player, RolloutBatch, LocalContext]:
+    problem = Chain(length=2, start_right=0.6)
+    player = Player(make_method(name, **options), problem, TablePolicy(problem), seed=3)
+    context = LocalContext(player._now.engine, end_tokens=player.chat.end_tokens)
+    rows = [{"seed": seed} for seed in range(3)]
+    return player, player.method.collector(rows, context, player.memory), context
+
+
+def test_groups_are_credited_by_all_who_compare_outcomes() -> None:
+    player, collected, context = played("grpo", group_size=4)
+    found = credit_of_others(player.method, collected, context)
+    assert {"outcome_reward", "rloo"} <= set(found)
+    assert not {"grpo", "verifiable_process"} & set(found)  # itself; and nobody asked an oracle
+    outcomes = [episode.outcome for episode in collected.episodes[:4]]
+    decisions = collected.episodes[0].decisions
+    expected = outcomes[0] - sum(outcomes[1:]) / 3
+    assert [found["rloo"][one.id] for one in decisions] == [pytest.approx(expected)] * len(decisions)
+
+
+def test_single_episodes_are_not_compared_with_others() -> None:
+    player, collected, context = played("ppo")
+    assert "rloo" not in credit_of_others(player.method, collected, context)
+
+
+def test_names_that_are_no_methods_of_the_library_are_left_out() -> None:
+    player, collected, context = played("grpo", group_size=2)
+    assert credit_of_others(player.method, collected, context, ("my_package:mine",)) == {}
