@@ -16,6 +16,7 @@ from hf_credit.agents.check import check
 from hf_credit.agents.interaction import AgentInteraction
 from hf_credit.policies.scripted import walk
 from hf_credit.rollouts import RolloutRequest
+from hf_credit.tasks import TaskSpec
 from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.training import build_trainer
 
@@ -105,6 +106,9 @@ def test_a_small_version_of_its_recipe_trains(modules: Any, tmp_path: Path, monk
     monkeypatch.chdir(EXAMPLE)
     small = dataclasses.replace(modules.warm_up.POLICY, hidden_size=16, layers=1, heads=2, episodes=4, epochs=2)
     modules.warm_up.build(tmp_path / "base", small)
+    spec = TaskSpec.load(tmp_path / "base")
+    assert spec is not None
+    assert spec.sampling.max_new_tokens > 40  # room for a tool call
     settings = {"model_name_or_path": tmp_path / "base", "output_dir": tmp_path / "run", "max_steps": 1}
     settings |= {"instances_per_update": 2, "per_device_train_batch_size": 2, "max_completion_length": 24}
     words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]

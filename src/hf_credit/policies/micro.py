@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ _RANDOM_EPISODES = 32  # whose texts a tokenizer is built of
 # An action of a board game is at most eight tokens of a micro policy, its end included, a relay's message is two; one
 # that guesses eight weights and asks for two movies is twenty-nine.
 MICRO_SAMPLING = Sampling(max_new_tokens=32, temperature=1.0, top_p=1.0, top_k=0)
-"""How its replies are drawn."""
+"""How its replies are drawn, where no scripted one that it was warmed up on is longer."""
 
 TokenShares = Mapping[int, float]
 """The tokens that may come next, each with its probability."""
@@ -330,6 +330,7 @@ def init_scripted_policy(
         played, on_step = tqdm(played, desc="scripted play", total=config.episodes), _bar("warm-up")
     walks: Iterable[Walk] = (walk(interaction, script, start) for start in played)
     texts, tools = Scripted(interaction).texts(_RANDOM_EPISODES), False
+    replies: list[str] = []
     if texts is None:
         walks = list(walks)
         steps = [step for one, _ in walks for step in one]
@@ -337,12 +338,14 @@ def init_scripted_policy(
         tools = any(request.tools for request in asked)
         shown = [str(message.get("content") or "") for request in asked for message in request.messages]
         offered = [json.dumps(list(request.tools)) for request in asked] + [marked("")] if tools else []
-        texts = [*shown, *offered, *(reply for _, _, replies in steps for reply in replies)]
+        replies = [reply for _, _, every in steps for reply in every]
+        texts = [*shown, *offered, *replies]
     tokenizer = tokenizer_of(texts, tools)
     model = _imitate(interaction, tokenizer, script, walks, config, on_step)
     folder = _save(model, tokenizer, output, _card(interaction, config, model.num_parameters()))
+    most = max([MICRO_SAMPLING.max_new_tokens, *(len(tokenizer.encode(reply)) + 1 for reply in replies)])
     try:
-        TaskSpec.of(interaction, sampling=MICRO_SAMPLING).save(folder)
+        TaskSpec.of(interaction, sampling=replace(MICRO_SAMPLING, max_new_tokens=most)).save(folder)
     except ValueError as error:
         logger.warning("saved the policy without %s, so name its task to evaluate it: %s", TASK_FILE, error)
     return folder
