@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
 from transformers import PreTrainedTokenizerBase, PrinterCallback, ProgressCallback, TrainerCallback
 
 from hf_credit import methods
+from hf_credit.collectors import RolloutBatch
 from hf_credit.loading import require_whole_files
-from hf_credit.methods import Method
-from hf_credit.rollouts import Chat, Interaction, Ledger
+from hf_credit.methods import DecisionCredit, Method
+from hf_credit.policies.generation import room_beside
+from hf_credit.rollouts import Chat, Interaction, Ledger, refuse_total_failure
 from hf_credit.rollouts.capabilities import evaluated
 from hf_credit.trainers import arguments
 from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
+from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
+from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
+from hf_credit.trainers.asynchronous.worker import Worker
 from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, WarnWithoutSignal
 from hf_credit.trainers.cards import mend_card
+from hf_credit.trainers.metrics import summarise, update_metrics
+from hf_credit.trainers.recording import EpisodeRecorder
 from hf_credit.trainers.saving import save_task
+
+_PROBE = 'Which decision deserves the credit? 3.14159, 2.71828: the answer is on page 42, line 7, "in the end".'
 
 
 class AsyncCreditTrainer(UpdateTrainer):
@@ -85,7 +97,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             train_dataset = arguments.training_tasks(interaction, args)
         method = args.composed(methods.make(method) if isinstance(method, str) else method)
         refuse_other_models(method)
-        interaction = method.wrapped(interaction)
+        bare, interaction = interaction, method.wrapped(interaction)
         self.method = method.bind(interaction)
         self.interaction = interaction
         self.evaluation_interaction = (
@@ -99,8 +111,51 @@ class AsyncCreditTrainer(UpdateTrainer):
         arguments.check_rows(args, self.chat, interaction, train_dataset, self.evaluation_interaction, eval_dataset)
         chosen = cast(dict[str, Any], args.model_init_kwargs or {})
         require_whole_files(model, **{"trust_remote_code": args.trust_remote_code, **chosen})
+        if isinstance(train_dataset, IterableDataset):
+            raise TypeError(
+                "train_dataset must have a length, got a stream; take a Dataset, as a restart returns to rows."
+            )
         if args.max_steps <= 0:
-            args.max_steps = updates_of(train_dataset, args)
+            args.max_steps = max(round(args.num_train_epochs * len(train_dataset) / args.generation_batch_size), 1)
+        self.recorder = EpisodeRecorder(tokenizer, args.log_episodes)
+        self._credited = 0
+        self.server: Server | None = None
+        self._serves = worker is None  # the same on every process
+        if worker is None and args.process_index == 0:
+            self.server = Server(
+                args.vllm_server_base_url,
+                model,
+                max_tokens=args.max_completion_length,
+                temperature=args.temperature,
+                top_p=args.top_p,
+                top_k=args.top_k,
+                min_p=args.min_p,
+                repetition_penalty=args.repetition_penalty,
+                request_timeout=args.request_timeout,
+                patience=args.vllm_server_timeout,
+            )
+            self.server.wait()
+            worker = Worker(
+                bare,
+                method,
+                self.chat,
+                self.server,
+                train_dataset,
+                tasks_per_collection=args.generation_batch_size,
+                concurrent_collections=args.concurrent_collections,
+                max_concurrent=args.max_concurrent_episodes,
+                max_context_tokens=args.max_context_tokens
+                or room_beside(args.max_completion_length, self.server.max_model_len()),
+                temperature=args.temperature,
+                mask_truncated_completions=args.mask_truncated_completions,
+                shuffle=args.shuffle_dataset,
+                seed=args.seed,
+                credited=self._record,
+            )
+        if weight_transfer is None and args.weight_transfer == "folder":
+            weight_transfer = FolderTransfer(cast(Any, self.server), args.folder_of_weights)
+            if self.server is not None:
+                self.server.restore = weight_transfer.restore
         if self.method.paper:
             self._paper = dict(self.method.paper)
         super().__init__(
@@ -110,11 +165,15 @@ class AsyncCreditTrainer(UpdateTrainer):
             weight_transfer,
             train_dataset,
             tokenizer,
-            [*callbacks, WarnWithoutSignal()],
+            [*callbacks, self.recorder, WarnWithoutSignal()],
             optimizers,
             peft_config,
         )
         self.eval_dataset = eval_dataset
+        if self.server is not None:
+            self.rollout_worker.end_tokens = self.eos_token_ids
+            if self.serves_adapter:
+                self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
         for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
             if self.pop_callback(shown) is not None:
                 self.add_callback(brief())
@@ -135,6 +194,70 @@ class AsyncCreditTrainer(UpdateTrainer):
         for name, total in {**self.ledger.metrics(), "num_tokens": self.ledger.tokens}.items():
             self.log_total(name, total)
 
+    def _record(self, number: int, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
+        """Records a collection as the update that it becomes, where none before it is dropped."""
+        self.recorder.record(self._credited, collected, advantages)
+        self._credited += 1
+
+    def weights_arrived(self) -> None:
+        """Refuses a server with other weights, before anything is played with them."""
+        if not self._serves:
+            return
+        whole = self.chat.context([{"role": "user", "content": _PROBE}])
+        trained = self.reply_log_probs(list(whole))
+        refusal: list[str | None] = [None]
+        if self.server is not None:
+            exact = self.model.dtype == torch.float32 and not self.args.bf16 and self.server.dtype() == "float32"
+            try:
+                served = self.server.logprobs(next(iter(self.interaction.roles)), whole[:1], whole[1:]).result()
+                self.log_metric("server/logprob_difference", refuse_other_weights(trained, served, exact))
+            except Exception as error:  # the other processes wait for an answer, whatever went wrong
+                refusal = [str(error) or type(error).__name__]
+        (told,) = broadcast_object_list(refusal)
+        if told is not None:
+            raise ValueError(told)
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Plays the evaluation's tasks with the served policy, while the next episodes are played, too.
+
+        Args:
+            eval_dataset: task rows, or several by name, whose metrics then have it in theirs; the trainer's if `None`.
+            ignore_keys: transformers has them; nothing reads them.
+            metric_key_prefix: of all metrics.
+
+        Raises:
+            EveryEpisodeFailedError: each episode ended as an error.
+        """
+        rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
+        sets = {f"_{name}": one for name, one in rows.items()} if isinstance(rows, dict) else {"": rows}
+        answer: list[Any] = [{}, None]
+        if self.accelerator.is_main_process:
+            try:
+                for name, one in sets.items():
+                    played = self.rollout_worker.evaluated(self.evaluation_interaction, list(one))
+                    refuse_total_failure(played.episodes, what="of an evaluation")
+                    summaries = [
+                        summarise(one, [None] * len(one.decisions), self.eos_token_ids) for one in played.episodes
+                    ]
+                    answer[0] |= {
+                        f"{metric_key_prefix}{name}_{metric}": value
+                        for metric, value in update_metrics(summaries).items()
+                        if "advantages/" not in metric  # evaluation gives no credit
+                    }
+            except Exception as error:  # the other processes wait for an answer, whatever went wrong
+                answer[1] = error
+        metrics, failure = broadcast_object_list(answer)
+        if failure is not None:
+            raise failure
+        training = self.model.training
+        self.model.eval()
+        self.log(dict(metrics))
+        self.model.train(training)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return dict(metrics)
+
     # Checkpoints --------------------------------------------------------------------------------------------------
 
     def checkpoint_state(self) -> dict[str, Any]:
@@ -143,6 +266,7 @@ class AsyncCreditTrainer(UpdateTrainer):
         return {
             "version": self.model_version,
             "ledger": self.ledger.to_dict(),
+            "credited": self._credited,
             "worker": self.updates.supply.state(),
         }
 
@@ -151,6 +275,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             return
         self.model_version = state["version"] - 1  # which the first transfer counts up
         self.updates.ledger = Ledger(**state["ledger"])
+        self._credited = state["credited"]
         self.updates.supply.load_state(state["worker"])
 
     def load_from_other_processes(self, folder: Path) -> None:
@@ -185,17 +310,3 @@ def refuse_other_models(method: Method) -> None:
                 f"AsyncCreditTrainer has the policy alone, got the method {method.name!r}, which asks for {what}; "
                 "train it with CreditTrainer."
             )
-
-
-def updates_of(dataset: Any, args: AsyncCreditConfig) -> int:
-    """How many updates `num_train_epochs` passes over a dataset make.
-
-    Raises:
-        ValueError: the dataset has no length.
-    """
-    if isinstance(dataset, IterableDataset):
-        raise ValueError(
-            f"max_steps must say how long a stream is trained on, got {args.max_steps}; set it to 1 or more."
-        )
-    rows = len(dataset) * args.num_generations
-    return max(round(args.num_train_epochs * rows / args.generation_batch_size), 1)

@@ -92,6 +92,16 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
             self.updates.token_budget = self.vllm_client.get_max_model_len()
         return self.updates
 
+    @property
+    def serves_adapter(self) -> bool:
+        """Whether the server gets an adapter alone, under a name with its version."""
+        return bool(self._lora_sync)
+
+    def name_adapter(self, name: str) -> str:
+        """The name, which adapters of this run now have: a server may still hold those of an earlier run."""
+        self._lora_name = name
+        return name
+
     def after_update(self) -> None:
         """Called on every process after each optimizer step."""
 
