@@ -13,6 +13,7 @@ from small_runs import ON_A_PROCESSOR
 from trl.chat_template_utils import qwen3_chat_template
 
 from hf_credit import CreditConfig, CreditTrainer, collaborations, methods
+from hf_credit.evaluation.credited import read_episodes
 from hf_credit.policies.micro import MicroConfig, init_scripted_policy
 from hf_credit.rollouts import RolloutRequest
 from hf_credit.tasks import TaskSpec
@@ -45,6 +46,12 @@ def test_a_program_is_trained(policy: Path, tmp_path: Path, name: str, options: 
     assert logged[-1]["calls"] > 1.0
     assert (logged[-1]["world/forced_replies"] > 0) == (name == "vineppo")
     assert logged[-1]["world/diverged"] == 0.0
+    called = [one for episode in read_episodes(tmp_path) for one in episode.decisions if one.calls]
+    assert {call for one in called for call in one.calls} <= {'open(box="a")', 'open(box="b")'}
+    results = [one.messages for episode in read_episodes(tmp_path) for one in episode.decisions[1:]]
+    assert {role for messages in results for role, _ in messages} == {"tool"}
+    assert {text for messages in results for _, text in messages} <= {"tea", "salt"}
+    assert called
 
 
 def test_a_program_of_two_roles_is_trained_on_what_each_contributes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hf_credit.environments import tool_calls
-from hf_credit.environments.tool_calls import marked, read_calls, write_call
+from hf_credit.environments.tool_calls import call_in_words, marked, read_calls, write_call
 
 LOOK = ("look", {"at": "box"})
 
@@ -32,6 +32,12 @@ def test_every_known_form_of_a_call_is_read(reply):
 def test_all_calls_of_a_reply_are_read_in_their_order():
     two = marked(write_call("a", {})) + marked(write_call("b", {"n": 1}))
     assert read_calls(two) == [("a", {}), ("b", {"n": 1})]
+
+
+def test_a_call_in_words_names_its_arguments_and_quotes_what_is_no_name():
+    assert call_in_words("sql", {"query": 'say "a"', "n": 1}) == 'sql(query="say \\"a\\"", n=1)'
+    assert call_in_words("f(x) ", {"a=1, b": None}) == '"f(x) "("a=1, b"=null)'
+    assert call_in_words("f", "broken") == 'f("broken")'
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hf_credit.collectors import Rollout, RolloutBatch
+from hf_credit.environments.tool_calls import marked, write_call
 from hf_credit.evaluation.credited import (
     EPISODES_FILE,
     CreditedDecision,
@@ -23,7 +24,7 @@ from hf_credit.evaluation.credited import (
     token_credit,
     write_episodes,
 )
-from hf_credit.rollouts import Decision, Ending, Episode
+from hf_credit.rollouts import Decision, Ending, Episode, Interaction, Request
 from hf_credit.rollouts.episode import Verdict
 
 
@@ -112,6 +113,44 @@ def test_of_so_many_tasks_the_first_episode_of_each_is_told(tokenizer: Any) -> N
     )
     found = credited_episodes(RolloutBatch(rollouts=samples, rows=3), [[0.0]] * 4, tokenizer, instances=2)
     assert [one.decisions[0].reply for one in found] == ["0", "2"]
+
+
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+
+
+class Looks(Interaction[tuple[dict[str, Any], ...]]):
+    """What its states say was asked, with a tool."""
+
+    def start(self, task: Any, seed: int) -> Any:
+        return ()
+
+    def pending(self, state: Any) -> tuple[Request, ...]:
+        return (Request(role="poet", messages=state, tools=TOOLS),)
+
+    def advance(self, state: Any, replies: Any) -> Any:
+        return state
+
+    def outcome(self, state: Any) -> float:
+        return 0.0
+
+
+def test_where_tools_are_offered_calls_and_new_messages_are_told_apart() -> None:
+    call = marked(write_call("look", {"at": "box", "deep": True}))
+    asked = [{"role": "user", "content": "Where?"}]
+    earlier = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "run", "arguments": "x"}}]}
+    shown = [*asked, {"role": "assistant", "content": call}, {"role": "tool", "content": "tea"}, earlier]
+    walk = episode(
+        *(
+            Decision(role="poet", state=state, context_ids=(n,), action_ids=(0,), logprobs=None, action_text=text)
+            for n, (state, text) in enumerate([(asked, call), (shown, "Here: <tool_call>")])
+        )
+    )
+    first, second = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).decisions
+    assert (first.calls, first.messages) == (('look(at="box", deep=true)',), (("user", "Where?"),))
+    assert (second.calls, second.messages) == ((), (("tool", "tea"), ("assistant", 'run("x")')))
+    assert (first.context, first.tokens) == ("", 0)
+    told = credited_episode(walk, [1.0, 0.0], None, interaction=Looks()).shortened()
+    assert CreditedEpisode.from_json(told.to_json()) == told
 
 
 def test_another_number_of_credits_is_refused(tokenizer: Any) -> None:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hf_credit.evaluation.credit_tables import credit_table
+from hf_credit.evaluation.credit_tables import credit_table, decision_table
 from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply
 from hf_credit.evaluation.episode_page import episode_page, rounded
 from hf_credit.evaluation.runs import Run
@@ -43,6 +43,7 @@ def episode() -> CreditedEpisode:
         event="plan",
         context="Which number?",
         reply="say nine",
+        tokens=2,
         reward=0.25,
         verdict=0.5,
         valid=True,
@@ -66,7 +67,7 @@ def test_every_part_of_a_decision_is_on_the_page(episode: CreditedEpisode) -> No
         "A run update 4",
         "outcome 1 ending finished success 1",
         "1. reasoner, plan",
-        "-0.5 task's reward 0.25 oracle's verdict 0.5, valid tokens 0 outcomes 0, 1",
+        "-0.5 task's reward 0.25 oracle's verdict 0.5, valid tokens 2 outcomes 0, 1",
         "What was new to the policy Which number? say nine",
         "Also tried here: 4 +1 outcomes 1, 1 say five and 3 more",
         "2. actor +0.5",
@@ -122,6 +123,42 @@ def test_nothing_that_is_said_becomes_markup(episode: CreditedEpisode) -> None:
     assert "\x00" not in page
     assert "\u202e" not in page
     assert "\\u202e" in seen.text
+
+
+CALL = CreditedDecision(
+    role="policy",
+    event="policy",
+    context="<|user|>Which box holds tea?<|assistant|>",
+    reply='<tool_call>{"name": "open", "arguments": {"box": "a"}}</tool_call>',
+    calls=('open(box="a")',),
+    credit=0.5,
+    messages=(("user", "Which box holds tea?"),),
+    alternatives=(CreditedReply(reply="<tool_call>", calls=('open(box="b")',), content="Hm.", credit=-0.5),),
+)
+ANSWER = CreditedDecision(role="policy", event="policy", context="", reply="a", messages=(("tool", "tea"),))
+
+
+def test_tool_calls_and_their_results_are_on_the_page_in_words() -> None:
+    called = CreditedEpisode(decisions=(CALL, ANSWER), outcome=1.0, ending="finished")
+    text = " ".join(Seen(episode_page(called)).text.split())
+    for part in (
+        'new to the policy user Which box holds tea? calls open(box="a")',
+        'Also tried here: 1 -0.5 outcomes none Hm. calls open(box="b")',
+        "new to the policy tool tea a",
+    ):
+        assert part in text
+    assert "<|user|>" not in text
+    assert [row[3] for row in decision_table(called)[1]] == ['open(box="a")', "a"]
+
+
+def test_no_tool_call_becomes_markup() -> None:
+    honest = CreditedEpisode(decisions=(CALL, ANSWER), outcome=1.0, ending="finished")
+    (other,) = CALL.alternatives
+    bad = replace(CALL, reply=HOSTILE, calls=(HOSTILE,), messages=((HOSTILE, HOSTILE),))
+    bad = replace(bad, alternatives=(replace(other, calls=(HOSTILE,), content=HOSTILE),))
+    seen = Seen(episode_page(replace(honest, decisions=(bad, ANSWER))))
+    assert seen.elements == Seen(episode_page(honest)).elements
+    assert "alert(1)" in seen.text
 
 
 def test_the_page_loads_nothing_and_runs_nothing(episode: CreditedEpisode) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 _MOST_CHARACTERS = 16_384  # of a call
 _MARKS = ("<tool_call>", "<function=")
+_NAME = re.compile(r"[\w.-]{1,128}")
 _FUNCTION = re.compile(r"([\w.-]{1,128})>(.*?)</function>", re.DOTALL)  # behind its mark
 
 Call = tuple[str, dict[str, Any]]
@@ -60,9 +61,24 @@ def marked(call: str) -> str:
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
+def call_in_words(name: str, arguments: Any) -> str:
+    """A call as people read it: `name(argument=value, ...)`, values and odd names as JSON."""
+    if not isinstance(arguments, Mapping):
+        return f"{_name(name)}({_json(arguments)})"
+    return f"{_name(name)}({', '.join(f'{_name(str(key))}={_json(value)}' for key, value in arguments.items())})"
+
+
 def has_mark(reply: str) -> bool:
     """Whether a reply opens a tool call, be it readable or not."""
     return any(mark in reply.rpartition("</think>")[2] for mark in _MARKS)
+
+
+def _name(text: str) -> str:
+    return text if _NAME.fullmatch(text) else _json(text)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _call(text: str) -> Call | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hf_credit.evaluation.credited import CreditedEpisode, CreditedReply, cut
+from hf_credit.evaluation.credited import CreditedDecision, CreditedEpisode, CreditedReply, cut
 from hf_credit.evaluation.episode_page import rounded, written_out
 from hf_credit.evaluation.runs import Run
 
@@ -39,7 +39,7 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
             str(place),
             _in_a_line(one.role),
             _in_a_line(one.event),
-            _in_a_line(one.reply),
+            _said(one),
             _short(one.reward),
             *([_short(one.verdict)] if judged else []),
             "not trained on" if one.credit is None else rounded(one.credit, "+.3g"),
@@ -52,7 +52,11 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
 
 def _tried(other: CreditedReply) -> str:
     credit = "" if other.credit is None else f", {rounded(other.credit, '+.3g')}"
-    return f"{_in_a_line(other.reply)} ({_outcomes(other.outcomes)}{credit})"
+    return f"{_said(other)} ({_outcomes(other.outcomes)}{credit})"
+
+
+def _said(one: CreditedDecision | CreditedReply) -> str:
+    return _in_a_line(" ".join(filter(None, (one.content, *one.calls))) if one.calls else one.reply)
 
 
 def _outcomes(values: Sequence[float]) -> str:

@@ -17,10 +17,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from hf_credit.collectors import RolloutBatch
+from hf_credit.environments.tool_calls import call_in_words
 from hf_credit.methods import DecisionCredit
 from hf_credit.methods.base import one_number
-from hf_credit.rollouts import Decision, Episode
+from hf_credit.rollouts import Decision, Episode, Interaction, Request
 from hf_credit.rollouts.buckets import alternatives
+from hf_credit.rollouts.chat import joined_parts, read_reply
 from hf_credit.safe_io import is_number, parse_json, read_text
 
 EPISODES_FILE = "episodes.jsonl"
@@ -31,6 +33,7 @@ MOST_BYTES = 16 * 2**20
 
 _MOST_DECISIONS, _MOST_ALTERNATIVES, _MOST_TOKENS = 64, 8, 2_000
 _MOST_CONTEXT, _MOST_REPLY, _MOST_ALTERNATIVE = 2_000, 4_000, 500  # characters
+_MOST_MESSAGES, _MOST_CALLS = 8, 16
 _WINDOW = 8  # tokens that are decoded together, so that a token is spelled as it is within a text
 
 
@@ -42,11 +45,15 @@ class CreditedReply:
         reply: its text.
         outcomes: of the episodes that went through it.
         credit: its own, the mean where its tokens have one each; `None` where it got none.
+        calls: the tool calls in it, as `name(argument=value, ...)`.
+        content: what it says beside them, where there are any.
     """
 
     reply: str
     outcomes: tuple[float, ...] = ()
     credit: float | None = None
+    calls: tuple[str, ...] = ()
+    content: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +64,7 @@ class CreditedDecision:
         role, event: as in `Decision`.
         context: what the policy was given beyond earlier contexts and its own replies.
         reply: its text, without special tokens.
-        tokens: how many the reply has.
+        tokens: how many the reply has; 0 where they are not known.
         reward: what the step was paid.
         verdict: the oracle's score, `None` where none was asked.
         valid: whether the oracle accepts it, `None` where none was asked.
@@ -68,6 +75,10 @@ class CreditedDecision:
         alternatives: other replies at the same context.
         alternatives_left_out: how many more there were.
         inherited: whether an earlier episode of the same update holds it already.
+        calls, content: as in `CreditedReply`.
+        messages: the role and the text of each message that was new to the policy, the last ones, where tools were
+            offered; results of tools are among them.
+        messages_left_out: how many more there were.
     """
 
     role: str
@@ -85,6 +96,10 @@ class CreditedDecision:
     alternatives: tuple[CreditedReply, ...] = ()
     alternatives_left_out: int = 0
     inherited: bool = False
+    calls: tuple[str, ...] = ()
+    content: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+    messages_left_out: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +152,11 @@ class CreditedEpisode:
 def credited_episode(
     episode: Episode,
     credit: Sequence[DecisionCredit],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     alternatives: Sequence[Sequence[CreditedReply]] = (),
     outcomes: Sequence[Sequence[float]] = (),
     beside: Mapping[str, Mapping[str, float]] | None = None,
+    interaction: Interaction[Any] | None = None,
     **facts: Any,
 ) -> CreditedEpisode:
     """An episode, the credit of its decisions and what else was tried there, to look at.
@@ -148,10 +164,11 @@ def credited_episode(
     Args:
         episode: as it was played.
         credit: of each of its decisions.
-        tokenizer: of the policy.
+        tokenizer: of the policy; `None` where tokens are not known.
         alternatives: other replies at the context of each decision; none if left out.
         outcomes: of the episodes that went through each decision; the episode's own if left out.
         beside: the credit that other methods give, by method and the id of a decision.
+        interaction: that was played: where it offers tools, calls and messages are told apart.
         **facts: `update` and `instance`, where there are any.
 
     Raises:
@@ -165,6 +182,7 @@ def credited_episode(
                 "for a decision without."
             )
     worth = None if math.isnan(episode.outcome) else episode.outcome
+    asked = asked_anew(interaction, episode) if interaction is not None else [None] * count
     decisions = tuple(
         _credited(
             decision,
@@ -175,8 +193,9 @@ def credited_episode(
             outcomes=tuple(outcomes[place]) if outcomes else (() if worth is None else (worth,)),
             inherited=place < episode.prefix_length,
             beside={name: given[decision.id] for name, given in (beside or {}).items() if decision.id in given},
+            **_with_tools(decision, new, tokenizer),
         )
-        for place, (decision, own) in enumerate(zip(episode.decisions, credit, strict=True))
+        for place, (decision, own, new) in enumerate(zip(episode.decisions, credit, asked, strict=True))
     )
     return CreditedEpisode(
         decisions=decisions,
@@ -191,10 +210,11 @@ def credited_episode(
 def credited_episodes(
     collected: RolloutBatch,
     credit: Sequence[Sequence[DecisionCredit]],
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     update: int = 0,
     instances: int | None = None,
     beside: Mapping[str, Mapping[str, float]] | None = None,
+    interaction: Interaction[Any] | None = None,
 ) -> list[CreditedEpisode]:
     """The trained episodes of an update with the credit of their decisions and what else was tried at their contexts.
 
@@ -204,7 +224,7 @@ def credited_episodes(
     Args:
         collected: what one process played.
         credit: of its trained samples, as in `Credit.decisions`.
-        tokenizer: of the policy.
+        tokenizer, interaction: as for `credited_episode`.
         update: which one it is.
         instances: the first trained episode of each of so many task rows; every trained episode if `None`.
         beside: as for `credited_episode`.
@@ -225,7 +245,10 @@ def credited_episodes(
     at_context: dict[int, dict[str, CreditedReply]] = defaultdict(dict)
     for one in compared:
         at_context[one.bucket][one.decision.id] = CreditedReply(
-            reply=one.decision.action_text, outcomes=one.outcomes, credit=one_number(given.get(one.decision.id))
+            reply=one.decision.action_text,
+            outcomes=one.outcomes,
+            credit=one_number(given.get(one.decision.id)),
+            **_calls(one.decision, offered(interaction, one.decision), tokenizer),
         )
     bucket = {one.decision.id: one.bucket for one in compared}
     found = []
@@ -243,11 +266,71 @@ def credited_episodes(
                 ],
                 [there[one.id].outcomes if there else () for one, there in zip(decisions, here, strict=True)],
                 beside,
+                interaction,
                 update=update,
                 instance=sample.instance,
             )
         )
     return found
+
+
+def asked_anew(interaction: Interaction[Any], episode: Episode) -> list[Request | None]:
+    """What was asked for at each decision, with the messages alone that the one before it of its event had not, nor
+    was answered with; `None` where nothing was.
+
+    Args:
+        interaction: that was played.
+        episode: as it was played.
+    """
+    found: list[Request | None] = []
+    before: dict[str, list[Mapping[str, Any]]] = {}
+    for decision in episode.decisions:
+        request = _request(interaction, decision)
+        messages = [] if request is None else list(request.messages)
+        pairs = itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(before.get(decision.event, []), messages, strict=False)
+        )
+        shared = len(list(pairs))
+        found.append(None if request is None else replace(request, messages=messages[shared:]))
+        before[decision.event] = [*messages, {"role": "assistant", "content": decision.action_text}]
+    return found
+
+
+def offered(interaction: Interaction[Any] | None, decision: Decision) -> Sequence[Mapping[str, Any]]:
+    """The tools that were offered for a decision; none where nobody knows."""
+    request = None if interaction is None else _request(interaction, decision)
+    return () if request is None else request.tools
+
+
+def _request(interaction: Interaction[Any], decision: Decision) -> Request | None:
+    return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
+
+
+def _with_tools(
+    decision: Decision, new: Request | None, tokenizer: PreTrainedTokenizerBase | None
+) -> Mapping[str, Any]:
+    """What is told of a decision for which tools were offered."""
+    if new is None or not new.tools:
+        return {}
+    messages = tuple((str(message["role"]), _message_in_words(message)) for message in new.messages)
+    return {"messages": messages, **_calls(decision, new.tools, tokenizer)}
+
+
+def _calls(
+    decision: Decision, tools: Sequence[Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase | None
+) -> Mapping[str, Any]:
+    """The tool calls of a decision, and what it says beside them."""
+    if not tools:
+        return {}
+    text, ids, context = decision.action_text, decision.action_ids, decision.context_ids
+    content, calls = read_reply(tokenizer, text, ids, context, tools)
+    return {"calls": tuple(call_in_words(*call) for call in calls), "content": content} if calls else {}
+
+
+def _message_in_words(message: Mapping[str, Any]) -> str:
+    calls = [one.get("function", one) for one in message.get("tool_calls") or ()]
+    told = [call_in_words(str(one.get("name")), one.get("arguments")) for one in calls]
+    return "\n".join(one for one in (joined_parts(message.get("content")), *told) if one)
 
 
 def read_episodes(folder: str | Path) -> list[CreditedEpisode]:
@@ -312,19 +395,19 @@ def _credited(
     decision: Decision,
     context: Sequence[int],
     credit: DecisionCredit,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | None,
     **other: Any,
 ) -> CreditedDecision:
     verdict = decision.verdict
     of_tokens: tuple[tuple[str, float], ...] = ()
-    if isinstance(credit, Sequence):
+    if isinstance(credit, Sequence) and tokenizer is not None:
         of_tokens = token_credit(decision.action_ids[:_MOST_TOKENS], credit[:_MOST_TOKENS], tokenizer)
     return CreditedDecision(
         role=decision.role,
         event=decision.event,
-        context=str(tokenizer.decode(list(context))) if context else "",
+        context=str(tokenizer.decode(list(context))) if context and tokenizer is not None else "",
         reply=decision.action_text,
-        tokens=len(decision.action_ids),
+        tokens=len(decision.action_ids) if tokenizer is not None else 0,
         reward=decision.reward,
         verdict=None if verdict is None else verdict.score,
         valid=None if verdict is None else verdict.valid,
@@ -369,18 +452,33 @@ def _new_context(before: Sequence[Decision], decision: Decision) -> tuple[int, .
 
 def _shortened(one: CreditedDecision) -> CreditedDecision:
     kept = one.alternatives[:_MOST_ALTERNATIVES]
+    messages = one.messages[-_MOST_MESSAGES:]
     return replace(
         one,
         context=cut(one.context, _MOST_CONTEXT),
+        messages=tuple((role, cut(text, _MOST_CONTEXT)) for role, text in messages),
+        messages_left_out=len(one.messages) - len(messages) + one.messages_left_out,
         reply=cut(one.reply, _MOST_REPLY),
+        calls=_cut_calls(one.calls, _MOST_REPLY),
+        content=cut(one.content, _MOST_REPLY),
         token_credit=one.token_credit[:_MOST_TOKENS],
         outcomes=one.outcomes[:_MOST_ALTERNATIVES],
         alternatives=tuple(
-            replace(other, reply=cut(other.reply, _MOST_ALTERNATIVE), outcomes=other.outcomes[:_MOST_ALTERNATIVES])
+            replace(
+                other,
+                reply=cut(other.reply, _MOST_ALTERNATIVE),
+                calls=_cut_calls(other.calls, _MOST_ALTERNATIVE),
+                content=cut(other.content, _MOST_ALTERNATIVE),
+                outcomes=other.outcomes[:_MOST_ALTERNATIVES],
+            )
             for other in kept
         ),
         alternatives_left_out=len(one.alternatives) - len(kept) + one.alternatives_left_out,
     )
+
+
+def _cut_calls(calls: Sequence[str], most: int) -> tuple[str, ...]:
+    return tuple(cut(call, most) for call in calls[:_MOST_CALLS])
 
 
 def cut(text: str, most: int) -> str:

@@ -6,11 +6,11 @@ Of `extras` the tables have what an auditor says, no more.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hf_credit.evaluation.credited import asked_anew
 from hf_credit.evaluation.runs import versions
 from hf_credit.hub.tables import compact_json
 from hf_credit.oracles.auditing import AUDIT, VERIFIED, Audit
@@ -183,17 +183,9 @@ def conversation(interaction: Interaction[Any], episode: Episode) -> list[dict[s
 
     Where several speak, a context is told from where it differs from the one before it for the same event.
     """
-    spoken: list[dict[str, str]] = []
-    before: dict[str, list[dict[str, str]]] = {}
-    for decision in episode.decisions:
-        asked = [request for request in interaction.pending(decision.state) if request.event == decision.event]
-        messages = [dict(message) for message in asked[0].messages] if asked else []
-        known = before.get(decision.event, [])
-        pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(known, messages, strict=False))
-        shared = len(list(pairs))
-        reply = {"role": "assistant", "content": decision.action_text}
-        spoken += [*messages[shared:], reply]
-        before[decision.event] = [*messages, reply]
+    spoken: list[Mapping[str, Any]] = []
+    for decision, new in zip(episode.decisions, asked_anew(interaction, episode), strict=True):
+        spoken += [*(new.messages if new is not None else ()), {"role": "assistant", "content": decision.action_text}]
     return [{"role": one["role"], "content": _unicode(one["content"])} for one in spoken]
 
 

@@ -214,24 +214,9 @@ class Chat:
         """
         (text,) = self.texts([ids])
         ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
-        content, calls = self._called(text, ids, context, tools) if tools else (text, [])
+        content, calls = read_reply(self.tokenizer, text, ids, context, tools) if tools else (text, [])
         written = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
         return Reply(text, ids, ended, content, written)
-
-    def _called(
-        self, text: str, ids: Sequence[int], context: Sequence[int], tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[str, Sequence[Call]]:
-        if getattr(self.tokenizer, "response_template", None) is None:
-            calls = read_calls(text) or []
-            return ("" if calls else text), calls
-        try:
-            prefix = list(context[-_ANCHOR_TOKENS:])
-            parsed = self.tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(one) for one in tools])
-            calls = list(_checked(parsed.get("tool_calls")))
-        except (ValueError, TypeError, LookupError):
-            return text, []
-        content = parsed.get("content") or ""
-        return (content.removesuffix(self.tokenizer.eos_token).strip() if calls else text), calls
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, none of which is special."""
@@ -297,6 +282,35 @@ def _joined(messages: Sequence[Message]) -> Sequence[Message]:
     if all(isinstance(message.get("content"), str) for message in messages):
         return messages
     return [{**message, "content": joined_parts(message.get("content"))} for message in messages]
+
+
+def read_reply(
+    tokenizer: PreTrainedTokenizerBase | None,
+    text: str,
+    ids: Sequence[int] = (),
+    context: Sequence[int] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> tuple[str, Sequence[Call]]:
+    """What a reply says beside tool calls, and the calls; all of it and none where one cannot be read.
+
+    Args:
+        tokenizer: whose `response_template` says how calls are written; without either, the forms are read that
+            `hf_credit.environments.tool_calls.read_calls` knows.
+        text: of the reply, without special tokens.
+        ids, context, tools: as for `Chat.reply`.
+    """
+    if getattr(tokenizer, "response_template", None) is None:
+        calls = read_calls(text) or []
+        return ("" if calls else text), calls
+    assert tokenizer is not None
+    try:
+        prefix = list(context[-_ANCHOR_TOKENS:])
+        parsed = tokenizer.parse_response(list(ids), prefix=prefix, tools=[dict(one) for one in tools])
+        calls = list(_checked(parsed.get("tool_calls")))
+    except (ValueError, TypeError, LookupError):
+        return text, []
+    content = parsed.get("content") or ""
+    return (content.removesuffix(str(tokenizer.eos_token)).strip() if calls else text), calls
 
 
 def joined_parts(content: Any) -> str:

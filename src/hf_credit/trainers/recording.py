@@ -126,7 +126,7 @@ class EpisodeRecorder(EpisodeCallback):
             collected: what the main process played.
             credit: of its trained episodes.
             method: that played; with `engine`, the credit of other methods is recorded too.
-            engine: that played.
+            engine: that played, and knows the tools that were offered.
         """
         update = step + 1
         if self._path is None or update < self._next:
@@ -135,7 +135,8 @@ class EpisodeRecorder(EpisodeCallback):
         beside = {}
         if method is not None and engine is not None:
             beside = credit_of_others(method, collected, LocalContext(engine))
-        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, beside)
+        interaction = None if engine is None else engine.interaction
+        found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, beside, interaction)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{one.shortened().to_json()}\n" for one in found)
