@@ -13,6 +13,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,8 +26,8 @@ SMALLER = {
     "hf-credit evaluate": "--episodes 32",
     "hf-credit bench": "--updates 8",
 }
-# What needs a Hub or the repository.
-ELSEWHERE = ("hf-credit publish", "make ", "pip ", "accelerate ")
+# What needs the repository, or several processes.
+ELSEWHERE = ("make ", "pip ", "accelerate ")
 
 
 def main(environment: Path) -> None:
@@ -47,15 +50,18 @@ def main(environment: Path) -> None:
         (torch,) = re.findall(r"^torch==.*$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
         run([str(python), "-m", "pip", "install", torch, *pinned], ROOT)
         built = [
-            f"{path}[statistics,viz]" if path.name.startswith("hf_credit") else str(path) for path in wheels.iterdir()
+            f"{path}[hub,statistics,viz]" if path.name.startswith("hf_credit") else str(path)
+            for path in wheels.iterdir()
         ]
         run([str(python), "-m", "pip", "install", "--force-reinstall", "--no-deps", *map(str, wheels.iterdir())], ROOT)
         run([str(python), "-m", "pip", "install", *built, *pinned], ROOT)
-        for line in commands((ROOT / "README.md").read_text(encoding="utf-8")):
-            print("$", line, flush=True)
-            run(shlex.split(line), work, environment / "bin")
+        binaries = environment / "bin"
+        with serving(binaries, Path(folder, "hub")) as hub:
+            for line in commands((ROOT / "README.md").read_text(encoding="utf-8")):
+                print("$", line, flush=True)
+                run(shlex.split(line), work, binaries, hub)
         for listing in ("recipes", "methods", "envs", "metrics", "metrics pass_at_k --output spaces"):
-            run(["hf-credit", *listing.split()], work, environment / "bin")
+            run(["hf-credit", *listing.split()], work, binaries)
         assert (work / "runs" / "sudoku_micro" / "report").is_dir()
 
 
@@ -71,9 +77,26 @@ def commands(text: str) -> list[str]:
     return found
 
 
-def run(words: list[str], folder: Path, binaries: Path | None = None) -> None:
+@contextmanager
+def serving(binaries: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """The embedded Hub that the commands publish to: what clients need in their environment."""
+    server = subprocess.Popen([str(binaries / "hf-credit"), "hub", "serve", str(folder), "--port", "0"])
+    try:
+        settings, deadline = folder / "env.sh", time.monotonic() + 120
+        while not settings.is_file() and time.monotonic() < deadline and server.poll() is None:
+            time.sleep(0.2)
+        yield dict(re.findall(r"^export (\w+)=[\"']?(.*?)[\"']?$", settings.read_text(), re.MULTILINE))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def run(
+    words: list[str], folder: Path, binaries: Path | None = None, settings: Mapping[str, str] | None = None
+) -> None:
     """Runs a command with nothing of this environment on its path; one that fails ends all."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    clean |= settings or {}
     if binaries is not None:
         clean["PATH"] = f"{binaries}{os.pathsep}{clean['PATH']}"
         words = [str(binaries / words[0]), *words[1:]]
