@@ -1,0 +1,79 @@
+"""A training through a server, which goes on from its latest checkpoint and writes down what it learned from.
+
+python async_run.py POLICY OUTPUT URL STEPS
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from small_runs import ON_A_PROCESSOR
+from transformers import TrainerCallback
+
+from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make, methods
+from hf_credit.rollouts import EnvironmentInteraction
+
+TASKS, GROUP = 2, 2  # of a collection, and episodes of a task
+
+
+class WritesDown(TrainerCallback):
+    """Adds a line for each update: its step, its collection, and the prompts of the rows that it learned from."""
+
+    def __init__(self, trainer: Any, path: Path) -> None:
+        self.trainer, self.path = trainer, path
+        self.drawn: dict[int, Any] = {}
+        get = trainer.rollout_worker.collections.get
+
+        def drawn(*args: Any, **kwargs: Any) -> Any:
+            one = get(*args, **kwargs)
+            self.drawn[one.number] = one
+            return one
+
+        trainer.rollout_worker.collections.get = drawn
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        one = self.drawn[self.trainer.updates.number]
+        line = {"step": state.global_step, "number": one.number, "prompts": [row.prompt_ids for row in one.rows]}
+        with self.path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def game() -> EnvironmentInteraction:
+    return EnvironmentInteraction(make("sudoku", size=4, blanks=4), history="current", instructions=False)
+
+
+def main() -> None:
+    policy, output, url, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    args = AsyncCreditConfig(
+        **{
+            **ON_A_PROCESSOR,
+            "output_dir": str(output),
+            "max_steps": steps,
+            "save_strategy": "steps",
+            "save_steps": 1,
+            "save_total_limit": 2,
+            "instances_per_update": TASKS,
+            "max_completion_length": 12,
+            "learning_rate": 1e-3,
+            "vllm_server_base_url": url,
+            "weight_transfer": "folder",
+            "token_budget": 4096,
+            "max_staleness": 100,
+        }
+    )
+    tasks = Dataset.from_list([{"seed": seed} for seed in range(TASKS * (steps + 20))])
+    trainer = AsyncCreditTrainer(policy, game(), args, tasks, method=methods.make("grpo", group_size=GROUP))
+    trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
+    print("begins", flush=True)
+    trainer.train(resume_from_checkpoint=True)
+
+
+if __name__ == "__main__":
+    main()
