@@ -33,9 +33,9 @@ from hf_credit.trainers.asynchronous.worker import Worker
 
 MEDIAN, SIGMA, LONG = 10.0, 0.5, 10.0
 TEXT = (
-    "Collections of {walks} walks of 4 to 12 decisions; replies of 10 s in the median, one in 50 of 100 s. Time is "
-    "simulated, everything else is real. The aim is 1.15 with several collections under way, without and with steps "
-    "of the world that take 2 s."
+    "{episodes} walks of 4 to 12 decisions; replies of 10 s in the median, one in 50 of 100 s; a server that works at "
+    "{places} replies at a time. Time is simulated, everything else is real. The aim is 1.15 with several collections "
+    "under way, without and with steps of the world that take 2 s."
 )
 
 
@@ -98,7 +98,7 @@ class Simulated:
         self.world = world
         self.now = self.busy = 0.0
         self.delivered = self.stepping = self.stepped = 0
-        self._coming: list[tuple[float, int, Callable[[], None]]] = []
+        self._coming: list[tuple[float, int, Callable[[], None], bool]] = []
         self._order = itertools.count()
         self._changing = threading.Lock()
 
@@ -106,7 +106,7 @@ class Simulated:
         future: Future[Generation] = Future()
         seconds = duration(seed)
         self.busy += seconds
-        self._after(seconds, partial(self._deliver, future))
+        self._after(seconds, partial(self._deliver, future), of_server=True)
         return future
 
     def step(self) -> None:
@@ -122,15 +122,19 @@ class Simulated:
                 self.stepping += 1
                 self.stepped += 1
 
+    def ahead(self) -> float:
+        """How much of what keeps the server busy is still to come, in seconds."""
+        return sum(over - self.now for over, _, _, of_server in self._coming if of_server)
+
     def pass_time(self) -> None:
         """The next thing happens."""
         with self._changing:
-            self.now, _, happen = heapq.heappop(self._coming)
+            self.now, _, happen, _ = heapq.heappop(self._coming)
         happen()
 
-    def _after(self, seconds: float, happen: Callable[[], None]) -> None:
+    def _after(self, seconds: float, happen: Callable[[], None], of_server: bool = False) -> None:
         with self._changing:
-            heapq.heappush(self._coming, (self.now + seconds, next(self._order), happen))
+            heapq.heappush(self._coming, (self.now + seconds, next(self._order), happen, of_server))
 
     def _deliver(self, future: Future[Generation]) -> None:
         self.delivered += 1
@@ -155,8 +159,8 @@ class Entered:
         return self.inner(rows, context, memory)
 
 
-def several(chat: Chat, options: argparse.Namespace, concurrent: int, places: int, world: float) -> float:
-    """How many times as long as generation alone, with so many collections under way."""
+def several(chat: Chat, options: argparse.Namespace, walks_each: int, concurrent: int, world: float) -> float:
+    """How many times as long as generation alone, with so many collections of so many walks under way."""
     clock = Simulated(world)
     walks = Walks(clock.step, side_by_side=10_000 if world else 1)
     begun: list[int] = []
@@ -167,9 +171,9 @@ def several(chat: Chat, options: argparse.Namespace, concurrent: int, places: in
         chat,
         clock,
         [{"name": name} for name in range(64)],
-        tasks_per_collection=options.walks // 8,
+        tasks_per_collection=walks_each // 8,
         concurrent_collections=concurrent,
-        max_concurrent=places,
+        max_concurrent=options.places,
         max_finished=10_000,
     )
 
@@ -184,7 +188,7 @@ def several(chat: Chat, options: argparse.Namespace, concurrent: int, places: in
 
     worker.start()
     finished = 0
-    while finished < options.collections:
+    while finished < options.episodes // walks_each:
         while not waiting():
             worker.check_health(60)
             time.sleep(0)
@@ -194,19 +198,19 @@ def several(chat: Chat, options: argparse.Namespace, concurrent: int, places: in
             assert not isinstance(one, Exception), one
             worker.trained(one.number)
             finished += 1
-    ahead = sum(seconds - clock.now for seconds, _, happen in clock._coming if happen.func == clock._deliver)
+    ahead = clock.ahead()
     worker.stop()
-    return places * clock.now / (clock.busy - ahead)
+    return options.places * clock.now / (clock.busy - ahead)
 
 
-def rounds(chat: Chat, options: argparse.Namespace, world: float) -> float:
+def rounds(chat: Chat, options: argparse.Namespace, walks_each: int, world: float) -> float:
     """The same for one collection after the other, in rounds."""
     seeds = itertools.count()
     spent = busy = 0.0
 
     def generate(contexts: Sequence[Sequence[int]]) -> list[Generation]:
         nonlocal spent, busy
-        places = [0.0] * options.walks
+        places = [0.0] * options.places
         for _ in contexts:
             seconds = duration(next(seeds))
             busy += seconds
@@ -214,34 +218,36 @@ def rounds(chat: Chat, options: argparse.Namespace, world: float) -> float:
         spent += max(places) + world
         return [Generation(ids=(5, 6), logprobs=(-1.0, -1.0))] * len(contexts)
 
-    for number in range(options.collections):
-        engine = Engine(Walks(lambda: None), chat, generate)
+    for number in range(options.episodes // walks_each):
+        engine = Engine(Walks(lambda: None), chat, generate, max_concurrent=options.places)
         context = LocalContext(engine, seed=number)
-        Group(size=8)([{"name": name} for name in range(options.walks // 8)], context)
-    return options.walks * spent / busy
+        Group(size=8)([{"name": name} for name in range(walks_each // 8)], context)
+    return options.places * spent / busy
 
 
 def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
     chat = Chat(tokenizer_of(["0 1 2 3 4 5 6 7 8 9"]))
-    cases = [("in rounds", 1, 1, partial(rounds, chat, options))]
-    for concurrent, full in ((1, 1), (2, 2), (3, 2), (4, 2), (4, 4), (6, 4)):
-        one = partial(several, chat, options, concurrent, full * options.walks)
-        cases.append(("as walks need them", concurrent, full, one))
+    cases: list[tuple[str, int, int, Callable[..., float]]] = []
+    for walks in (options.places, 4 * options.places):
+        cases.append(("in rounds", walks, 1, partial(rounds, chat, options, walks)))
+        for concurrent in (1, 2, 3, 4) if walks == options.places else (1, 2):
+            one = partial(several, chat, options, walks, concurrent)
+            cases.append(("as walks need them", walks, concurrent, one))
     return [
         {
             "replies are asked for": how,
+            "walks of a collection": walks,
             "collections under way": concurrent,
-            "places": full * options.walks,
-            "walks a place": concurrent / full,
+            "walks a place": concurrent * walks // options.places,
             "times generation alone": run(world=0.0),
             "with steps of 2 s": run(world=2.0),
         }
-        for how, concurrent, full, run in cases
+        for how, walks, concurrent, run in cases
     ]
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    parser = arguments(__doc__ or "", walks=64, collections=24)
+    parser = arguments(__doc__ or "", places=64, episodes=2048)
     report_of_one_thread(parser, given, "asynchronous", compare, TEXT)
 
 
