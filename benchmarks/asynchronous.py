@@ -102,9 +102,9 @@ class Simulated:
         self._order = itertools.count()
         self._changing = threading.Lock()
 
-    def submit(self, role: str, context: Sequence[int], seed: int) -> Future[Generation]:
+    def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
         future: Future[Generation] = Future()
-        seconds = duration(seed)
+        seconds = duration(seed or 0)
         self.busy += seconds
         self._after(seconds, partial(self._deliver, future), of_server=True)
         return future
@@ -191,7 +191,7 @@ def several(chat: Chat, options: argparse.Namespace, walks_each: int, concurrent
     while finished < options.episodes // walks_each:
         while not waiting():
             worker.check_health(60)
-            time.sleep(0)
+            time.sleep(5e-5)
         clock.pass_time()
         while not worker.collections.empty():
             one = worker.collections.get()
@@ -247,7 +247,7 @@ def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    parser = arguments(__doc__ or "", places=64, episodes=2048)
+    parser = arguments(__doc__ or "", places=64, episodes=1024)
     report_of_one_thread(parser, given, "asynchronous", compare, TEXT)
 
 

@@ -311,3 +311,13 @@ def test_tree_update(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert [int(rows[0][name]) for name in ("tokens apart", "tokens packed")] == [8 * 39, 36 + 8 * 3]
     assert all(float(row["gradient's difference"]) < 1e-5 for row in rows[:6])
     assert [row["tokens packed"] for row in rows[6:]] == 2 * [str(64 * 39)]
+
+
+def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = run("asynchronous", capsys, tmp_path, "--places=8", "--episodes=32")
+    waits = [float(row["times generation alone"]) for row in rows]
+    assert [row["walks a place"] for row in rows] == ["1", "1", "2", "3", "4", "4", "4", "8"]
+    assert min(waits) >= 1
+    # In rounds every walk waits for the longest reply; a place with several walks waits for none.
+    assert waits[0] > waits[1] > waits[4]
+    assert waits[5] > waits[6] >= waits[7]
