@@ -59,9 +59,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where in the code an error came up.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     if traceback:
@@ -69,7 +69,7 @@ def _options(
 
 
 app.command(short_help="List the environments, their options and their oracles.")(envs)
-app.command(short_help="List the methods that give credit.")(methods)
+app.command(short_help="List the methods of credit assignment.")(methods)
 app.command(short_help="List the metrics, print the card of one, or write it as a Space.")(metrics)
 app.command(short_help="List the recipes of trainings, or print one.")(recipes)
 app.command(short_help="Play a game in the terminal.")(play)
@@ -81,14 +81,14 @@ app.command(
     add_help_option=False,  # its own shows those fields too
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
-app.command(short_help="Tell how good the credit of a policy's decisions is.")(diagnose)
-app.command(short_help="Measure which credit pays, against exact values.")(bench)
+app.command(short_help="Measure how accurate the credit of a policy's decisions is.")(diagnose)
+app.command(short_help="Measure methods against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)
-app.add_typer(agent, name="agent", short_help="Look at a program that calls a model, before it is trained.")
+app.add_typer(agent, name="agent", short_help="Check a program that calls a model, before training it.")
 app.add_typer(publish, name="publish", short_help="Publish environments, tasks, episodes, checkpoints and more.")
 app.command(short_help="Enter results on a leaderboard.")(submit)
-app.add_typer(leaderboard, name="leaderboard", short_help="Open a leaderboard, verify, rank and show it.")
+app.add_typer(leaderboard, name="leaderboard", short_help="Open, verify, rank and show a leaderboard.")
 app.add_typer(hub, name="hub", short_help="Serve a Hugging Face Hub of your own.")
 
 

@@ -13,25 +13,25 @@ agent = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode
 
 @agent.callback()
 def _agent() -> None:
-    """Looks at programs that call a model through an SDK, which `hf-credit train --agent` trains."""
+    """Checks programs that call a model through an SDK, which `hf-credit train --agent` trains."""
 
 
-@agent.command(short_help="Say whether a program repeats itself, and where it does not.")
+@agent.command(short_help="Check whether a program is deterministic.")
 def check(
     name: Annotated[
         str, typer.Argument(metavar="AGENT", help="A program, as module:name, or a command in quotes. It is run.")
     ],
     tasks: Annotated[str, typer.Option(help="Task rows: a file, or an id on the Hub.")],
-    split: Annotated[str, typer.Option(help="Of the task rows, if they have any.")] = "train",
-    rows: Annotated[int, typer.Option(help="How many task rows to run, from the first.", min=1)] = 4,
+    split: Annotated[str, typer.Option(help="Split of the task rows, if there are splits.")] = "train",
+    rows: Annotated[int, typer.Option(help="Number of task rows to run, from the first.", min=1)] = 4,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="A setting of the program.")
     ] = None,
 ) -> None:
-    """Runs a program twice on some tasks, with replies of nobody's, and restores each of its calls.
+    """Runs a program twice on some tasks, with dummy replies, and restores each of its calls.
 
-    Methods that replay need a program that repeats itself. Where one does not, this shows the call, the message and
-    the part that differs, and leaves with exit code 1.
+    Methods that replay need a deterministic program. If this one is not, the command shows the call, the message and
+    the part that differs, and exits with code 1.
 
     \b
     Examples:

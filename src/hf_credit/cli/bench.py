@@ -14,40 +14,38 @@ import typer
 
 def bench(
     method: Annotated[
-        list[str] | None, typer.Option(help="A method, or module:factory of your own; several are compared.")
+        list[str] | None, typer.Option(help="A method, or your own module:factory; repeat it to compare several.")
     ] = None,
-    problem: Annotated[list[str] | None, typer.Option(help="A problem, or module:factory of your own.")] = None,
-    dial: Annotated[
-        list[str] | None, typer.Option(help="A dial of the problem, as horizon=32; may be given several times.")
-    ] = None,
+    problem: Annotated[list[str] | None, typer.Option(help="A problem, or your own module:factory.")] = None,
+    dial: Annotated[list[str] | None, typer.Option(help="A dial of the problem, as horizon=32; repeatable.")] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Where methods are scored: start, half, solved or adversarial.")
+        list[str] | None, typer.Option(help="The policy to score at: start, half, solved or adversarial.")
     ] = None,
     critic: Annotated[
-        str, typer.Option(help="What critics predict: exact, noisy, taught or untaught values.")
+        str, typer.Option(help="Values that critics predict: exact, noisy, taught or untaught.")
     ] = "exact",
-    seeds: Annotated[int, typer.Option(min=0, help="Seeds of learning; 0 scores only.")] = 10,
-    updates: Annotated[int, typer.Option(min=8, help="Updates that a score is measured over.")] = 100,
-    processes: Annotated[int | None, typer.Option(min=1, help="At once; by default one a core.")] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the cells; those it holds are not filled again.")] = Path(
+    seeds: Annotated[int, typer.Option(min=0, help="Number of learning runs, one per seed; 0 only scores.")] = 10,
+    updates: Annotated[int, typer.Option(min=8, help="Number of updates to measure a score over.")] = 100,
+    processes: Annotated[int | None, typer.Option(min=1, help="Parallel processes; by default one per core.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the cells; existing cells are not filled again.")] = Path(
         "creditbench"
     ),
     push_to_hub: Annotated[
         str | None,
         typer.Option(metavar="REPO", help="Publish the cells as a data set: owner/name."),
     ] = None,
-    guide: Annotated[Path | None, typer.Option(help="Write which method to take to this file, too.")] = None,
+    guide: Annotated[Path | None, typer.Option(help="Also write the page of recommendations to this file.")] = None,
     along_dials: Annotated[
         bool | None,
         typer.Option(
             "--along-dials/--no-along-dials",
-            help="Score a few methods along a dial of each problem; by default where nothing is named.",
+            help="Also score a few methods along a dial of each problem; the default for a full run.",
         ),
     ] = None,
 ) -> None:
     """Measures methods against exact values: bias, cost of signal, and learning at equal tokens.
 
-    Without options it runs every method in every problem, and goes on where it was stopped.
+    Without options it runs every method on every problem, and continues after an interruption.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ _PAIRS = ((VPR, OUTCOME), (VPR, BASE), (OUTCOME, BASE))
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRecipe:
-    """The settings of the demo, the same for both trainings but for the reward and the learning rate.
+    """The settings of the demo, the same for both trainings except the reward and the learning rate.
 
     Attributes:
         size, blanks, notation: of the Sudoku.
@@ -105,18 +105,22 @@ class DemoRecipe:
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="The folder to write; earlier results in it are replaced.")] = Path(
+    output: Annotated[Path, typer.Option(help="Output folder; earlier results in it are replaced.")] = Path(
         "runs/demo"
     ),
-    updates: Annotated[int, typer.Option(help="Times that each training plays.", min=1)] = DemoRecipe.updates,
-    episodes: Annotated[int, typer.Option(help="Held-out tasks to compare on.", min=2)] = DemoRecipe.held_out,
-    seed: Annotated[int, typer.Option(help="Of the weights, the trainings and the evaluation.", min=0)] = 0,
-    seeds: Annotated[int, typer.Option(help="How often to do it all, from this seed on, and compare.", min=1)] = 1,
+    updates: Annotated[int, typer.Option(help="Number of updates of each training.", min=1)] = DemoRecipe.updates,
+    episodes: Annotated[
+        int, typer.Option(help="Number of held-out tasks to compare on.", min=2)
+    ] = DemoRecipe.held_out,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the trainings and the evaluation.", min=0)] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="Number of repetitions with consecutive seeds, which are compared.", min=1)
+    ] = 1,
 ) -> None:
     """Trains a micro policy on 4x4 Sudoku with VPR and with outcome reward only, and compares both with the base.
 
-    Both trainings start from the same weights and play the same number of episodes. Takes minutes a seed on two
-    cores and needs the extras statistics and viz. Fewer updates are the beginning of the same training.
+    Both trainings start from the same weights and play the same number of episodes. Takes minutes per seed
+    on two cores and needs the extras statistics and viz. Fewer updates are the beginning of the same training.
 
     \b
     Examples:

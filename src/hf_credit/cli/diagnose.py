@@ -24,74 +24,75 @@ def diagnose(
     model: ModelArgument,
     beside: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL", help="Another policy to set beside it; give it several times."),
+        typer.Option(metavar="MODEL", help="Another policy to compare with; repeatable."),
     ] = None,
     episodes: Annotated[
         int | None,
-        typer.Option(help="Tasks to draw decisions from; 256, or all of a dataset, if left out.", min=1),
+        typer.Option(help="Number of tasks to draw decisions from; by default 256, or all of a dataset.", min=1),
     ] = None,
     *,
     played: Played,
     protocol: Annotated[
         str,
         typer.Option(
-            help="buckets: replies are laid out for every method; training: a method plays an update of its own; "
-            "replays: what replays could gain, without any."
+            help="buckets: the same replies for every method; training: each method plays its own update; "
+            "replays: the possible gain of replays, without any."
         ),
     ] = "buckets",
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method, or module:factory, whose credit to measure too; give it several times."),
+        typer.Option(help="A further method, or module:factory, whose credit to measure; repeatable."),
     ] = None,
     method_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the one method that is named.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the named method, if there is one.")
     ] = None,
-    buckets: Annotated[int, typer.Option(help="Decisions to look at (S).", min=1)] = 100,
-    candidates: Annotated[int, typer.Option(help="Different replies to compare at each (J).", min=1)] = 8,
+    buckets: Annotated[int, typer.Option(help="Number of decisions (S).", min=1)] = 100,
+    candidates: Annotated[int, typer.Option(help="Different replies to compare at each decision (J).", min=1)] = 8,
     replays: Annotated[int, typer.Option(help="Replays of each reply (c).", min=1)] = 4,
     value_actions: Annotated[
-        int, typer.Option(help="Further replies for the baseline alone (J_V); 0: no estimated fidelity.", min=0)
+        int,
+        typer.Option(
+            help="Further replies only for the baseline (J_V); with 0 there is no estimated fidelity.", min=0
+        ),
     ] = 8,
-    event: Annotated[
-        list[str] | None, typer.Option(help="Look at this event type only; give it several times.")
-    ] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Only this event type; repeatable.")] = None,
     credit_replays: Annotated[
-        int, typer.Option(help="Replays that credit is made of where the others make the target.", min=1)
+        int, typer.Option(help="Number of replays that credit is computed from; the others give the target.", min=1)
     ] = 1,
     common_random_numbers: Annotated[
-        bool, typer.Option(help="Whether replays of different replies meet the same randomness.")
+        bool, typer.Option(help="Use the same random numbers for replays of different replies.")
     ] = True,
     branches: Annotated[
-        float, typer.Option(help="With --protocol replays: branches alive of one start at most.", min=1)
+        float, typer.Option(help="With --protocol replays: maximum number of live branches per start.", min=1)
     ] = 2.0,
     exact: Annotated[
         float | None,
         typer.Option(
             metavar="FLOOR",
-            help="True values too, by enumeration of all replies at least this probable; for tiny policies.",
+            help="Also exact values, by enumeration of all replies with at least this probability; for tiny policies.",
         ),
     ] = None,
     attempts: Annotated[
-        int, typer.Option(help="Episodes at each task for pass@k, and a greedy one; 0 plays none.", min=0)
+        int, typer.Option(help="Episodes per task for pass@k, besides a greedy one; 0 plays none.", min=0)
     ] = 10,
-    seed: Annotated[int, typer.Option(help="Of the choice of decisions and of the sampling.", min=0)] = 0,
-    examples: Annotated[int, typer.Option(help="Decisions to write out in full.", min=0)] = 12,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of decisions and of the sampling.", min=0)] = 0,
+    examples: Annotated[int, typer.Option(help="Number of decisions to write out in full.", min=0)] = 12,
     output: Annotated[
-        Path | None, typer.Option(help="The folder to write; `diagnosis` in the model's folder if left out.")
+        Path | None, typer.Option(help="Output folder; by default `diagnosis` in the model's folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tries other replies at decisions of a policy, and tells how good credit for them would be.
+    """Samples other replies at decisions of a policy, and measures how accurate their credit is.
 
-    At each decision several replies are replayed to the end. What they lead to says what each was worth; the table
-    says how well the credit of methods agrees with that, how much it varies, how far messages influence their answers,
-    and what went wrong. Tables, plots, numbers, example decisions and all replays are written to a folder. Measured
-    are the method that the policy was trained with, C3, MAGRPO, outcome reward, VPR where there is an oracle, and
-    those that are named.
+    At each decision several replies are replayed to the end, which estimates the value of each. The tables show how
+    well the credit of methods agrees with these values, its variance, the influence of messages on their answers, and
+    kinds of failures. Tables, plots, numbers, example decisions and all replays are written to a folder. Measured are
+    the method that the policy was trained with, C3, MAGRPO, outcome reward, VPR if there is an oracle, and the named
+    methods.
 
     With `--protocol training` the method plays an update with its own collector on `--episodes` tasks, and the credit
-    that its decisions get is held against replays of them. With `--protocol replays` the tasks are played once each,
-    and where noise arises says by how much replays could lower the cost of signal at best, and at which decisions.
+    of its decisions is compared with replays of them. With `--protocol replays` each task is played once, and the
+    noise of each decision gives the maximum gain of replays in the cost of signal, and the decisions to replay.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ from typing import Any
 def envs() -> None:
     """Lists the environments with their options and the oracle that judges their actions, and the collaborations.
 
-    Installed packages add their own by entry points; one of your own is named as module:object wherever a name is.
+    Installed packages add their own by entry points; your own is named as module:object wherever a name is allowed.
 
     \b
     Examples:

@@ -24,23 +24,23 @@ def evaluate(
     model: ModelArgument,
     episodes: Annotated[
         int | None,
-        typer.Option(help="Tasks to play, one episode each; 256, or all of a dataset, if left out.", min=2),
+        typer.Option(help="Number of tasks to play, one episode each; by default 256, or all of a dataset.", min=2),
     ] = None,
     *,
     played: Played,
-    seed: Annotated[int, typer.Option(help="Of the sampling; the tasks do not depend on it.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling; the tasks do not depend on it.", min=0)] = 0,
     output: Annotated[
         Path | None,
-        typer.Option(help="Where to write every episode; `report` finds evaluation*.json in a run's folder."),
+        typer.Option(help="File for the results of every episode; `report` reads evaluation*.json in a run's folder."),
     ] = None,
     save_episodes: Annotated[
-        Path | None, typer.Option(help="A new folder for the episodes themselves, for `publish episodes`.")
+        Path | None, typer.Option(help="New folder for the episodes themselves, for `publish episodes`.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Plays held-out tasks with a policy and reports each number with its 95% interval.
 
-    A policy made by `init-policy` or `train` knows its task and how it was shown; options change that.
+    The folder of a policy from `init-policy` or `train` records its task and how it was shown; options override this.
 
     \b
     Examples:

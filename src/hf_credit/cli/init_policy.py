@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 
 def init_policy(
     task: TaskName,
-    output: Annotated[Path, typer.Argument(help="The folder to write; `from_pretrained` opens it.")],
+    output: Annotated[Path, typer.Argument(help="Output folder; `from_pretrained` loads it.")],
     option: EnvironmentOptions = None,
-    history: Annotated[str, typer.Option(help="append: all turns in view; current: this one only.")] = "current",
-    instructions: Annotated[bool, typer.Option(help="Whether prompts open with the instructions.")] = False,
-    hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
-    layers: Annotated[int, typer.Option(help="Depth of the model.")] = 2,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
-    quality: Annotated[float, typer.Option(help="How often the scripted player plays right, by the oracle.")] = 0.7,
-    episodes: Annotated[int, typer.Option(help="Scripted episodes to imitate.")] = 3000,
-    epochs: Annotated[int, typer.Option(help="How often to see each of them.")] = 1,
-    batch_rows: Annotated[int, typer.Option(help="Rows a step of warm-up.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Peak of the warm-up's cosine schedule.")] = 4e-3,
-    seed: Annotated[int, typer.Option(help="Of the weights, the order and the scripted player.")] = 0,
+    history: Annotated[
+        str, typer.Option(help="append: the context has all turns; current: only the current one.")
+    ] = "current",
+    instructions: Annotated[bool, typer.Option(help="Start prompts with the instructions.")] = False,
+    hidden_size: Annotated[int, typer.Option(help="Hidden size of the model.")] = 64,
+    layers: Annotated[int, typer.Option(help="Number of layers.")] = 2,
+    heads: Annotated[int, typer.Option(help="Number of attention heads.")] = 4,
+    quality: Annotated[
+        float, typer.Option(help="Probability that the scripted player takes an action that the oracle accepts.")
+    ] = 0.7,
+    episodes: Annotated[int, typer.Option(help="Number of scripted episodes to imitate.")] = 3000,
+    epochs: Annotated[int, typer.Option(help="Passes over these episodes.")] = 1,
+    batch_rows: Annotated[int, typer.Option(help="Rows per step of the warm-up.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the warm-up's cosine schedule.")] = 4e-3,
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the order and the scripted player.")] = 0,
 ) -> None:
-    """Builds a micro policy for a game or a collaboration and warms it up on scripted play of chosen quality.
+    """Builds a micro policy for a game or a collaboration and warms it up on scripted play of a chosen quality.
 
     \b
     Examples:

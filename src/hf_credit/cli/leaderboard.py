@@ -39,12 +39,12 @@ def season(
     benchmark: BenchmarkArgument,
     secret: SecretOption,
     results: Annotated[str, typer.Option(help="The dataset for results, as owner/name.")] = "",
-    name: Annotated[str, typer.Option(help="Of the season.")] = "",
-    public: Annotated[int, typer.Option(help="Public tasks of each board.", min=2)] = 128,
-    secret_tasks: Annotated[int, typer.Option(help="Secret tasks of each board.", min=2)] = 128,
+    name: Annotated[str, typer.Option(help="Name of the season.")] = "",
+    public: Annotated[int, typer.Option(help="Number of public tasks of each board.", min=2)] = 128,
+    secret_tasks: Annotated[int, typer.Option(help="Number of secret tasks of each board.", min=2)] = 128,
     credit_policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FOLDER", help="A board of credit on a policy of hf-credit init-policy."),
+        typer.Option(metavar="NAME=FOLDER", help="A board of credit, with a policy from `hf-credit init-policy`."),
     ] = None,
     cells: Annotated[
         str, typer.Option(help="Cells of `hf-credit bench` that boards of credit show, a dataset as owner/name.")
@@ -89,13 +89,13 @@ def season(
 def verify(
     benchmark: BenchmarkArgument,
     secret: SecretToReadOption = None,
-    watch: Annotated[bool, typer.Option(help="Go on, looking again and again.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=1)] = 60,
-    device: Annotated[str, typer.Option(help="To play on, such as cuda:0.")] = "cpu",
-    parameters: Annotated[int, typer.Option(help="Most parameters of a checkpoint.")] = 2 * 10**9,
-    seconds: Annotated[float, typer.Option(help="Longest verification of an entry.")] = 3600,
+    watch: Annotated[bool, typer.Option(help="Keep running and check for new pull requests.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two checks.", min=1)] = 60,
+    device: Annotated[str, typer.Option(help="Device to play on, such as cuda:0.")] = "cpu",
+    parameters: Annotated[int, typer.Option(help="Maximum number of parameters of a checkpoint.")] = 2 * 10**9,
+    seconds: Annotated[float, typer.Option(help="Maximum time for the verification of an entry.")] = 3600,
     model_results: Annotated[
-        bool, typer.Option("--model-results", help="Propose what was found to the models, as .eval_results.")
+        bool, typer.Option("--model-results", help="Propose the results to the models, as .eval_results.")
     ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
@@ -136,10 +136,12 @@ def verify(
 def template(
     benchmark: BenchmarkArgument,
     entry: Annotated[str, typer.Argument(help="The id of a verified entry.")],
-    accept: Annotated[bool, typer.Option("--accept", help="Let entries with these templates rank.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Accept these templates, so that entries with them have a rank.")
+    ] = False,
     endpoint: EndpointOption = None,
 ) -> None:
-    """Prints the chat templates of an entry that its season does not know, and with --accept makes them known.
+    """Prints the chat templates of an entry that its season has not accepted, and accepts them with --accept.
 
     A chat template is a program that sees every prompt, so it can play for a policy: it should do nothing but write
     messages with the tokens that surround them.
@@ -221,7 +223,7 @@ def print_boards(results: Results) -> None:
 @leaderboard.command(short_help="Serve the page.")
 def serve(
     benchmark: BenchmarkArgument,
-    port: Annotated[int | None, typer.Option(help="To listen at on this machine; a free one if left out.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port on this machine; by default a free one.")] = None,
     endpoint: EndpointOption = None,
 ) -> None:
     """Serves the page of a season on this machine.
@@ -239,12 +241,12 @@ def serve(
 
 @leaderboard.command(short_help="Try it all: a Hub, a season, entries, verification, the page.")
 def demo(
-    output: Annotated[Path, typer.Option(help="A new folder for everything.")] = Path("runs/leaderboard"),
+    output: Annotated[Path, typer.Option(help="New folder for everything.")] = Path("runs/leaderboard"),
     serve_page: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page at the end.")] = True,
-    port: Annotated[int | None, typer.Option(help="Of the page; a free one if left out.")] = None,
-    small: Annotated[bool, typer.Option(help="Fewer tasks and methods, for a look within minutes.")] = False,
+    port: Annotated[int | None, typer.Option(help="Port of the page; by default a free one.")] = None,
+    small: Annotated[bool, typer.Option(help="Fewer tasks and methods, finished within minutes.")] = False,
 ) -> None:
-    """Starts a Hub of your own with a season, trains small policies, enters them and the library's methods, verifies
+    """Starts an embedded Hub with a season, trains small policies, enters them and the library's methods, verifies
     all and shows the page.
 
     \b

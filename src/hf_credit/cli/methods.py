@@ -18,14 +18,14 @@ def methods(
         bool, typer.Option("--markdown", help="Write the options of all methods as Markdown.")
     ] = False,
 ) -> None:
-    """Lists what `--method` of `hf-credit train` can be, with a sentence each, or the options of one.
+    """Lists the methods for `hf-credit train --method`, with a sentence each, or the options of one.
 
-    Installed packages add their own by entry points; one of your own is named as module:factory.
+    Installed packages add their own by entry points; your own is named as module:factory.
 
     \b
     Examples:
       hf-credit methods
-      hf-credit methods ppo                  # its options, what they may be, and their defaults
+      hf-credit methods ppo                  # its options, their values and defaults
       hf-credit methods --markdown > docs/options.md
       hf-credit train sudoku_micro --method outcome_reward
     """

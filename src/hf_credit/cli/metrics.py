@@ -11,12 +11,15 @@ from hf_credit.metrics import METRICS, build, find, summary
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print its card.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The metric whose card to print.", show_default=False)
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write NAME there as a Space, in a folder called NAME.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write NAME to this folder as a Space, in a folder called NAME."),
     ] = None,
 ) -> None:
-    """Lists the metrics that `hf_credit.hub.load_metric` takes by name, with a sentence each; or prints one's card.
+    """Lists the metrics that `hf_credit.hub.load_metric` loads, with a sentence each, or prints the card of one.
 
     \b
     Examples:

@@ -27,9 +27,9 @@ TaskName = Annotated[
 ]
 EnvironmentOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; give it several times."),
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the task; repeatable."),
 ]
-DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; a GPU if there is one.")]
+DeviceOption = Annotated[str | None, typer.Option(help="Such as cuda:0; by default a GPU if there is one.")]
 
 
 def with_options(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -14,7 +14,7 @@ from hf_credit.cli.options import EnvironmentName, EnvironmentOptions, parse_opt
 def play(
     environment: EnvironmentName,
     option: EnvironmentOptions = None,
-    seed: Annotated[int | None, typer.Option(help="Which task; drawn and shown if left out.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the task; by default random, and shown.", min=0)] = None,
 ) -> None:
     """Plays an environment in the terminal: one of hf-credit envs, or module:Class from the current folder.
 

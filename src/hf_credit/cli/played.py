@@ -28,33 +28,43 @@ class Played:
             "--task",
             "--environment",
             metavar="TASK",
-            help="The environment or the collaboration; as noted beside the model if left out.",
+            help="The environment or the collaboration; by default as recorded beside the model.",
         ),
     ] = None
     option: EnvironmentOptions = None
     dataset: Annotated[
-        str | None, typer.Option(help="Task rows: a file or an id on the Hub; the task's own if left out.")
+        str | None, typer.Option(help="Task rows: a file or an id on the Hub; by default the task's own.")
     ] = None
-    split: Annotated[str, typer.Option(help="Of the dataset, if it has any.")] = "test"
+    split: Annotated[str, typer.Option(help="Split of the dataset, if it has splits.")] = "test"
     first_task: Annotated[int, typer.Option(help="Index of the first task.", min=0)] = 0
-    oracle: Annotated[str | None, typer.Option(help="Who judges actions of a game; its own if left out.")] = None
+    oracle: Annotated[
+        str | None, typer.Option(help="Oracle that judges the actions of a game; by default its own.")
+    ] = None
     oracle_option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the oracle.")] = (
         None
     )
     role_model: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=MODEL", help="Who replies for a role without learning, as a judge."),
+        typer.Option(metavar="ROLE=MODEL", help="Model that replies for an untrained role, such as a judge."),
     ] = None
-    history: Annotated[str | None, typer.Option(help="append or current; as in training if left out.")] = None
+    history: Annotated[str | None, typer.Option(help="append or current; by default as in training.")] = None
     instructions: Annotated[
-        bool | None, typer.Option(help="Whether prompts open with the instructions; as in training if left out.")
+        bool | None, typer.Option(help="Start prompts with the instructions; by default as in training.")
     ] = None
-    max_turns: Annotated[int | None, typer.Option(help="Most actions of an episode.")] = None
-    max_new_tokens: Annotated[int | None, typer.Option(help="Longest reply in tokens; as in training.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Of the sampling; 0 is greedy. As in training.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Nucleus of the sampling, 1 for all. As in training.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Tokens to draw from, 0 for all. As in training.")] = None
-    batch_size: Annotated[int, typer.Option(help="Episodes under way at once.", min=1)] = 256
+    max_turns: Annotated[int | None, typer.Option(help="Maximum number of actions in an episode.")] = None
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Maximum length of a reply in tokens; by default as in training.")
+    ] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; 0 is greedy. By default as in training.")
+    ] = None
+    top_p: Annotated[
+        float | None, typer.Option(help="Nucleus sampling; 1 for all tokens. By default as in training.")
+    ] = None
+    top_k: Annotated[
+        int | None, typer.Option(help="Number of tokens to sample from; 0 for all. By default as in training.")
+    ] = None
+    batch_size: Annotated[int, typer.Option(help="Number of parallel episodes.", min=1)] = 256
     device: DeviceOption = None
     trust_remote_code: Annotated[
         bool,

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 publish = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Publish to the Hub: one commit, verified by download, and only then public.",
+    help="Publish to the Hub in one commit, which is verified by download before it becomes public.",
 )
 
-_Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; made if there is none.")]
-_Private = Annotated[bool, typer.Option("--private", help="Leave a new repository private.")]
+_Repo = Annotated[str, typer.Argument(metavar="REPO", help="owner/name; created if it does not exist.")]
+_Private = Annotated[bool, typer.Option("--private", help="Keep a new repository private.")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and send nothing.")]
 
 
@@ -41,7 +41,7 @@ def environment(
     repo: _Repo,
     option: EnvironmentOptions = None,
     wheel: Annotated[
-        Path | None, typer.Option(help="Of this library, where no package index has this release; it travels along.")
+        Path | None, typer.Option(help="Wheel of this library to include, if no package index has this release.")
     ] = None,
     where: Where = Where(),
 ) -> None:
@@ -65,9 +65,9 @@ def tasks(
     source: TaskName,
     repo: _Repo,
     option: EnvironmentOptions = None,
-    train: Annotated[int, typer.Option(help="Tasks to train on.", min=0)] = 1024,
-    held_out: Annotated[int, typer.Option(help="Tasks to evaluate on.", min=0)] = 256,
-    first: Annotated[int, typer.Option(help="Index of the first of each.", min=0)] = 0,
+    train: Annotated[int, typer.Option(help="Number of training tasks.", min=0)] = 1024,
+    held_out: Annotated[int, typer.Option(help="Number of held-out tasks.", min=0)] = 256,
+    first: Annotated[int, typer.Option(help="Index of the first task of each split.", min=0)] = 0,
     where: Where = Where(),
 ) -> None:
     """Publishes tasks of an environment or a collaboration as a data set.
@@ -87,12 +87,14 @@ def tasks(
 @publish.command(short_help="Episodes with their decisions, as a data set.")
 @with_options("where", Where)
 def episodes(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="From `hf-credit evaluate --save-episodes`.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder from `hf-credit evaluate --save-episodes`.")
+    ],
     repo: _Repo,
     traces: Annotated[bool, typer.Option("--traces", help="Add conversations for the Hub's viewer.")] = False,
     where: Where = Where(),
 ) -> None:
-    """Publishes episodes as a data set, from any decision of which another way can be played.
+    """Publishes episodes as a data set, which can be replayed from any decision.
 
     \b
     Example:
@@ -111,7 +113,7 @@ def cells(
     repo: _Repo,
     where: Where = Where(),
 ) -> None:
-    """Publishes what the bench measured, with its page and its pictures.
+    """Publishes the results of the bench, with its page and plots.
 
     \b
     Example:
@@ -129,11 +131,11 @@ def checkpoint(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A run's folder, or a checkpoint in it.")],
     repo: _Repo,
     model_only: Annotated[
-        bool, typer.Option("--model-only", help="Leave out the state of the trainer, from which a run goes on.")
+        bool, typer.Option("--model-only", help="Omit the state of the trainer, which resuming needs.")
     ] = False,
     where: Where = Where(),
 ) -> None:
-    """Publishes what a run trained, with what it cost and how good it is.
+    """Publishes the policy of a run, with its cost and its evaluations.
 
     \b
     Example:
@@ -150,7 +152,7 @@ def checkpoint(
 @with_options("where", Where)
 def metric(
     source: Annotated[
-        str, typer.Argument(metavar="METRIC", help="One that `hf-credit metrics` lists, or a folder of your own.")
+        str, typer.Argument(metavar="METRIC", help="A metric from `hf-credit metrics`, or your own folder.")
     ],
     repo: _Repo,
     where: Where = Where(),

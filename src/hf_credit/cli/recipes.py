@@ -10,14 +10,16 @@ from hf_credit.recipes import RECIPES, find, summary
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The recipe to print.", show_default=False)
+    ] = None,
 ) -> None:
-    """Lists the recipes that `hf-credit train` takes by name, by method, with a sentence each; or prints one.
+    """Lists the recipes for `hf-credit train` by method, with a sentence each, or prints one.
 
     \b
     Examples:
       hf-credit recipes
-      hf-credit recipes sudoku_micro > mine.yaml    # a start for one of your own
+      hf-credit recipes sudoku_micro > mine.yaml    # a start for your own
     """
     if name is not None:
         typer.echo(find(name).read_text(encoding="utf-8"), nl=False)

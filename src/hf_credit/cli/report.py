@@ -12,30 +12,29 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The output_dir of a run.", show_default=False)],
     beside: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN_DIR", help="Another run to compare it with; give it several times."),
+        typer.Option(metavar="RUN_DIR", help="Another run to compare with; repeatable."),
     ] = None,
     update: Annotated[
-        int | None, typer.Option(help="Show an episode of this update; the last one recorded if left out.", min=1)
+        int | None, typer.Option(help="Show an episode of this update; by default the last recorded one.", min=1)
     ] = None,
     episode: Annotated[
         int | None,
         typer.Option(
-            help="Which of its recorded episodes, from 1; the one whose credits differ most if left out.", min=1
+            help="Number of the recorded episode, from 1; by default the one whose credits differ most.", min=1
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="The folder to write; `report` in the run's folder if left out.")
+        Path | None, typer.Option(help="Output folder; by default `report` in the run's folder.")
     ] = None,
 ) -> None:
     """Writes a report of a run: learning curves, the credit of replies, settings, versions, and evaluations if any.
 
-    Of the episodes that training recorded (episodes.jsonl, see log_episodes), one is shown decision by decision in
-    episode.html, with links to the others of its update: what the policy was given, its reply, the task's reward, the
-    oracle's verdict, the advantage, that of each token where tokens have their own, and what else was tried there and
-    led to what.
+    One of the episodes that training recorded (episodes.jsonl, see log_episodes) is shown decision by decision in
+    episode.html, with links to the others of its update: the context, the reply, the task's reward, the oracle's
+    verdict, the advantage (that of each token if tokens have their own), and the alternatives with their outcomes.
 
-    Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Two of
-    them on the same tasks are compared, those of other runs too.
+    Evaluations are the files evaluation*.json in the run's folder, written by `hf-credit evaluate --output`. Those on
+    the same tasks are compared, including those of other runs.
 
     \b
     Examples:

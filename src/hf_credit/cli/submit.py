@@ -13,7 +13,7 @@ from hf_credit.cli.options import DeviceOption, parse_options
 from hf_credit.cli.progress import Progress, Task
 
 BenchmarkOption = Annotated[str, typer.Option(help="The dataset of the season, as owner/name.")]
-EndpointOption = Annotated[str | None, typer.Option(help="Of the Hub; HF_ENDPOINT, or huggingface.co, if left out.")]
+EndpointOption = Annotated[str | None, typer.Option(help="URL of the Hub; by default HF_ENDPOINT, or huggingface.co.")]
 
 
 def submit(
@@ -25,19 +25,21 @@ def submit(
         ),
     ],
     benchmark: BenchmarkOption,
-    name: Annotated[str | None, typer.Option(help="Of the entry; the method's if left out.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the entry; by default the method's.")] = None,
     method: Annotated[str | None, typer.Option(help="Enter the credit of this method on a board of credit.")] = None,
     method_option: Annotated[
         list[str] | None, typer.Option("--method-option", metavar="NAME=VALUE", help="An option of the method.")
     ] = None,
     publish_as: Annotated[
-        str | None, typer.Option(help="Where to publish folders first, as owner/name; several get -0, -1, ...")
+        str | None, typer.Option(help="Repository to publish folders to first, as owner/name; several get -0, -1, ...")
     ] = None,
     base: Annotated[str | None, typer.Option(help="The base model of adapters, as owner/name[@revision].")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Of each training run; as it noted if left out.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the two files here, too.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed of each training run; by default as recorded by the run.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the two files here.")] = None,
     model_results: Annotated[
-        bool, typer.Option("--model-results", help="Propose the result to each checkpoint, too, as .eval_results.")
+        bool, typer.Option("--model-results", help="Also propose the result to each checkpoint, as .eval_results.")
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Play and write, but open no pull request.")] = False,
     device: DeviceOption = None,
@@ -45,7 +47,7 @@ def submit(
 ) -> None:
     """Plays the public tasks of a board, and opens a pull request with every reply.
 
-    The verifier of the board says every reply again, plays the checkpoints on secret tasks, and merges the pull
+    The verifier of the board executes every reply again, plays the checkpoints on secret tasks, and merges the pull
     request with a signed record or closes it with a reason.
 
     \b

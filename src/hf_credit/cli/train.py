@@ -18,14 +18,14 @@ def train(
         ),
     ] = None,
     named: Annotated[
-        str | None, typer.Option("--config", metavar="CONFIG", help="The same, as launchers write it.")
+        str | None, typer.Option("--config", metavar="CONFIG", help="The same, as launchers pass it.")
     ] = None,
     helped: Annotated[
         bool,
         typer.Option("--help", help="Show this and every field with its default; of CONFIG or --method, if given."),
     ] = False,
 ) -> None:
-    """Trains a policy as a recipe says; `--field value` behind it overrides any field of the recipe.
+    """Trains a policy with a recipe; `--field value` after it overrides any field of the recipe.
 
     The fields are those of the method's config (VerifiableProcessConfig, ReplayLOOConfig, TruncatedPPOConfig,
     CounterfactualGRPOConfig, ConstrainedCounterfactualConfig, or CreditConfig for any other method, with all of TRL's
@@ -39,7 +39,7 @@ def train(
     \b
     Examples:
       hf-credit train sudoku_micro
-      hf-credit train relay_micro --help    # every field, with its default and what the recipe has
+      hf-credit train relay_micro --help    # every field, with its default and the recipe's value
       hf-credit train sudoku_micro --max_steps 50 --learning_rate 5e-4
       hf-credit train recipe.yaml --method outcome_reward --output_dir runs/outcome
       hf-credit train recipe.yaml --environment_options '{"size": 6}' --use_peft --lora_r 32
