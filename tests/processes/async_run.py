@@ -1,6 +1,6 @@
 """A training through a server, which goes on from its latest checkpoint and writes down what it learned from.
 
-python async_run.py POLICY OUTPUT URL STEPS
+python async_run.py POLICY OUTPUT URL STEPS [SETTINGS]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
@@ -66,13 +67,19 @@ def main() -> None:
             "weight_transfer": "folder",
             "token_budget": 4096,
             "max_staleness": 100,
+            **(json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}),
         }
     )
     tasks = Dataset.from_list([{"seed": seed} for seed in range(TASKS * (steps + 20))])
-    trainer = AsyncCreditTrainer(policy, game(), args, tasks, method=methods.make("grpo", group_size=GROUP))
-    trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
+    held_out = Dataset.from_list([{"seed": 10**6}])
+    method = methods.make("grpo", group_size=GROUP)
+    trainer = AsyncCreditTrainer(policy, game(), args, tasks, method=method, eval_dataset=held_out)
+    if trainer.accelerator.is_main_process:
+        trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
     print("begins", flush=True)
     trainer.train(resume_from_checkpoint=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # threads of its own would abort the interpreter's end
 
 
 if __name__ == "__main__":

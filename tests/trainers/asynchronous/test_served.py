@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import async_run
 import pytest
 import torch
+import yaml
 from async_update import Nowhere
 from datasets import Dataset
+from launched import launch
 from micro_server import MicroServer
-from small_runs import ON_A_PROCESSOR
+from small_agents import ROWS, build_policy, settings
+from small_runs import ON_A_PROCESSOR, SHARDED
+from transformers import TrainerState
 
-from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
+from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, collaborations, make, methods
 from hf_credit.cli.report import report
 from hf_credit.evaluation.credited import read_episodes
+from hf_credit.evaluation.runs import LOG_FILE
 from hf_credit.rollouts import EnvironmentInteraction
+from hf_credit.tasks import TaskSpec
+from hf_credit.trainers.recipes import read_job
 from hf_credit.trainers.recording import RunRecorder
+from hf_credit.trainers.training import run_job
 
 
 @pytest.fixture
@@ -85,3 +95,72 @@ def test_a_server_that_is_not_there_is_told_before_a_model_is_loaded(micro_polic
     server.stop()
     with pytest.raises(ConnectionError, match=r"must be up within 0\.1 s"):
         trainer_of(server, micro_policy, tmp_path, vllm_server_timeout=0.1)
+
+
+def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
+    recipe = {
+        **ON_A_PROCESSOR,
+        "seam": "asynchronous",
+        "method": "rloo",
+        "method_options": {"group_size": 2},
+        "environment": "sudoku",
+        "environment_options": {"size": 4, "blanks": 4},
+        "history": "current",
+        "instructions": False,
+        "model_name_or_path": str(micro_policy),
+        "output_dir": str(tmp_path / "run"),
+        "instances_per_update": 2,
+        "max_completion_length": 12,
+        "max_steps": 2,
+        "vllm_server_base_url": server.url,
+        "weight_transfer": "folder",
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    job = read_job(["--config", str(tmp_path / "recipe.yaml")])
+    run_job(job)
+    assert len(server.loaded) == 3
+    spec = TaskSpec.load(tmp_path / "run")
+    assert (spec.environment, spec.method) == ("sudoku", {"name": "rloo", "options": {"group_size": 2}})
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert '"reward"' in (tmp_path / "run" / LOG_FILE).read_text()
+
+
+def test_an_agent_trains_through_a_server(tmp_path: Path) -> None:
+    policy = build_policy(tmp_path / "policy")
+    served = MicroServer(policy).start()
+    interaction: Any = collaborations.make("agent", agent="agent_shop:shop")
+    given = settings(tmp_path / "run", vllm_server_base_url=served.url, weight_transfer="folder")
+    trainer = AsyncCreditTrainer(
+        str(policy),
+        interaction,
+        AsyncCreditConfig(**ON_A_PROCESSOR, **given),
+        method=methods.make("vineppo", group_size=2, rollouts=2),
+        train_dataset=Dataset.from_list(ROWS * 4),
+    )
+    trainer.train()
+    interaction.close()
+    served.stop()
+    logged = [entry for entry in trainer.state.log_history if "endings/error" in entry]
+    assert [entry["endings/error"] for entry in logged] == [0.0, 0.0]
+    assert logged[-1]["world/forced_replies"] > 0
+    assert logged[-1]["world/diverged"] == 0.0
+
+
+@pytest.mark.parametrize("environment", [{}, SHARDED], ids=["replicated", "sharded by FSDP2"])
+def test_two_processes_train_through_one_server(
+    server: MicroServer, micro_policy: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    changed = {"eval_strategy": "steps", "eval_steps": 2, "gradient_accumulation_steps": 2}
+    launch(
+        async_run.__file__,
+        *(micro_policy, tmp_path, server.url, 2, json.dumps(changed)),
+        processes=2,
+        folder=tmp_path,
+        environment={"ACCELERATE_USE_CPU": "true", **environment},
+    )
+    assert len(server.loaded) == 3
+    log = TrainerState.load_from_json(str(tmp_path / "checkpoint-2" / "trainer_state.json")).log_history
+    first, second = [entry for entry in log if "reward" in entry]
+    assert first["server/logprob_difference"] < 1e-4
+    assert second["budget/scoring_events"] == 8  # counted once, whatever the processes
+    assert [entry["step"] for entry in log if "eval_success" in entry] == [2]
