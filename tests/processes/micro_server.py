@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -52,6 +53,7 @@ class MicroServer:
         self.asked = 0
         self.loaded: list[str] = []
         self.adapters: dict[str, str] = {}
+        self.max_loras = 0  # that it serves; none if 0
         self._going = threading.Event()
         self._going.set()
         self._computing = threading.Lock()
@@ -89,7 +91,12 @@ class MicroServer:
             case "/server_info":
                 shape = {"dtype": str(self.model.dtype)}
                 parallel = {"data_parallel_size": 1}
-                told = {"model_config": shape, "lora_config": None, "parallel_config": parallel}
+                lora = {"max_lora_rank": 16, "max_loras": self.max_loras} if self.max_loras else None
+                told = {
+                    "model_config": shape,
+                    "lora_config": lora,
+                    "parallel_config": parallel,
+                }
                 return 200, {"vllm_config": told}
             case "/pause":
                 self._going.clear()
@@ -98,7 +105,7 @@ class MicroServer:
             case "/collective_rpc":
                 return self._load(asked["kwargs"]["weights_path"])
             case "/v1/load_lora_adapter":
-                self.adapters[asked["lora_name"]] = asked["lora_path"]
+                return self._load_adapter(asked["lora_name"], asked["lora_path"])
             case "/v1/unload_lora_adapter":
                 self.adapters.pop(asked["lora_name"], None)
             case "/v1/completions":
@@ -118,6 +125,17 @@ class MicroServer:
         self.loaded.append(folder)
         return 200, {"results": [None]}
 
+    def _load_adapter(self, name: str, folder: str) -> tuple[int, Any]:
+        if name in self.adapters:
+            return 400, {"error": f"{name} is there"}
+        with self._computing:
+            if isinstance(self.model, PeftModel):
+                self.model.load_adapter(folder, name)
+            else:
+                self.model = PeftModel.from_pretrained(self.model, folder, name)
+        self.adapters[name] = folder
+        return 200, None
+
     def _complete(self, asked: Any) -> tuple[int, Any]:
         self.asked += 1
         if self.statuses:
@@ -131,6 +149,8 @@ class MicroServer:
         self._going.wait()
         prompt, temperature = asked["prompt"], asked["temperature"]
         with self._computing:
+            if asked["model"] in self.adapters:
+                self.model.set_adapter(asked["model"])
             generate: Any = sampler(
                 self.model, self.tokenizer, max_new_tokens=asked["max_tokens"], temperature=temperature
             )

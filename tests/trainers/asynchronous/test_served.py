@@ -15,6 +15,7 @@ from async_update import Nowhere
 from datasets import Dataset
 from launched import launch
 from micro_server import MicroServer
+from peft import LoraConfig
 from small_agents import ROWS, build_policy, settings
 from small_runs import ON_A_PROCESSOR, SHARDED
 from transformers import TrainerState
@@ -123,6 +124,26 @@ def test_a_recipe_trains_through_a_server(server: MicroServer, micro_policy: Pat
     assert (spec.environment, spec.method) == ("sudoku", {"name": "rloo", "options": {"group_size": 2}})
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert '"reward"' in (tmp_path / "run" / LOG_FILE).read_text()
+
+
+def test_an_adapter_is_served_by_its_name_and_version(server: MicroServer, micro_policy: Path, tmp_path: Path) -> None:
+    server.max_loras = 6
+    adapter = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    kwargs = {"peft_config": adapter}
+    trainer: Any = trainer_of(server, micro_policy, tmp_path, weight_transfer="trl", trainer_kwargs=kwargs)
+    assert trainer.serves_adapter
+    trainer.train()
+    assert len(server.adapters) == 4  # before the first update, and after each
+    assert len({name.rpartition("-v")[0] for name in server.adapters}) == 1
+    assert sorted(name.rpartition("-v")[2] for name in server.adapters) == list("1234")
+    assert server.loaded == []
+    (first, *_) = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert first["server/logprob_difference"] < 1e-4
+    assert first["ratio"] == pytest.approx(1, abs=1e-4)
+    # Another process in the server's place has none of them, and gets those that replies may still be asked of.
+    held, server.adapters = dict(server.adapters), {}
+    trainer.server.restore()
+    assert server.adapters == held
 
 
 def test_an_agent_trains_through_a_server(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ class AsyncCreditTrainer(UpdateTrainer):
             self.rollout_worker.end_tokens = self.eos_token_ids
             if self.serves_adapter:
                 self.server.adapter = self.name_adapter(f"policy-{secrets.token_hex(4)}")
+                self.server.restore = self._restore_adapters
         for shown, brief in ((ProgressCallback, BriefProgress), (PrinterCallback, BriefPrinter)):
             if self.pop_callback(shown) is not None:
                 self.add_callback(brief())
@@ -198,6 +199,12 @@ class AsyncCreditTrainer(UpdateTrainer):
         """Records a collection as the update that it becomes, where none before it is dropped."""
         self.recorder.record(self._credited, collected, advantages)
         self._credited += 1
+
+    def _restore_adapters(self) -> None:
+        """For a server that was away, and may be another process."""
+        assert self.server is not None
+        for name, folder in self.adapters().items():
+            self.server.load_adapter(name, folder)
 
     def weights_arrived(self) -> None:
         """Refuses a server with other weights, before anything is played with them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -101,6 +102,13 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         """The name, which adapters of this run now have: a server may still hold those of an earlier run."""
         self._lora_name = name
         return name
+
+    def adapters(self) -> dict[str, str]:
+        """The folders of the adapters that replies may still be asked of, by their names."""
+        oldest = max(self.model_version - self.args.max_staleness, 1)
+        names = [f"{self._lora_name}-v{version}" for version in range(oldest, self.model_version + 1)]
+        folders = {name: os.path.join(self._lora_dir, name) for name in names}
+        return {name: folder for name, folder in folders.items() if os.path.isdir(folder)}
 
     def after_update(self) -> None:
         """Called on every process after each optimizer step."""
