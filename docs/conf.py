@@ -113,7 +113,12 @@ def write_notebooks(app: Sphinx) -> None:
     """The notebook of each of these pages: its Python in cells, all else as it stands."""
     for name in PAGES_AS_NOTEBOOKS:
         parts = re.split(r"^```python\n(.*?)^```$", (ROOT / "docs" / f"{name}.md").read_text(), flags=re.M | re.S)
-        notebook = v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+        notebook = v4.new_notebook(
+            metadata={
+                "kernelspec": {"name": "python3", "display_name": "Python 3"},
+                "language_info": {"name": "python"},
+            }
+        )
         for place, part in enumerate(parts):
             text = part.strip() if place % 2 else re.sub(r"\]\((?!http|#)", "](../", part.strip())
             cell = v4.new_code_cell(text) if place % 2 else v4.new_markdown_cell(text)
