@@ -52,8 +52,9 @@ policy became worse. **Bold** marks the largest area, and those whose 95 % inter
 {seeds} seeds, and a step size chosen on other seeds. The last column is the exact advantage, which no method knows.
 
 Critics are {critic} here. With `exact` critics, which return the exact value, `ppo` and `mappo` are at their best;
-with `noisy` or `untaught` ones (`--critic`) they are not. The oracle makes errors only in `verdict` and `hack`, and
-judges actions, not their consequences. Policies are tables, which do not generalise between states as networks do.
+with `noisy`, `taught` or `untaught` ones (`--critic`) they are not. The oracle makes errors only in `verdict` and
+`hack`, and judges actions, not their consequences. Policies are tables, which do not generalise between states as
+networks do.
 All numbers are in `tables.md` beside the cells."""
 
 _AGREEMENT = """\
