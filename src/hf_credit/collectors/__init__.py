@@ -1,4 +1,4 @@
-"""Collectors: which walks to make for a batch of task rows."""
+"""Collectors: which episodes to play for a batch of task rows."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def make(name: str, *, instead_of: Collector | None = None, **options: Any) -> C
     Args:
         name: one of `COLLECTORS`, the entry point of an installed package in the group `hf_credit.collectors`, or
             `"package.module:Class"`, which is imported and must be code that you trust.
-        instead_of: whose place it takes. One that has an `inner` collector or an `oracle` takes these from it, where
-            its options do not name them.
+        instead_of: the collector that it replaces. If its options name no `inner` collector or `oracle`, it takes them
+            from there.
         **options: of the collector. `inner` is a collector, a name, or a mapping of a `name` and its `options`.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence.
+        ValueError: the name, an option or its value is invalid, in one sentence.
     """
     factory: Any = find("collector", COLLECTORS, name)
     replaced: Any = instead_of
@@ -101,7 +101,7 @@ def name_and_options(what: str, given: str | Mapping[str, Any]) -> tuple[str, di
     """The name of a part and its options.
 
     Args:
-        what: the part, for the refusal.
+        what: the part, for the error.
         given: the name, or a mapping of a `name` and its `options`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a collector brings back: episodes, and what they are to each other."""
+"""The result of a collector: episodes, and how they relate to each other."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TaskRow = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """One episode of an update, and what it is there for.
+    """One episode of an update, and its purpose.
 
     Attributes:
         episode: as it was played.
-        instance: the place of its task among the task rows of this process.
-        trained: whether its decisions may be trained on. One that is not is there to be compared with.
-        counted: whether it counts in `reward` and all else that is logged of episodes, if it is trained.
-        kind: what a method calls it: `"policy"`, or for instance `"reference"` or `"continuation"`.
-        source: the id of the decision that it starts from or stands beside; empty where there is none.
-        extras: by name, what a collector notes of it for its method that no other needs.
+        instance: the index of its task among the task rows of this process.
+        trained: whether its decisions may be trained on. If not, it serves for comparison.
+        counted: whether it counts in `reward` and the other metrics of episodes, if it is trained.
+        kind: its kind in the method: `"policy"`, or for instance `"reference"` or `"continuation"`.
+        source: the id of the decision that it starts from or is an alternative to; empty if there is none.
+        extras: by name, notes of a collector for its own method.
     """
 
     episode: Episode
@@ -42,11 +42,11 @@ class Rollout:
 @renamed_fields({"samples": "rollouts"})
 @dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
-    """What was played of a batch of task rows, on this process.
+    """The episodes of a batch of task rows, on this process.
 
     Attributes:
         rollouts: in the order in which they were played.
-        rows: how many task rows there were.
+        rows: number of task rows.
     """
 
     rollouts: tuple[Rollout, ...] = field(default=())
@@ -73,9 +73,9 @@ class RolloutBatch:
 
 
 class Collector(Protocol):
-    """Which walks to make for a batch of task rows. A value: all that it knows is in its fields.
+    """Plays the episodes for a batch of task rows. A value: everything it depends on is in its fields.
 
-    It may have two attributes: `gives`, what estimators can ask of it, and a true `replaying` where it goes on from
+    It may have two attributes: `gives`, what it provides to estimators, and a true `replaying` if it plays on from
     recorded states. It gives `"groups"`, several trained episodes of each task; `"trees"`, all of them from the first
     state of their task; `"alternatives"`, several decisions at one context; `"verdicts"` of an oracle on decisions;
     `"continuations"` from the states before them; `"removals"`, episodes without a role; or `"audits"` of decisions.
@@ -86,13 +86,13 @@ class Collector(Protocol):
 
         Args:
             rows: the task rows of this process.
-            context: plays, draws, gathers and logs.
+            context: to play, draw, gather and log.
             memory: the method's, read only.
         """
 
 
 def gives_of(collector: Collector) -> frozenset[str]:
-    """What a collector gives; nothing where it does not say."""
+    """What a collector gives; empty if it does not declare it."""
     return frozenset(getattr(collector, "gives", ()))
 
 
@@ -102,7 +102,7 @@ def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> 
     Args:
         episodes: of one call of `MethodContext.play`.
         instances: the instance of each start of that call.
-        rows: how many task rows there were.
+        rows: number of task rows.
     """
     rollouts = (
         Rollout(episode=of_instance(one, instances[one.start]), instance=instances[one.start]) for one in episodes
@@ -111,7 +111,7 @@ def played(episodes: Sequence[Episode], instances: Sequence[int], rows: int) -> 
 
 
 def of_instance(episode: Episode, instance: int) -> Episode:
-    """The same with the instance as its start, so that episodes of one task are known by it."""
+    """The same with the instance as its start, which identifies episodes of one task."""
     return episode if episode.start == instance else replace(episode, start=instance)
 
 
@@ -125,12 +125,12 @@ class Single:
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Options):
-    """Several episodes for each task row, from one first state; apart from the first, each with its own world ahead.
+    """Several episodes for each task row, from one first state; all but the first are reseeded.
 
     Args:
         size: how many.
-        common_random_numbers: whether they meet the same world and draw their later replies with the same random
-            numbers, where the sampler honours seeds.
+        common_random_numbers: whether they have the same world and sample their later replies with the same random
+            numbers, if the sampler honours seeds.
 
     Raises:
         ValueError: `size` is below 2.
@@ -151,12 +151,12 @@ class Group(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Tree(Options):
-    """Episodes that split: so many alternatives at the first step, under each so many at the second, and so on.
+    """Episodes that split: several alternatives at the first step, under each several at the second, and so on.
 
     Args:
         fanout: alternatives at each step.
         common_random_numbers: as in `Group`.
-        budget: the most terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
+        budget: maximum number of terminal scores of one instance (paper C3, eq. 24); unbounded if `None`.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives", "trees"})
@@ -187,16 +187,16 @@ def single_or_group(size: int) -> Collector:
 
 
 def say_whether_shared(context: MethodContext, wanted: bool) -> None:
-    """Logs whether common random numbers, where they are wanted, are had: a sampler may not honour seeds."""
+    """Logs whether requested common random numbers are in effect: a sampler may not honour seeds."""
     if wanted:
         context.log("common_random_numbers", float(context.stream() is not None))
 
 
 def refuse_over_budget(collected: RolloutBatch, budget: int | None) -> None:
-    """Rejects a batch that took more terminal scores than the budget of its instances (paper C3, Appendix D).
+    """Rejects a batch that used more terminal scores than the budget of its instances (paper C3, Appendix D).
 
     Raises:
-        RuntimeError: an instance took more.
+        RuntimeError: an instance used more.
     """
     spent: dict[int, int] = {}
     for rollout in collected.rollouts:

@@ -1,4 +1,4 @@
-"""Alternatives at contexts that reference rollouts visited: Algorithm 1 of the paper C3, to the letter."""
+"""Alternatives at contexts that reference rollouts visited: exactly Algorithm 1 of the paper C3."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VisitedContexts(Options):
         alternatives: messages at each drawn context.
         replays: continuations of each.
         common_random_numbers: whether the alternatives of a context are continued with the same random numbers.
-        budget: the most terminal scores of one instance; unbounded if `None`.
+        budget: maximum number of terminal scores of one instance; unbounded if `None`.
     """
 
     gives: ClassVar[frozenset[str]] = frozenset({"groups", "alternatives"})

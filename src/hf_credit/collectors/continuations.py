@@ -1,4 +1,4 @@
-"""Fresh rollouts from the states that episodes went through, for Monte Carlo values of them."""
+"""New rollouts from the states of episodes, for Monte Carlo values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONTINUATION = "continuation"
 
 @dataclass(frozen=True, kw_only=True)
 class Continuations(Options):
-    """What another collector plays, and rollouts by the same policy from the state before each of its decisions.
+    """The episodes of another collector, and rollouts of the same policy from the state before each of its decisions.
 
-    The rollouts are there for comparison only. Nothing is rolled out from an episode that failed.
+    The rollouts serve only for comparison. A failed episode has none.
 
     Args:
         rollouts: from each state.
-        inner: plays what is trained on.
+        inner: plays the episodes to train on.
         template_kwargs: chat template settings of the rollouts, such as `{"enable_thinking": false}` for a lighter
             mode of the policy. `None` continues the recorded tokens instead.
     """
@@ -39,7 +39,7 @@ class Continuations(Options):
         return gives_of(self.inner) | {"continuations"}
 
     def bind(self, interaction: Interaction[Any]) -> Continuations:
-        """The same for one Interaction, as far as `inner` asks."""
+        """The same for one Interaction, bound through `inner`."""
         return replace(self, inner=self.inner.bind(interaction)) if hasattr(self.inner, "bind") else self
 
     def __call__(self, rows: Sequence[TaskRow], context: MethodContext, memory: Any = None) -> RolloutBatch:
@@ -74,10 +74,10 @@ class Continuations(Options):
 def continuation_values(collected: RolloutBatch) -> list[list[float] | None]:
     """The Monte Carlo value of the state before each decision of each trained episode.
 
-        V(s) = mean outcome of the rollouts from s, 0 where every one of them failed
+        V(s) = mean outcome of the rollouts from s, 0 if all of them failed
 
     Returns:
-        `None` for an episode that failed, from which nothing was rolled out.
+        `None` for a failed episode, which has no rollouts.
     """
     outcomes: dict[str, list[float]] = {}
     for rollout in collected.of_kind(CONTINUATION):

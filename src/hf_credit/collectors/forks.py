@@ -1,4 +1,4 @@
-"""Episodes, and then others from states that they went through, chosen round by round."""
+"""Episodes, and then others from their states, chosen round by round."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FORK = "fork"
 
 
 def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: MethodContext) -> list[Rollout]:
-    """Episodes that go their own way from before a recorded decision.
+    """New episodes from the state before a recorded decision.
 
-    Each holds the decisions before it as well, which it shares with the episode it comes from, and its `source` is
-    the decision it stands beside.
+    Each also contains the earlier decisions, which it shares with the original episode, and its `source` is the
+    recorded decision.
 
     Args:
         origins: a rollout and the index of one of its decisions, for each; there may be none.
@@ -43,7 +43,7 @@ def fork(origins: Sequence[tuple[Rollout, int]], seeds: Sequence[int], context: 
 def tree_numbers(collected: RolloutBatch) -> list[int]:
     """The tree of each trained rollout: one for each episode that was played from the start, and its forks'.
 
-    Forks come behind the episodes that they are of.
+    Forks follow the episodes that they come from.
     """
     of_decision: dict[str, int] = {}
     numbers = []
@@ -59,9 +59,9 @@ def tree_numbers(collected: RolloutBatch) -> list[int]:
 class RandomForks(Options):
     """Several trees for each task row: an episode each, expanded at random (Tree-GRPO, arXiv:2509.21240).
 
-    In each round, `expansions` of the decisions that a tree holds are drawn, and an episode goes another way from
-    before each of them. An instance so plays trees * (1 + rounds * expansions) episodes, less where a tree has too few
-    decisions, of which those that fork cost only what comes after the fork.
+    In each round, `expansions` of the decisions of a tree are drawn, and a new episode is played from the state before
+    each of them. An instance thus plays trees * (1 + rounds * expansions) episodes, or fewer if a tree has too few
+    decisions; a fork costs only the tokens after it.
 
     Args:
         trees: for each task row.
@@ -95,12 +95,12 @@ class RandomForks(Options):
 
 @dataclass(kw_only=True)
 class _State:
-    """A state that episodes of an instance went through.
+    """A state in the episodes of an instance.
 
     Attributes:
-        origin: where it was first met: a rollout, and the index of its decision there.
-        surprise: for each step that was taken from it, how little the policy expected it.
-        children: how many steps were taken from it, those that are to be played included.
+        origin: its first occurrence: a rollout, and the index of its decision there.
+        surprise: for each step taken from it, its negative log-probability.
+        children: number of steps taken from it, including those to be played.
     """
 
     origin: tuple[Rollout, int]
@@ -114,7 +114,7 @@ class _State:
 
 @dataclass(frozen=True, kw_only=True)
 class UncertainForks(Options):
-    """Episodes of each task row, then forks where the policy is least sure (CARL, arXiv:2512.04949).
+    """Episodes of each task row, then forks where the policy is least certain (CARL, arXiv:2512.04949).
 
     The next fork is at the state of the instance with the largest H / n, where H is the mean over the steps that were
     taken from it of -log p per token, in nats, and n is their number. The first states of an instance's episodes are
@@ -123,7 +123,7 @@ class UncertainForks(Options):
     Args:
         initial: episodes from the start.
         forks: of each instance.
-        forks_per_round: how many are chosen before the next are played; 1 is the paper's, more is faster.
+        forks_per_round: number of forks to choose before playing them; the paper has 1, more is faster.
 
     Raises:
         ValueError: a number is too low.
@@ -150,7 +150,7 @@ class UncertainForks(Options):
         return collected
 
     def _look(self, fresh: Sequence[Rollout], known: list[dict[str, _State]], context: MethodContext) -> None:
-        """Takes in the steps of rollouts that have just been played."""
+        """Adds the steps of new rollouts."""
         taken = [(rollout, *found) for rollout in fresh for found in _fresh_steps(rollout)]
         logprobs = iter(context.logprobs([decision for _, _, step, _ in taken for decision in step]))
         for rollout, index, step, above in taken:

@@ -22,24 +22,24 @@ def without(roles: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Removals(Options):
-    """Several episodes of each task row, and each of them again without a role, for every role that can be left out.
+    """Several episodes of each task row, and each of them again without a role, for every removable role.
 
-    An episode without a role goes on from where the Interaction says it stands without it (`Removable.without`).
-    Where nothing is left to say, as in a vote, it is over at once. Where the role alone opens the walk, as a thinker
-    does, nothing of the walk is left, and it is played from the start, within the rounds of the whole episodes.
-    Otherwise what the others said before stays, and those who heard the role speak anew, in further rounds.
+    An episode without a role continues from the Interaction's state without it (`Removable.without`). If no replies
+    are missing, as in a vote, it is over at once. If the role opens the episode, like a thinker, nothing of the
+    episode remains, and it is played from the start, within the rounds of the whole episodes. Otherwise earlier
+    messages stay, and roles that have read the removed messages reply again, in further rounds.
 
-    Such rollouts are there for comparison only. Their `source` is the first decision of the episode that they are
-    compared with.
+    Such rollouts serve only for comparison. Their `source` is the first decision of the episode that they are compared
+    with.
 
     Args:
         size: whole episodes of each task row.
         pairing: of episodes that are played from the start without a role, as many as there are whole ones: `"index"`
             compares each with one of them; `"mean"` all with all of the task row, so that they have no `source`;
             `"common"` is `"index"` with the same random draws in both, where the sampler honours seeds.
-        alone: whether the one role that cannot be left out is also to be heard without any other.
-        train_alone: whether what it says then may be trained on; it is never counted.
-        removals: who is left out together; filled in by `bind`.
+        alone: whether the one role that cannot be removed is also played without the others.
+        train_alone: whether its replies then may be trained on; they are never counted.
+        removals: the roles to remove together; filled in by `bind`.
 
     Raises:
         ValueError: `size` is below 2, or `pairing` is unknown.
@@ -106,7 +106,7 @@ class Removals(Options):
         return RolloutBatch(rollouts=tuple(rollouts), rows=len(rows))
 
     def _left(self, context: MethodContext, state: Any, roles: Roles) -> list[Any]:
-        """The state without these roles; none where the Interaction's own code fails, which is shown."""
+        """The state without these roles; `None` if the Interaction's own code fails, which is logged."""
         try:
             for role in roles:
                 state = Removable(context.interaction).without(state, role)
@@ -138,12 +138,12 @@ class Removals(Options):
 
 
 def sorted_by_place(played: dict[tuple[int, int, Roles], Episode]) -> dict[tuple[int, int, Roles], Episode]:
-    """The same, instance by instance, each whole episode before those without somebody."""
+    """The same, instance by instance, each whole episode before those without a role."""
     return dict(sorted(played.items(), key=lambda item: (item[0][0], len(item[0][2]) > 0)))
 
 
 def _opening(interaction: Interaction[Any], row: TaskRow) -> tuple[Any, set[str]]:
-    """Where a task starts, and who speaks there; `None` where its code fails, which the Engine meets and shows."""
+    """The first state of a task, and its roles; `None` if its code fails, which the Engine logs."""
     try:
         first = interaction.start(row, row.get("seed", 0))
         return first, {request.role for request in interaction.pending(first)}

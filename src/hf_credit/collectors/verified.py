@@ -16,13 +16,13 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What another collector plays, verified.
+    """The episodes of another collector, with verdicts.
 
     Args:
         inner: plays.
-        oracle: who verifies, or its name, or a mapping of its `name` and `options`; the environment's own if `None`.
-        required: whether there must be one, and its failure ends an episode as an error. Otherwise it only watches,
-            and its failures are its own.
+        oracle: the oracle, or its name, or a mapping of its `name` and `options`; the environment's own if `None`.
+        required: whether an oracle is required, and its failure ends an episode as an error. Otherwise it only
+            provides metrics, and its failures have no effect.
     """
 
     inner: Collector = field(default_factory=Single)
@@ -39,11 +39,11 @@ class Verified:
 
     @property
     def gives(self) -> frozenset[str]:
-        """What `inner` gives, and verdicts where there is an oracle."""
+        """What `inner` gives, and verdicts if there is an oracle."""
         return gives_of(self.inner) | ({"verdicts"} if self.oracle is not None else set())
 
     def bind(self, interaction: Interaction[Any]) -> Verified:
-        """The same with the oracle of an Interaction's environment, where none is named.
+        """The same with the oracle of an Interaction's environment, if none is named.
 
         Raises:
             ValueError: the oracle does not fit the Interaction, or there is none and one is required.

@@ -1,4 +1,4 @@
-"""Methods: a paper each, and its baselines. A method is a value: a collector, an estimator, perhaps critics."""
+"""Methods of the papers, and their baselines. A method is a value: a collector, an estimator, perhaps critics."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ def make(name: str, **options: Any) -> Method:
         **options: of the method, and of any method `collector` and `truncation`, as for `composed`.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
-            the value and the remedy.
+        ValueError: the name, an option or its value is invalid; one sentence with the rule, the value and the remedy.
     """
     factory = find(name)
     others = [part for part in PARTS if part not in inspect.signature(factory).parameters]
@@ -86,7 +85,7 @@ def make(name: str, **options: Any) -> Method:
 
 
 def find(name: str) -> Callable[..., Method]:
-    """What makes the method called `name`, as for `make`.
+    """The factory of the method called `name`, as for `make`.
 
     Raises:
         ValueError: nothing has this name.
@@ -95,7 +94,7 @@ def find(name: str) -> Callable[..., Method]:
 
 
 def summary(name: str) -> str:
-    """What the method called `name` does, in a sentence: its module's where that has one method, else its factory's.
+    """One sentence about the method called `name`: its module's if that has one method, else its factory's.
 
     Raises:
         ValueError: nothing has this name.

@@ -1,14 +1,14 @@
-"""Active replay: branches where the variance of the gradient arises, all of them trained on, weighed by 1/n.
+"""Active replay: branches where the variance of the gradient arises, all of them trained on, weighted by 1/n.
 
-Before any reply at a state s is drawn, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches go
-on from s, each in the same way. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
+Before a reply at a state s is sampled, n(s) >= 1 is fixed from s, the path so far and earlier updates. n branches
+continue independently from s. With a critic V and delta = r + V(s') - V(s), V(end) = 0,
 
     U(s) = mean over branches of (delta + lam U(s')),   U(end) = 0,   credit c = delta + lam U(s')
 
-and a decision weighs the product of 1 / n over the states passed, its own included. With lam = 1 this is unbiased for
-any V and n: E[U(s) | s] = V_pi(s) - V(s), so E[c | s, a] = Q(s, a) - V(s), and V(s) is a baseline; given the past,
-branches are alike and their weights sum to that of the decision before them. It breaks where n looks at the draws of
-the branch itself. n = 1 everywhere is `ppo` with `gae_level="decision"`.
+and the weight of a decision is the product of 1 / n over the states so far, including its own. With lam = 1 this is
+unbiased for any V and n: E[U(s) | s] = V_pi(s) - V(s), so E[c | s, a] = Q(s, a) - V(s), and V(s) is a baseline; given
+the past, branches are alike and their weights sum to that of the decision before them. This fails if n depends on the
+draws of the branch itself. n = 1 everywhere is `ppo` with `gae_level="decision"`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBranches(Options):
-    """Episodes that branch where earlier updates say that it pays; an update costs as many tokens as without.
+    """Episodes that branch where earlier updates predict a gain; an update costs as many tokens as without branches.
 
     Args:
-        most: the most branches alive of one start, where their number is planned.
-        plan_below: replays are planned where the ratio rho of the start is below this.
-        branches: so many at each decision, in place of a plan; the first must be 1. A number between two whole ones
-            is either of them, by chance.
+        most: maximum number of live branches per start, if their number is planned.
+        plan_below: replays are planned if the ratio rho of the start is below this.
+        branches: fixed numbers at each decision, in place of a plan; the first must be 1. A fractional number is
+            rounded up or down at random.
 
     Raises:
         ValueError: an option is out of range.
@@ -74,7 +74,7 @@ class PlannedBranches(Options):
             )
 
     def plan(self, memory: ReplayMemory) -> Plan:
-        """What the next update does at each state."""
+        """The number of branches of the next update at each state."""
         profiles = memory.profiles
         start = profiles.get(START, Profile())
         if self.branches is not None or start.visits < LEAST_VISITS or ratio_of(start) >= self.plan_below:
@@ -107,13 +107,13 @@ class PlannedBranches(Options):
         return collected
 
     def _growth(self, plan: Plan, memory: ReplayMemory) -> float:
-        """What branches make of the tokens of a start; 1 where nothing is known yet."""
+        """The factor by which branches multiply the tokens of a start; 1 without earlier updates."""
         if self.branches is not None or self.state_key == "depth":
             return plan.growth(memory.profiles.get(START, Profile()).tokens)
         return memory.generated / memory.unbranched if memory.unbranched else 1.0
 
     def _starts(self, rows: Sequence[TaskRow], context: MethodContext, growth: float) -> RolloutBatch:
-        """As many episodes as leave room for the branches, of as many rows as can be."""
+        """As many episodes as the budget allows beside the branches, of as many rows as possible."""
         wanted = _whole(max(len(rows) * self.group_size / max(growth, 1.0), 1.0), context, "starts") if rows else 0
         each, rest = divmod(wanted, len(rows) or 1)
         longer = set(context.draws("rows").sample(range(len(rows)), rest)) if rest else set()
@@ -128,9 +128,9 @@ class PlannedBranches(Options):
     def _branching(
         self, fresh: Sequence[tuple[Rollout, float]], plan: Plan, context: MethodContext, number: int
     ) -> tuple[list[tuple[Rollout, int]], list[float]]:
-        """Where fresh episodes branch, and how many branches are then alive of their start.
+        """Where new episodes branch, and how many branches of their start are then alive.
 
-        What is decided here was fixed before the reply was drawn, as it hangs on nothing behind the state.
+        This is fixed before the reply is sampled, as it does not depend on anything after the state.
         """
         origins: list[tuple[Rollout, int]] = []
         alive: list[float] = []
@@ -149,7 +149,7 @@ class PlannedBranches(Options):
 
 
 def _whole(number: float, context: MethodContext, *purpose: int | str) -> int:
-    """A number rounded up or down by chance, so that it is right in the mean."""
+    """A number rounded up or down at random, with the right mean."""
     low = math.floor(number)
     share = number - low
     return low if share < 1e-9 else context.draws(*purpose).choices((low, low + 1), (1 - share, share))[0]
@@ -161,15 +161,15 @@ def _observed(step: Sequence[Decision]) -> bool:
 
 @dataclass(kw_only=True)
 class _Vertex:
-    """A step that was taken, or the start of an instance; and the state that it led to.
+    """A step, or the start of an instance, with the state after it.
 
     Attributes:
-        step: its decisions; none of a start.
-        reward: that the step was paid.
-        depth: how many steps led to it.
-        spread: the sum of |grad log pi|^2 over the path to it, its own included.
+        step: its decisions; empty for a start.
+        reward: of the step.
+        depth: number of steps before it.
+        spread: the sum of |grad log pi|^2 over the path to it, including its own.
         children: the steps that were taken from the state.
-        value: V of the state, 0 at an end.
+        value: V of the state, 0 at the end.
         beyond: U of the state.
         weight: the product of 1 / n over the path.
     """
@@ -185,26 +185,26 @@ class _Vertex:
 
     @property
     def observed(self) -> bool:
-        """Whether nobody who learns acts in the state."""
+        """Whether no trained role acts in the state."""
         return bool(self.children) and _observed(self.children[0].step)
 
     @property
     def tokens(self) -> int:
-        """Generated by those who learn."""
+        """Generated by trained roles."""
         return sum(len(one.action_ids) for one in self.step if not one.observed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BranchAdvantages(Options):
-    """delta + lam U, the mean over branches of what follows, weighed by 1 / n; the loss divides by starts.
+    """delta + lam U, U a mean over branches, weighted by 1 / n; the loss divides by starts.
 
-    Where earlier updates found the critic's squared error above the variance of a branch's return over n - 1, the mean
-    of the other branches is the baseline in its place. Episodes that failed get no credit and are no branch. The
-    critic reads what the policy reads before each reply, and learns the mean return.
+    If in earlier updates the critic's squared error exceeded the variance of a branch's return divided by n - 1, the
+    baseline is the mean of the other branches instead. Failed episodes get no credit and do not count as branches. The
+    critic reads the policy's context before each reply, and learns the mean return.
 
     Args:
-        lam: decay of the trace; below 1 the gradient is biased by as much as the critic is wrong.
-        forgetting: what is kept of what earlier updates showed when another comes.
+        lam: decay of the trace; below 1 the gradient has a bias proportional to the critic's error.
+        forgetting: the weight of earlier updates in the running statistics, in each further update.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"branches"})
@@ -247,7 +247,7 @@ class BranchAdvantages(Options):
         return key_of(vertex.children[0].step, vertex.depth, self.state_key) if vertex.children else ""
 
     def _values(self, collected: RolloutBatch, vertices: Sequence[_Vertex], context: MethodContext) -> CriticTargets:
-        """Asks the critic about every state once, and says what it should have predicted: V + U."""
+        """Sets the critic's prediction of every state, and returns its targets: V + U."""
         inputs: list[CriticInput] = []
         owners: list[list[_Vertex]] = []
         state_of = {one.id: vertex for vertex in vertices for child in vertex.children[:1] for one in child.step}
@@ -276,10 +276,10 @@ class BranchAdvantages(Options):
         return CriticTargets(inputs=inputs, targets=targets, values=predicted)
 
     def _remembered(self, vertices: Sequence[_Vertex], memory: ReplayMemory, context: MethodContext) -> ReplayMemory:
-        """What this update shows, on all processes, beside what earlier ones did.
+        """The running statistics with those of this update, over all processes.
 
-        The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2, of which the sum of 1 - p over the
-        tokens of a reply is an estimate where logits are what is moved: its mean is 1 - sum p^2.
+        The noise of depth j is delta[j]^2 sum over t <= j of |grad log pi[t]|^2, where the sum of 1 - p over the
+        tokens of a reply estimates |grad log pi|^2 in the logits: its mean is 1 - sum p^2.
         """
         _measure(vertices, context)
         seen: dict[str, Profile] = {}
@@ -314,7 +314,7 @@ class BranchAdvantages(Options):
         return memory.plus(together, generated, unbranched, self.forgetting)
 
     def _ahead(self, vertex: _Vertex, ahead: Mapping[int, tuple[Sums, Sums]]) -> tuple[Sums, Sums]:
-        """Noise and tokens by depth from a state on, the mean over its branches."""
+        """Noise and tokens by depth from a state on; mean over its branches."""
         noise, tokens = [], []
         for one in vertex.children:
             delta = one.reward + one.value - vertex.value
@@ -325,7 +325,7 @@ class BranchAdvantages(Options):
 
 
 def _mean_by_depth(rows: Sequence[Sums]) -> Sums:
-    """The mean over branches, of which one that has ended has 0."""
+    """The mean over branches; one that has ended counts as 0."""
     return tuple(sum(one) / len(rows) for one in itertools.zip_longest(*rows, fillvalue=0.0))
 
 
@@ -370,9 +370,9 @@ def active_replay(
     """The method.
 
     Args:
-        group_size: starts of each task row in an update without branches; with them there are fewer.
-        state_key: by what the plan knows a state: `"depth"`, how many steps led to it; or `"state"`, what is read
-            there, where the same is read again from update to update.
+        group_size: starts of each task row in an update without branches; with branches there are fewer.
+        state_key: the key of a state in the plan: `"depth"`, the number of steps before it; or `"state"`, its context,
+            if the same contexts recur in every update.
     """
     return Method(
         name="active_replay",

@@ -1,4 +1,4 @@
-"""AT2PO: the leaves of a tree in standard deviations, and for each turn above them the mean of what follows it."""
+"""AT2PO: the leaves of a tree in standard deviations, and for each turn the mean of its children."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PAPER = paper(
 def turn_values(parents: Int[Tensor, " vertices"], leaves: Float[Tensor, " vertices"]) -> Float[Tensor, " vertices"]:
     """The value of each vertex of a tree (AT2PO, arXiv:2601.04767).
 
-        V(v) = its own of a leaf, else the plain mean of V over the children
+        V(v) = the value of a leaf, else the plain mean of V over the children
 
-    Every child weighs the same, however many leaves are under it.
+    Every child has the same weight, whatever its number of leaves.
 
     Args:
         parents: the index of each vertex's parent, which comes before it; -1 for a root.
-        leaves: the values of the leaves; anything on the others.
+        leaves: the values of the leaves; other entries are ignored.
     """
     children = torch.bincount(parents + 1, minlength=len(parents) + 1)[1:]
     values = torch.where(children == 0, leaves, 0)
@@ -45,11 +45,11 @@ def turn_values(parents: Int[Tensor, " vertices"], leaves: Float[Tensor, " verti
 class TurnValues(Options):
     """`turn_values` of the tree of each instance, over the `group_advantages` of its leaves.
 
-    Episodes that failed get no credit and are no leaf.
+    Failed episodes get no credit and do not count as leaves.
 
     Args:
         eps: added to the deviation of the leaves.
-        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
+        equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups", "trees"})

@@ -24,11 +24,11 @@ from hf_credit.rollouts.capabilities import require_replayable
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 DecisionCredit = float | Sequence[float] | None
-"""What one decision gets: nothing, and it is not trained on; one number for all its tokens; or one for each token."""
+"""Credit of a decision: `None`, and it is not trained on; one number for all its tokens; or one for each token."""
 
 
 def one_number(credit: DecisionCredit) -> float | None:
-    """The credit of a decision as one number: the mean where its tokens have one each; `None` where it has none."""
+    """The credit of a decision as one number: the mean if its tokens have one each; `None` without credit."""
     if isinstance(credit, Sequence):
         return sum(credit) / len(credit) if credit else None
     return credit
@@ -37,12 +37,12 @@ def one_number(credit: DecisionCredit) -> float | None:
 @renamed_fields({"readings": "inputs"})
 @dataclass(frozen=True, kw_only=True)
 class CriticTargets:
-    """What a critic learns from an update, once credit is given.
+    """Training targets of a critic from an update.
 
     Attributes:
-        inputs: what it reads.
-        targets: the value it should have predicted at each place of each input, in the unit of the reward.
-        values: what it did predict there.
+        inputs: its inputs.
+        targets: the target value at each position of each input, in the unit of the reward.
+        values: its predictions there.
         critic: its name.
     """
 
@@ -55,20 +55,19 @@ class CriticTargets:
 @renamed_fields({"lessons": "critic_targets"})
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """What an estimator says of what was collected.
+    """The result of an estimator.
 
     Attributes:
-        decisions: the credit of each decision, by its id. One that is left out, or has `None`, is not trained on.
-        weights: how much a decision counts in the loss, by its id: what its credit is multiplied by there; 1 where it
-            is left out.
-        memory: what the next update should remember.
-        critic_targets: what the critics learn once credit is given; on every process for the same critics.
-        per_start: whether the loss divides by what was played from the start, each decision counting as its weight,
-            rather than by all that is trained on; on every process the same. For branches that share the weight of
-            what they branched from.
+        decisions: the credit of each decision, by its id. A missing one, or one with `None`, is not trained on.
+        weights: the weight of a decision in the loss, by its id, which multiplies its credit; 1 if missing.
+        memory: for the next update.
+        critic_targets: training targets of the critics; on every process for the same critics.
+        per_start: whether the loss divides by the episodes played from the start, where each decision counts by its
+            weight, rather than by all that is trained on; the same on every process. For branches that share the
+            weight of the decision before them.
 
     Raises:
-        ValueError: `decisions` is no mapping.
+        ValueError: `decisions` is not a mapping.
     """
 
     decisions: Mapping[str, DecisionCredit]
@@ -86,10 +85,11 @@ class Credit:
 
 
 class Estimator(Protocol):
-    """From what was collected to credit. A value: it plays nothing, trains nothing and keeps nothing.
+    """Computes credit from collected episodes. It is a pure function: it plays nothing, trains nothing and stores
+    nothing.
 
-    Asked twice with the same it answers the same. It is called on all processes at the same time, so it may gather.
-    An attribute `needs` has what of `Collector.gives` it cannot do without.
+    Equal arguments give equal results. It is called on all processes at the same time, so it may gather. An attribute
+    `needs` lists the members of `Collector.gives` that it requires.
     """
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Any) -> Credit:
@@ -97,37 +97,37 @@ class Estimator(Protocol):
 
         Args:
             collected: of this process.
-            context: gathers, reads critics, logs.
-            memory: what the last update's credit left, or the method's own at the start.
+            context: to gather, call critics and log.
+            memory: the memory from the last update, or the method's own at the start.
         """
 
 
 @renamed_fields({"kinds": "critic_specs"})
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A way to credit decisions.
+    """A collector, an estimator, and what they need.
 
     Attributes:
         name: as in a recipe, or `"module:factory"`.
         collector: which episodes an update plays.
-        estimator: what their decisions get.
-        critics: names of the critics that the estimator or the collector asks.
-        memory: what the estimator remembers before the first update: a frozen dataclass of numbers, strings, tuples,
+        estimator: computes the credit of their decisions.
+        critics: names of the critics that the estimator or the collector uses.
+        memory: the estimator's memory before the first update: a frozen dataclass of numbers, strings, tuples,
             mappings and tensors, or `None`. It is in every checkpoint.
         evaluation: which episodes an evaluation plays.
-        refresh_frozen_every: after so many updates the frozen copy of the policy is made anew, before episodes are
-            collected: with 1 it is the policy itself. `None`: there is none.
-        frozen_decay: in place of that, the frozen copy follows the policy before every collection: so much of it stays
-            as it was, in (0, 1). `None`: it does not.
-        critic_specs: what each critic predicts, by name; a value where it is left out. An estimator with a
-            `critic_specs()` of its own says so itself, once it is bound.
-        sequence_ratio: whether its loss compares policies by the ratio of whole episodes, which the trainer takes
-            where `importance_sampling_level` is `"sequence"`.
-        wrap: from what is played to what training plays in its place, such as `hf_credit.methods.t3.truncation`, which
-            cuts episodes; an evaluation plays it as it is. A value that `fingerprint` can describe; `None` changes
-            nothing.
-        options: what `hf_credit.methods.make` was given; `None` of a method that was made otherwise.
-        paper: what `paper` says of it, for the model card, where there is one.
+        refresh_frozen_every: number of updates after which the frozen copy of the policy is refreshed, before episodes
+            are collected: with 1 it is the policy itself. `None`: there is none.
+        frozen_decay: instead, the frozen copy is a moving average of the policy with this decay, in (0, 1), updated
+            before every collection. `None`: it is not.
+        critic_specs: what each critic predicts, by name; a value if missing. A bound estimator with its own
+            `critic_specs()` overrides this.
+        sequence_ratio: whether its loss uses the ratio of whole episodes, as the trainer does with
+            `importance_sampling_level="sequence"`.
+        wrap: maps the Interaction to the one that training plays instead, such as `hf_credit.methods.t3.truncation`,
+            which cuts episodes; an evaluation plays the original. A value that `fingerprint` can describe; `None`
+            changes nothing.
+        options: the arguments of `hf_credit.methods.make`; `None` for a method that was made differently.
+        paper: the result of `paper`, for the model card, if there is a paper.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Method:
     paper: Mapping[str, str] = field(default_factory=dict)
 
     def wrapped(self, interaction: Interaction[Any]) -> Interaction[Any]:
-        """What training plays in place of `interaction`.
+        """The Interaction that training plays in place of `interaction`.
 
         Raises:
             ValueError: `wrap` does not fit it.
@@ -153,14 +153,14 @@ class Method:
         return interaction if self.wrap is None else self.wrap(interaction)
 
     def bind(self, interaction: Interaction[Any]) -> Method:
-        """The same for one Interaction: parts with a `bind` of their own fill in what only it can tell, such as
-        its default oracle, and refuse one that they cannot be used with.
+        """The method for one Interaction: parts with their own `bind` fill in what depends on it, such as its default
+        oracle, and reject an Interaction that they do not support.
 
-        A collector that goes on from states says so by a true `replaying`, and is refused where the Interaction cannot
-        be replayed; so is one that does not give what the estimator needs.
+        A collector with a true `replaying` plays on from states, and is rejected if the Interaction cannot be
+        replayed; so is one that does not give what the estimator needs.
 
         Raises:
-            ValueError: a part refuses the Interaction.
+            ValueError: a part rejects the Interaction.
         """
         if getattr(self.collector, "replaying", False):
             require_replayable(interaction, f"the method {self.name!r}")
@@ -197,7 +197,7 @@ class Method:
         return {"name": self.name, "options": {name: _option(value) for name, value in self.options.items()}}
 
     def fingerprint(self) -> dict[str, Any]:
-        """Plain values by which two methods can be told apart: the name, and all that its parts hold."""
+        """Plain values that identify a method: the name, and the contents of its parts."""
         parts = ("collector", "estimator", "evaluation")
         descriptions = {name: _described(getattr(self, name)) for name in parts}
         frozen = {"refresh_frozen_every": self.refresh_frozen_every, "frozen_decay": self.frozen_decay}
@@ -211,7 +211,7 @@ def paper(title: str, arxiv: str = "", url: str = "") -> dict[str, str]:
     Args:
         title: of the paper.
         arxiv: its number there, such as `"2402.03300"`.
-        url: where else it is to be found.
+        url: another address of it.
     """
     where = {"eprint": arxiv, "archivePrefix": "arXiv", "year": f"20{arxiv[:2]}"} if arxiv else {"howpublished": url}
     key = f"arxiv{arxiv}" if arxiv else "".join(word[0] for word in title.lower().split())
@@ -252,7 +252,7 @@ def _described(part: Any) -> Any:
 def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float | None]) -> dict[str, DecisionCredit]:
     """One number for every decision of each trained episode; `None` leaves the episode out.
 
-    A decision that several episodes share, because they split after it, gets the mean of theirs.
+    A decision that several episodes share, because they split after it, gets the mean of their credits.
 
     Args:
         collected: of this process.
@@ -268,10 +268,10 @@ def broadcast_to_decisions(collected: RolloutBatch, per_episode: Sequence[float 
 def compare_outcomes(
     collected: RolloutBatch, advantages: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[str, DecisionCredit]:
-    """Credit by decision from a function of outcomes and instances: every decision has its episode's.
+    """Credit by decision from a function of outcomes and instances: every decision has the credit of its episode.
 
     Args:
-        collected: of this process; episodes that failed are not compared and get none.
+        collected: of this process; failed episodes are not compared and get no credit.
         advantages: of the functions of `hf_credit.credit`, such as `leave_one_out`.
     """
     rows = without_errors(collected)
@@ -279,10 +279,10 @@ def compare_outcomes(
 
 
 def mean_by_decision(pairs: Iterable[tuple[Decision, DecisionCredit]]) -> dict[str, DecisionCredit]:
-    """Credit by decision, from what each episode that holds it gives it; `None` counts in no mean.
+    """Credit by decision, from the credit in each episode that contains it; `None` counts in no mean.
 
-    A decision that several episodes share, because they split after it, gets the mean of theirs, token by token where
-    its tokens have credit of their own.
+    A decision that several episodes share, because they split after it, gets the mean of their credits, token by token
+    if its tokens have their own credit.
     """
     of_decision: dict[str, list[Any]] = {}
     for decision, value in pairs:
@@ -330,7 +330,7 @@ def credit_in_loss(
 ) -> dict[str, DecisionCredit]:
     """The credit of decisions as it enters a loss that is a mean over tokens, by their id: times their weights.
 
-    Where credit is `per_start`, the weights are so scaled that the mean over all tokens is one over weights.
+    If credit is `per_start`, the weights are scaled such that the mean over all tokens is one over weights.
 
     Args:
         collected: of this process.
@@ -349,15 +349,15 @@ def credit_in_loss(
 
 
 def without_errors(collected: RolloutBatch) -> list[int]:
-    """The places of the trained rollouts whose episodes did not end in an error, which alone are compared."""
+    """The indices of the trained rollouts whose episodes did not end in an error; only these are compared."""
     return [place for place, episode in enumerate(collected.episodes) if episode.ending != Ending.ERROR]
 
 
 def all_gather_with_slice(items: Sequence[Any], context: MethodContext) -> tuple[list[Any], slice]:
-    """The items of all processes, and where those of this one are among them.
+    """The items of all processes, and the positions of this process's items among them.
 
     Args:
-        items: of this process; there may be none.
+        items: of this process; may be empty.
         context: gathers.
     """
     of_processes = context.gather([list(items)])
@@ -370,18 +370,18 @@ def outcomes_of(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
 
     Args:
         collected: of this process.
-        rows: the places of the rollouts, such as `without_errors` gives them.
+        rows: the indices of the rollouts, such as those from `without_errors`.
     """
     outcomes = torch.tensor([collected.episodes[row].outcome for row in rows], dtype=torch.float64)
     return outcomes, torch.tensor([collected.instances[row] for row in rows], dtype=torch.long)
 
 
 def scatter_rows(collected: RolloutBatch, rows: Sequence[int], values: Tensor) -> list[Any]:
-    """One entry for each trained rollout: the value of those that have one, `None` for the others.
+    """One entry for each trained rollout: its value, or `None` for those without one.
 
     Args:
         collected: of this process.
-        rows: the places of the rollouts that have one.
+        rows: the indices of the rollouts that have one.
         values: theirs; a row each where there are several.
     """
     given = dict(zip(rows, values.tolist(), strict=True))

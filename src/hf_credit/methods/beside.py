@@ -1,4 +1,4 @@
-"""The credit that other methods give to the rollouts of one method."""
+"""The credit of other methods for the rollouts of one method."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hf_credit.methods.base import one_number
 from hf_credit.rollouts import MethodContext
 
 OTHERS = ("outcome_reward", "rloo", "turn_credit", "magrpo", "replay_loo", "verifiable_process")
-"""Methods that ask nobody but the rollouts: no critic, no frozen copy, no further episodes."""
+"""Methods that need only the rollouts: no critic, no frozen copy, no further episodes."""
 
 
 def credit_of_others(
     method: Method, collected: RolloutBatch, context: MethodContext, others: Sequence[str] = OTHERS
 ) -> dict[str, dict[str, float]]:
-    """The credit of each decision by each of other methods, where the rollouts have what its estimator needs.
+    """The credit of each decision by each of several other methods, if the rollouts have what its estimator needs.
 
-    Each method credits in a scale of its own, so compare signs and orders, not sizes.
+    Each method has its own scale of credit, so compare signs and orders, not sizes.
 
     Args:
         method: whose collector played, bound to the Interaction.
-        collected: of this process; compared are its rollouts alone.
+        collected: of this process; only its rollouts are compared.
         context: has the Interaction and the chat.
         others: names of `METHODS`; `method` itself is left out.
     """

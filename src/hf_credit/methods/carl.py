@@ -1,4 +1,4 @@
-"""CARL: more rollouts from the states where the policy is least sure, and credit at the forks only."""
+"""CARL: more rollouts from the states where the policy is least certain, and credit only at forks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PAPER = paper(
 class Branches(Options):
     """`branch_advantages` of the tree of each instance; a step that is the only one from its state gets no credit.
 
-    Episodes that failed get no credit and are no branch.
+    Failed episodes get no credit and do not count as branches.
 
     Args:
-        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
+        equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"alternatives", "trees"})

@@ -1,4 +1,4 @@
-"""Where CVT-RL was before it had a package: `hf_credit.methods.cvt`."""
+"""The former module of CVT-RL, now a package: `hf_credit.methods.cvt`."""
 
 from hf_credit.deprecated import renamed
 

@@ -1,4 +1,4 @@
-"""CCPO: each agent is rewarded for what the team gains by it (the paper CCPO)."""
+"""CCPO: each agent is rewarded for its contribution to the team (the paper CCPO)."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from hf_credit.rollouts.reply_ends import was_cut
 
 PAPER = paper("Counterfactual Credit Policy Optimization for Multi-Agent Collaboration", arxiv="2603.21563")
 V1: Mapping[str, Any] = {"order": "previous", "min_samples": 10, "cut_replies": "zero"}
-"""Options by which the public code of the paper differs from its text."""
+"""Options with which the paper's public code differs from its text."""
 V2: Mapping[str, Any] = {"reward": "bonus", "group_size": 16}
-"""Options by which the public code since June 2026 does: another method under the same name."""
+"""Options of the public code since June 2026: another method under the same name."""
 
 
 class Pair(NamedTuple):
-    """A rollout, and what it was worth without a role.
+    """A rollout, and its outcome without a role.
 
     Attributes:
-        row: its place among the trained rollouts.
+        row: its index among the trained rollouts.
         instance: its task row.
         outcome: R, in [0, 1].
         other: R without the role, or without all others, in [0, 1].
@@ -71,30 +71,30 @@ class Pair(NamedTuple):
 class CounterfactualAdvantages(Options):
     """Contribution, shaped by history, compared within the prompt (eqs. 1 to 5, Appendices B.2 and B.3).
 
-    Episodes that failed are in no pair, nor are those whose walk without the role failed. A role with fewer than two
+    Failed episodes are in no pair, nor are those whose rollout without the role failed. A role with fewer than two
     pairs at an instance gets no credit there.
 
     Args:
         reward: `"counterfactual"`, the paper's; `"shared"`, the team's outcome for all; `"bonus"`, the outcome and a
             small bonus for help, without deviations, as in the public code since June 2026.
-        use_history: whether contributions are shaped by remembered moments (eq. 4) or taken as they are.
+        use_history: whether contributions are shaped by running moments (eq. 4) or used directly.
         decay: lambda of the moving averages.
-        order: `"current"` takes the batch into the moments before they shape it; `"previous"` shapes first.
-        min_samples: with fewer rollouts seen, contributions are taken as they are.
+        order: `"current"` updates the moments with the batch before they shape it; `"previous"` shapes first.
+        min_samples: with fewer rollouts so far, contributions are used directly.
         alpha: sensitivity of the shaping.
         eta: sharpness of the last speaker's trust.
         eps: added to deviations.
-        variance_floor: where a remembered variance is at most this, the deviation is 1.
-        solver_signal: of the role that cannot be left out: `"fused"`, in company and alone (Appendix B.2), or
+        variance_floor: if a running variance is at most this, the deviation is 1.
+        solver_signal: of the role that cannot be removed: `"fused"`, with the team and alone (Appendix B.2), or
             `"joint"`, the team's outcome.
-        allocation: `"direct"`, or `"weighted"`, the team's advantage allotted by contribution (Appendix B.3).
-        cut_replies: `"score"` takes them as they are; `"zero"` gives the role a shaped reward of 0, while its
-            contribution is still in the moments. A reply is cut that does not end with an end token of the policy.
-        train_solo: whether the last speaker's replies alone are trained on, too, weighed by 1 - trust.
-        bonus: with that reward, `"events"` for help and hurt alone, `"difference"` for how much.
+        allocation: `"direct"`, or `"weighted"`, the team's advantage allocated by contribution (Appendix B.3).
+        cut_replies: `"score"` uses their score; `"zero"` gives the role a shaped reward of 0, while its contribution
+            still counts in the moments. A reply without an end token of the policy at its end is cut.
+        train_solo: whether the last speaker's replies without the others are also trained on, weighted by 1 - trust.
+        bonus: with that reward, `"events"` for only the sign of the contribution, `"difference"` for its size.
         bonus_weight: of the bonus.
         roles: of the team, in their order; filled in by `bind`, like the next.
-        last: the role that cannot be left out, if there is one.
+        last: the role that cannot be removed, if there is one.
 
     Raises:
         ValueError: a setting is out of range, in one sentence.
@@ -139,7 +139,7 @@ class CounterfactualAdvantages(Options):
         """The same for the roles of one Interaction.
 
         Raises:
-            ValueError: there are fewer than two roles, more than one cannot be left out, or a setting does not fit the
+            ValueError: there are fewer than two roles, more than one cannot be removed, or a setting does not fit the
                 team.
         """
         roles, removable = tuple(interaction.roles), Removable(interaction).removable
@@ -176,7 +176,7 @@ class CounterfactualAdvantages(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` asks of a collector."""
+        """What `Method.bind` requires of a collector."""
         return frozenset({"groups"} if self.reward == "shared" else {"groups", "removals"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: Moments) -> Credit:
@@ -218,7 +218,7 @@ class CounterfactualAdvantages(Options):
         return Credit(decisions=credits, memory=moments)
 
     def _left_out(self, role: str) -> list[str]:
-        """Who is left out to see what a role contributes, or, of the last one, what the others contribute to it."""
+        """The removed roles for the contribution of a role, or, for the last one, of the others to it."""
         return [role] if role != self.last else [one for one in self.roles if one != role]
 
     def _streams(self, role: str, pairs: Sequence[Pair]) -> list[tuple[str, list[float]]]:
@@ -264,7 +264,7 @@ class CounterfactualAdvantages(Options):
         return {role: _unless_lone(shares[:, at], of_first) for at, role in enumerate(self.roles)}
 
     def _solo(self, collected: RolloutBatch, known: Moments) -> dict[str, float]:
-        """The last speaker's replies alone, compared with each other, as far as it does not trust the others."""
+        """The last speaker's replies without the others, compared with each other, weighted by its lack of trust."""
         assert self.last is not None
         gain = known.of(f"{self.last}/contribution")
         pairs = [
@@ -303,7 +303,7 @@ def counterfactual_grpo(
     solo_pairing: Literal["index", "mean", "common"] = "index",
     estimator: CounterfactualAdvantages = CounterfactualAdvantages(),
 ) -> Method:
-    """The method. `V1` and `V2` are options for what public code under its name does.
+    """The method. `V1` and `V2` are the options of public code under its name.
 
     Args:
         group_size: whole episodes of each task row (N).
@@ -331,7 +331,7 @@ def _whole(collected: RolloutBatch) -> list[Pair]:
 
 
 def _matched(collected: RolloutBatch, kind: str) -> list[Pair]:
-    """The whole episodes that did not fail, each with what the walks of a kind were worth that stand beside it."""
+    """The whole episodes that did not fail, each with the outcomes of its rollouts of a kind."""
     beside: dict[str | int, list[float]] = {}
     for rollout in collected.of_kind(kind):
         if rollout.episode.ending != Ending.ERROR:
@@ -364,7 +364,7 @@ def _within_prompt(rewards: Sequence[float], pairs: Sequence[Pair], eps: float |
 
 
 def _unless_lone(values: Tensor, pairs: Sequence[Pair]) -> list[float | None]:
-    """`None` where nothing of the instance is there to be compared with."""
+    """`None` if the instance has no other rollout to compare with."""
     instances = [one.instance for one in pairs]
     return [
         value if instances.count(one.instance) > 1 else None for value, one in zip(values.tolist(), pairs, strict=True)

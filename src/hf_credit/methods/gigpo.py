@@ -24,15 +24,16 @@ PAPER = paper(
 class GroupInGroup(Options):
     """`group_in_group_advantages`, the steps of an instance compared where their anchors are equal.
 
-    Episodes that failed get no credit.
+    Failed episodes get no credit.
 
     Args:
-        anchor: what makes two states equal, as in `state_numbers`: the `"observation"`, the last message shown; the
-            whole `"context"`; or the Interaction's `"state"`.
+        anchor: defines equal states, as in `state_numbers`: by the `"observation"`, the last message; the whole
+            `"context"`; or the Interaction's `"state"`.
         gamma: discount of the next step's return.
-        weight: of what compares steps, beside what compares episodes.
+        weight: of the comparison of steps, relative to that of episodes.
         normalise: whether both are divided by their group's deviation; `mean_std_norm` of the public code.
-        by_steps: whether longer episodes weigh more in the statistics of episodes, as in the public code by default.
+        by_steps: whether longer episodes have more weight in the statistics of episodes, as in the public code by
+            default.
         eps: added to deviations.
     """
 

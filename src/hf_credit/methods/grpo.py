@@ -30,11 +30,11 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScore(Options):
-    """`group_advantages` of the outcomes of each instance. Episodes that failed get no credit.
+    """`group_advantages` of the outcomes of each instance. Failed episodes get no credit.
 
     Args:
-        scale: what outcomes less their group's mean are divided by: the deviation of the `"group"`, that of the
-            `"batch"`, of all processes, or nothing (`"none"`). TRL's `scale_rewards`.
+        scale: the divisor of outcomes minus their group's mean: the deviation of the `"group"`, that of the `"batch"`
+            over all processes, or nothing (`"none"`). TRL's `scale_rewards`.
         eps: added to the deviation; TRL has 1e-4.
     """
 

@@ -1,4 +1,4 @@
-"""GSPO: the credit of GRPO, under a loss that compares policies by whole episodes."""
+"""GSPO: the credit of GRPO, with a loss that compares policies by whole episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAGRPO: an episode's return less the mean of its task's, for each of its decisions (a baseline of paper C3)."""
+"""MAGRPO: an episode's return minus the mean of its task's, for each of its decisions (a baseline of paper C3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMean(Options):
-    """A = R - mean of the group's R (paper C3, Appendix H). Episodes that failed get no credit.
+    """A = R - mean of the group's R (paper C3, Appendix H). Failed episodes get no credit.
 
     Args:
         normalise_credit: whether the credits of a group are divided by their standard deviation.

@@ -1,4 +1,4 @@
-"""MAPPO: whole episodes, judged by a critic that reads everything said so far (a baseline of paper C3, Appendix H)."""
+"""MAPPO: whole episodes, with a critic that reads all messages so far (a baseline of paper C3, Appendix H)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAdvantages(Options):
-    """Generalized advantages over decisions, with the outcome paid at the last one (paper C3, eq. 4).
+    """Generalized advantages over decisions, with the outcome as the reward of the last one (paper C3, eq. 4).
 
-    The critic learns the advantage plus what it predicted. Episodes that failed get no credit.
+    The critic's target is the advantage plus its prediction. Failed episodes get no credit.
 
     Args:
         gamma: discount from one decision to the next.
@@ -60,8 +60,8 @@ def decision_advantages(
     """The advantage of each decision of each episode, by `generalized_advantages` over decisions.
 
     Args:
-        outcomes: of the episodes, paid with their last decision, in the unit of the reward.
-        values: what the critic predicted before each decision of each episode.
+        outcomes: of the episodes, added to their last decision, in the unit of the reward.
+        values: the critic's predictions before each decision of each episode.
         gamma, lam: as in `DecisionAdvantages`.
     """
     table, mask = pad_to_matrix(values)

@@ -1,4 +1,4 @@
-"""MaxRL: an episode's outcome beyond the mean of its group, in units of that mean."""
+"""MaxRL: an episode's outcome minus the mean of its group, in units of that mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER = paper("Maximum Likelihood Reinforcement Learning", arxiv="2602.02710")
 
 
 def mean_scaled(outcomes: Float[Tensor, " rollouts"], groups: Int[Tensor, " rollouts"]) -> Float[Tensor, " rollouts"]:
-    """What a rollout is worth beyond the mean of its group, divided by that mean (MaxRL, arXiv:2602.02710).
+    """The outcome of a rollout minus the mean of its group, divided by that mean (MaxRL, arXiv:2602.02710).
 
         A[i] = (R[i] - mean) / mean,    0 where mean = 0
 
@@ -48,12 +48,12 @@ def _below_zero(outcome: float) -> ValueError:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanScaled:
-    """`mean_scaled` of the outcomes of each instance. Episodes that failed get no credit."""
+    """`mean_scaled` of the outcomes of each instance. Failed episodes get no credit."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     def bind(self, interaction: Interaction[Any]) -> MeanScaled:
-        """The same, where no outcome is known to be below 0.
+        """The same, unless outcomes may be below 0.
 
         Raises:
             ValueError: one may be.

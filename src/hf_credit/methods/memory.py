@@ -1,4 +1,4 @@
-"""What a method remembers, as a checkpoint holds it."""
+"""The memory of a method, as checkpoints hold it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def to_plain(memory: Any) -> Any:
-    """A method's memory as values that a checkpoint holds: dataclasses as mappings, all else as it is."""
+    """A method's memory as values for a checkpoint: dataclasses as mappings, everything else unchanged."""
     if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
         return {one.name: to_plain(getattr(memory, one.name)) for one in dataclasses.fields(memory)}
     if isinstance(memory, dict):
@@ -20,10 +20,10 @@ def to_plain(memory: Any) -> Any:
 
 
 def from_plain(values: Any, like: Any) -> Any:
-    """What `to_plain` was given.
+    """The inverse of `to_plain`.
 
     Args:
-        values: what it gave.
+        values: its result.
         like: the method's memory before the first update, whose dataclasses are made again.
     """
     if dataclasses.is_dataclass(like) and not isinstance(like, type) and isinstance(values, dict):

@@ -20,15 +20,15 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class MultiTurn(Options):
-    """`multi_turn_advantages` of each instance. Episodes that failed get no credit.
+    """`multi_turn_advantages` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: where the reward of a turn is from: the `"reward"` that the Interaction pays for the step, or an
-            oracle's `"verdict"`; a turn that nobody judged has 0. The outcome is the episode's, whatever its turns
-            were paid.
+        turn_scores: the source of the reward of a turn: the Interaction's `"reward"` for the step, or an oracle's
+            `"verdict"`; a turn without a verdict has 0. The outcome is the episode's, whatever the rewards of its
+            turns.
         turn_weight: of the score of a turn's reward, beside that of the outcome.
-        gamma: discount of the turns to come, with `all_turns`.
-        all_turns: whether every turn has its reward's score, or the first alone.
+        gamma: discount of later turns, with `all_turns`.
+        all_turns: whether every turn has its reward's score, or only the first.
         eps: added to deviations.
     """
 
@@ -40,7 +40,7 @@ class MultiTurn(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` asks of a collector."""
+        """What `Method.bind` requires of a collector."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:

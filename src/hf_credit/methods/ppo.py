@@ -1,4 +1,4 @@
-"""PPO over many turns: generalized advantages of every token, by a critic that reads what the policy reads."""
+"""PPO over many turns: generalized advantages of every token, with a critic that reads the policy's context."""
 
 from __future__ import annotations
 
@@ -34,19 +34,18 @@ PAPER = paper("Proximal Policy Optimization Algorithms", arxiv="1707.06347")
 class TokenAdvantages(Options):
     """`generalized_advantages` over the tokens of an episode's replies, one after another through all its turns.
 
-    What stands between the replies is skipped, a judge's words among it, and nothing decays over it. Each step's
-    reward is paid with its last token, and what the outcome adds to all of them with the last token of the episode.
-    The critic learns the advantages plus what it predicted. Replies that may not be trained on are in all of this, and
-    their own advantages are dropped: the others have those of the whole episode. Episodes that failed get no credit.
+    Tokens between the replies, including a judge's, are skipped without a discount. Each step's reward belongs to its
+    last token, and the outcome minus all rewards to the last token of the episode. The critic's targets are the
+    advantages plus its predictions. Replies that are not trained on take part in all of this, and only their own
+    advantages are dropped: the others have those of the whole episode. Failed episodes get no credit.
 
     Args:
         gamma: discount from one action to the next.
         lam: decay of the trace.
         gae_level: an action is a `"token"`, or a whole `"decision"`, whose tokens then share its advantage.
-        whiten: whether advantages are brought to mean 0 and variance 1 over the trained tokens of all processes.
-        cut_value: of an episode that was cut (`Ending.CUT`), the value behind its last action: `"zero"`, or
-            `"bootstrap"`, which asks the critic about the context that would have come next. The latter alone is the
-            estimator of paper T3, Corollary 1.
+        whiten: whether advantages are normalised to mean 0 and variance 1 over the trained tokens of all processes.
+        cut_value: the value after the last action of a cut episode (`Ending.CUT`): `"zero"`, or `"bootstrap"`, the
+            critic's prediction for the next context. Only the latter is the estimator of paper T3, Corollary 1.
 
     Raises:
         ValueError: an option is out of range.
@@ -84,13 +83,13 @@ class TokenAdvantages(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class _Walk:
-    """The actions of an episode, in their order; the lists have one length.
+    """The actions of an episode, in order; all lists have the same length.
 
     Attributes:
         owners: which decision each belongs to.
         values: before each.
-        rewards: paid with each.
-        tokens: how many trained tokens each stands for.
+        rewards: of each.
+        tokens: number of trained tokens of each.
     """
 
     owners: list[int] = field(default_factory=list)
@@ -140,7 +139,7 @@ def _critic_targets(
     predictions: Sequence[Sequence[Sequence[float]]],
     advantages: Sequence[Sequence[float]],
 ) -> CriticTargets:
-    """What the critic should have predicted before each action: the advantage plus what it did predict."""
+    """The critic's target before each action: the advantage plus its prediction."""
     inputs: list[CriticInput] = []
     targets: list[tuple[float, ...]] = []
     values: list[tuple[float, ...]] = []

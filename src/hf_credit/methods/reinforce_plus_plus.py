@@ -32,11 +32,11 @@ PAPER = paper(
 class WhitenedReturns(Options):
     """`token_returns` of the outcomes, `whitened` over the tokens of all processes.
 
-    Episodes that failed get no credit, and their tokens count in no mean.
+    Failed episodes get no credit, and their tokens count in no mean.
 
     Args:
-        gamma: discount from one token to the next. Below 1 each token has credit of its own.
-        group_mean: whether the mean of the instance's outcomes is taken off first (REINFORCE++-baseline).
+        gamma: discount from one token to the next. Below 1 each token has its own credit.
+        group_mean: whether the mean of the instance's outcomes is subtracted first (REINFORCE++-baseline).
         correction: 1 for the sample's variance, 0 for the population's, as OpenRLHF has it.
     """
 
@@ -46,7 +46,7 @@ class WhitenedReturns(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` asks of a collector."""
+        """What `Method.bind` requires of a collector."""
         return frozenset({"groups"} if self.group_mean else ())
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:

@@ -28,18 +28,18 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveOneOut(Options):
-    """A message's mean return less that of the others at its context (eqs. 11 to 15); alone, it gets no credit.
+    """A message's mean return minus that of the others at its context (eqs. 11 to 15); alone, it gets no credit.
 
     Args:
         match_contexts: `False` is the ablation "w/o replay": whole episodes, messages compared whatever their
             contexts.
         baseline: `"leave_one_out"`, or `"full_mean"` for the ablation "w/o LOO" (eq. 26).
-        normalise_credit: whether the credits of a context are divided by their standard deviation, as public code
-            does.
-        value_assistance: how much of a message's baseline comes from a critic that reads messages.
+        normalise_credit: whether the credits of a context are divided by their standard deviation, as in the public
+            code.
+        value_assistance: the share of a message's baseline that comes from a critic of messages.
         return_clip: returns are clipped to [-return_clip, return_clip] (Appendix D).
-        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike; if not,
-            all decisions do, and steps by how many alternatives they have.
+        equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight;
+            otherwise all decisions have, and the weight of a step is its number of alternatives.
     """
 
     match_contexts: bool = True
@@ -58,7 +58,7 @@ class LeaveOneOut(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` asks of a collector."""
+        """What `Method.bind` requires of a collector."""
         return frozenset({"alternatives" if self.match_contexts else "groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:
@@ -107,17 +107,16 @@ def replay_loo(
     """The method of paper C3.
 
     Args:
-        budget: terminal scores of one instance and update (eq. 24). No instance gets more; the layout below must use
-            up all of it.
-        alternatives: how many messages are sampled at the context of the first step, the second step and so on. Their
+        budget: number of terminal scores per instance and update (eq. 24). The layout below must use it exactly.
+        alternatives: number of messages sampled at the context of the first step, the second step and so on. Their
             product is the budget. With `reference_rollouts`, one number: the alternatives at each chosen context.
-        reference_rollouts: 0 takes the alternatives of one step as the contexts of the next, as the paper's
-            experiments do (section 5.1). A positive number is Algorithm 1 to the letter: that many unscored episodes
-            are played, and `contexts` of the contexts they visit are drawn.
+        reference_rollouts: with 0 the alternatives of one step are the contexts of the next, as in the paper's
+            experiments (section 5.1). A positive number is exactly Algorithm 1: this many unscored episodes are
+            played, and `contexts` of the contexts they visit are drawn.
         contexts: drawn from the reference rollouts of an instance; `contexts * alternatives * num_replays = budget`.
         num_replays: continuations of each alternative at a drawn context.
         common_random_numbers: whether the alternatives of a context are continued with the same random numbers
-            (Appendix L). Has no effect, and says so in the metrics, where the sampler does not honour seeds.
+            (Appendix L). It has no effect, which the metrics show, if the sampler does not honour seeds.
 
     Raises:
         ValueError: a setting is out of range, or the layout does not use the budget.
@@ -170,7 +169,7 @@ def _refuse_impossible_layout(
 
 
 def _message(collected: RolloutBatch, alternative: Alternative) -> CriticInput:
-    """All that was said until a message, and the message."""
+    """All messages up to one, and this message."""
     row, turn = alternative.place
     ids = joint_histories(collected.episodes[row])[turn] + alternative.decision.action_ids
     return CriticInput(ids=ids, at=(len(ids),))

@@ -1,4 +1,4 @@
-"""Where active replay branches: what earlier updates showed of each state, and how many branches it gets from that."""
+"""Where active replay branches: statistics of each state from earlier updates, and its number of branches."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from hf_credit.rollouts import Decision
 
 StateKey = Literal["depth", "state"]
 START = "start"
-"""Of the first states of all tasks together."""
+"""The key of the first states of all tasks together."""
 LEAST_VISITS = 4
-"""Below these nothing is planned at a state."""
+"""With fewer visits nothing is planned at a state."""
 KEPT_VISITS = 0.5
-"""A state whose visits were forgotten until fewer are left is dropped."""
+"""A state is dropped if decay leaves fewer visits."""
 
 Sums = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was seen of a state, in sums over visits, of which each update forgets a part.
+    """Statistics of a state, as decaying sums over visits.
 
     Attributes:
         visits: how many.
         noise: by depth from the state on, the variance that arises there.
-        tokens: by depth from the state on, those that were generated there.
+        tokens: by depth from the state on, those generated there.
         split: visits with several branches.
         within: of these, the variance of the returns of branches.
         error: of these, the squared error of the critic, without what that variance explains.
@@ -46,7 +46,7 @@ class Profile:
     error: float = 0.0
 
     def plus(self, other: Profile, kept: float = 1.0) -> Profile:
-        """The sums of both, of which a part of the own is kept."""
+        """The sums of both, after a decay of this one."""
 
         def added(own: Sums, more: Sums) -> Sums:
             return tuple(kept * a + b for a, b in itertools.zip_longest(own, more, fillvalue=0.0))
@@ -74,13 +74,13 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayMemory:
-    """What earlier updates showed.
+    """Statistics of earlier updates.
 
     Attributes:
-        states: the fields of a `Profile` by the key of a state, behind it.
+        states: the key of a state, followed by the fields of its `Profile`.
         generated: tokens of an update.
-        unbranched: those that as many starts would have had without branches, by which it is known what branches cost
-            where states are known by what is read there.
+        unbranched: those of as many starts without branches, which gives the cost of branches if states are keyed by
+            their context.
     """
 
     states: tuple[tuple[Any, ...], ...] = ()
@@ -93,7 +93,7 @@ class ReplayMemory:
         return {key: Profile(*values) for key, *values in self.states}
 
     def plus(self, seen: Mapping[str, Profile], generated: float, unbranched: float, kept: float) -> ReplayMemory:
-        """With what an update showed, and a part of what was there."""
+        """The decayed sums plus those of an update."""
         known = self.profiles
         merged = {key: known.get(key, Profile()).plus(seen.get(key, Profile()), kept) for key in {**known, **seen}}
         states = tuple(
@@ -110,12 +110,12 @@ class ReplayMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How many branches a state gets. A function of the state, the path and earlier updates alone.
+    """The number of branches of a state. A function of only the state, the path and earlier updates.
 
     Attributes:
-        most: branches alive of one start, where it is planned.
-        fixed: so many at each depth in place of a plan.
-        profiles: by the key of a state; none where nothing is to be gained.
+        most: maximum number of live branches per start, with a plan.
+        fixed: fixed numbers at each depth in place of a plan.
+        profiles: by the key of a state; empty without a possible gain.
     """
 
     most: float
@@ -127,7 +127,7 @@ class Plan:
 
         Args:
             key: of the state.
-            depth: how many steps led to it.
+            depth: number of steps before it.
             alive: N, the product of n over the path to it.
         """
         if self.fixed is not None:
@@ -140,7 +140,7 @@ class Plan:
         return max(1.0, min(self.most, wanted) / alive)
 
     def growth(self, tokens: Sums) -> float:
-        """The tokens of a start by those without branches, where states are known by their depth.
+        """The tokens of a start divided by those without branches, if states are keyed by depth.
 
         Args:
             tokens: by depth, of a start without branches.
@@ -153,14 +153,14 @@ class Plan:
 
 
 def ratio_of(profile: Profile) -> float:
-    """rho, the cost of signal under the best branching over that without, from a profile."""
+    """rho, the cost of signal with the best branching divided by that without, from a profile."""
     return replay_ratio(
         torch.tensor(profile.noise, dtype=torch.float64), torch.tensor(profile.tokens, dtype=torch.float64)
     )
 
 
 def key_of(step: Sequence[Decision], depth: int, kind: StateKey) -> str:
-    """By what a state is known: how many steps led to it, or what is read there."""
+    """The key of a state: the number of steps before it, or its context."""
     if kind == "depth":
         return str(depth) if depth else START
     read = repr([(one.event, one.context_ids) for one in step])

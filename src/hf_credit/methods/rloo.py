@@ -1,4 +1,4 @@
-"""RLOO: an episode's outcome less the mean of the others of its task, for each of its decisions."""
+"""RLOO: an episode's outcome minus the mean of the others of its task, for each of its decisions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAPER = paper(
 
 @dataclass(frozen=True, kw_only=True)
 class OthersMean:
-    """`leave_one_out` of the outcomes of each instance. Episodes that failed get no credit."""
+    """`leave_one_out` of the outcomes of each instance. Failed episodes get no credit."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 

@@ -24,11 +24,11 @@ PAPER = paper(
 class TreeScore(Options):
     """`tree_group_advantages` of the leaves; a decision above several of them gets the mean of theirs.
 
-    Episodes that failed get no credit.
+    Failed episodes get no credit.
 
     Args:
         eps: added to deviations.
-        equal_steps: whether decisions are weighed by `step_weights`, so that all steps of a tree weigh alike.
+        equal_steps: whether decisions are weighted by `step_weights`, so that all steps of a tree have equal weight.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})

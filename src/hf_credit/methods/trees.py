@@ -1,4 +1,4 @@
-"""The tree that the episodes of an instance make where they split: its vertices are steps."""
+"""The tree of the episodes of an instance that split: its vertices are steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class StepTrees:
     """The trees of all instances: a vertex for the start of each, and one for each step; parents before children.
 
     Args:
-        collected: of this process; episodes that failed are no part of them.
+        collected: of this process, without failed episodes.
 
     Attributes:
-        rows: the places of the trained rollouts that are.
-        parents: the parent of each vertex, -1 of a start.
+        rows: the indices of the trained rollouts in them.
+        parents: the parent of each vertex, -1 for a start.
         ends: the vertex at which the episode of each row ends.
     """
 
@@ -47,7 +47,8 @@ class StepTrees:
 
 
 def step_weights(collected: RolloutBatch) -> dict[str, float]:
-    """How much the decisions of episodes that split count, by their id, so that all steps of an instance weigh alike.
+    """Weights of the decisions of episodes that split, by their id, so that all steps of an instance have equal
+    weight.
 
         w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of ways
 

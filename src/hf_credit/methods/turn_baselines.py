@@ -17,7 +17,7 @@ from hf_credit.rollouts.method_context import MethodContext
 class AliveMean:
     """`alive_advantages` of each instance: the return from a turn on, less that of the others who reached the turn.
 
-    Episodes that failed get no credit.
+    Failed episodes get no credit.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
@@ -33,7 +33,7 @@ class AliveMean:
 class AllTurnsMean:
     """`all_turns_advantages` of each instance: less the others' mean at every turn to come, reached or not.
 
-    Episodes that failed get no credit.
+    Failed episodes get no credit.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})

@@ -15,7 +15,7 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadDeltas(Options):
-    """`hf_credit.credit.turn_credit` of each instance. Episodes that failed get no credit.
+    """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
         turn_scores: where the running score is from: the `"reward"` that the Interaction pays for a step, read as the
@@ -30,7 +30,7 @@ class SpreadDeltas(Options):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What `Method.bind` asks of a collector."""
+        """What `Method.bind` requires of a collector."""
         return frozenset({"groups", "verdicts"} if self.turn_scores == "verdict" else {"groups"})
 
     def __call__(self, collected: RolloutBatch, context: MethodContext, memory: None = None) -> Credit:

@@ -25,7 +25,7 @@ PAPER = paper(
 class VineValues(Options):
     """`value_differences` of the mean outcomes of continuations, `whitened` over the tokens of all processes.
 
-    Episodes that failed get no credit, and their tokens count in no mean.
+    Failed episodes get no credit, and their tokens count in no mean.
 
     Args:
         whiten: whether to whiten the advantages.

@@ -1,4 +1,4 @@
-"""Training rows as padded tensors, under the names TRL's loss reads, and back into small batches."""
+"""Training rows as padded tensors, under the names of TRL's loss, and back into small batches."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def pad_rows(
 ) -> dict[str, Tensor]:
     """Rows as tensors: prompts padded on the left, completions on the right.
 
-    Padding is known by the masks alone; a padding token may well be a token of the text.
+    Only the masks identify padding; a padding token may also be a token of the text.
 
     Args:
         rows: at least one.
         pad_token_id: fills the gaps.
         multiple_of: both lengths are rounded up to a multiple of this.
-        roles: those with a policy of their own. A row of nobody's, which carries no loss, goes to the first.
+        roles: those with their own policy. A row without a role, which has no loss, goes to the first.
 
     Returns:
         `prompt_ids`, `prompt_mask` of shape (rows, prompt tokens); `completion_ids`, `completion_mask` (1 on every
@@ -61,7 +61,7 @@ def pad_rows(
 
 
 def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
-    """A row that fills a place and carries no loss.
+    """A row without loss, as padding.
 
     Args:
         ids: prompt and completion, at least one token.
@@ -78,19 +78,19 @@ def padding_row(ids: Sequence[int], logprobs: bool = False) -> Row:
 
 
 def micro_batches(batch: dict[str, Tensor], size: int, roles: int = 1) -> list[dict[str, Tensor]]:
-    """Splits a batch into batches of at most `size` rows, as few as can be, each without needless padding.
+    """Splits a batch into as few batches of at most `size` rows as possible, each with minimal padding.
 
-    The rows of a batch are independent, so their order is free. Rows with one prompt stay together where they fit,
-    so that a forward pass can compute the prompt once. Prompts with equally many rows are neighbours, and among those
-    the longest come first, because alike they waste the least.
+    The rows of a batch are independent, so their order is free. Rows with one prompt stay together if they fit, so
+    that a forward pass can compute the prompt once. Prompts with equally many rows are neighbours, longest first,
+    which minimises padding.
 
-    Where rows have a `role`, those of different roles never meet. Processes meet in every part, while each has other
-    numbers of rows of each role; so the number of parts is one that any mixture of as many rows can be split into.
+    If rows have a `role`, no part mixes roles. All processes run every part together, with different numbers of rows
+    of each role; so the number of parts suffices for any mixture of as many rows.
 
     Args:
-        batch: tensors whose first dimension is the row; those without dimensions go to every part.
+        batch: tensors whose first dimension is the row; those without dimensions are in every part.
         size: at least 1.
-        roles: how many roles there are, in the batches of all processes.
+        roles: number of roles in the batches of all processes.
     """
     role_of = batch["role"].tolist() if "role" in batch else [0] * len(batch["prompt_ids"])
     by_role: dict[int, list[list[int]]] = {}
@@ -141,7 +141,7 @@ def map_micro_batches(
 
 
 def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
-    """The rows of each distinct prompt, longest first, and first the prompt with the longest row."""
+    """The rows of each distinct prompt, longest first, starting with the prompt with the longest row."""
     lengths = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
     prompt_of = prompt_numbers(batch["prompt_ids"], batch["prompt_mask"])
     groups: dict[int, list[int]] = {}
@@ -151,7 +151,7 @@ def _rows_by_prompt(batch: dict[str, Tensor]) -> list[list[int]]:
 
 
 def _together(groups: list[list[int]], size: int) -> list[list[int]]:
-    """Groups of rows in parts of `size` rows, the last one of what is left. A group is cut only where none fits."""
+    """Groups of rows in parts of `size` rows, the last one with the rest. A group is split only if none fits."""
     waiting = [group[start : start + size] for group in groups for start in range(0, len(group), size)]
     waiting.sort(key=len, reverse=True)
     parts: list[list[int]] = []
@@ -183,7 +183,7 @@ def prompt_numbers(ids: Tensor, mask: Tensor) -> list[int]:
 
 
 def _cut_out(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int) -> dict[str, Tensor]:
-    """Some rows of a batch, with so many columns of the prompts and of the completions."""
+    """Some rows of a batch, with these numbers of columns of the prompts and of the completions."""
     width = batch["completion_ids"].shape[1]
 
     def cut(name: str, value: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def _cut_out(batch: dict[str, Tensor], rows: slice, prompt: int, completion: int
 
 
 def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Places:
-    """Where the entries of sequences are, one a row, from the left; of shape (sequences, columns)."""
+    """The positions of the entries of sequences, one per row, from the left; of shape (sequences, columns)."""
     lengths = np.array([len(sequence) for sequence in sequences])
     step = multiple_of or 1
     columns = -(-int(lengths.max()) // step) * step
@@ -206,7 +206,7 @@ def _there(sequences: Sequence[Sequence[float]], multiple_of: int | None) -> Pla
 
 
 def _laid(sequences: Sequence[Sequence[float]], there: Places, fill: float, dtype: type[np.number[Any]]) -> Tensor:
-    """The entries of sequences where they are, and `fill` elsewhere."""
+    """The entries of sequences at their positions, and `fill` elsewhere."""
     laid = np.full(there.shape, fill, dtype)
     laid[there] = np.fromiter(itertools.chain.from_iterable(sequences), dtype)
     return torch.from_numpy(laid)

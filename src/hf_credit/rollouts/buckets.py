@@ -1,4 +1,4 @@
-"""Alternatives of one decision, found in the episodes that went through them (paper C3, 3.1 to 3.3)."""
+"""Alternatives of one decision, found in the episodes that contain them (paper C3, 3.1 to 3.3)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from hf_credit.rollouts.episode import Decision, Ending, Episode
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """A decision and the outcomes it led to.
+    """A decision and the outcomes of its continuations.
 
     Attributes:
         place: the first episode that holds the decision, and where in it.
         decision: the decision.
         bucket: a number shared by the alternatives it is compared with.
-        outcomes: of the episodes that went through it and did not fail, clipped; never empty.
-        mean_outcome: the estimate of its value (eq. 11): the mean over the ways that followed it, taken split by
-            split, so that a way which split more often weighs no more.
-        count: how many replays are behind it; an episode that ended before it could split counts as many as it
-            would have made.
+        outcomes: of the episodes that contain it and did not fail, clipped; never empty.
+        mean_outcome: the estimate of its value (eq. 11): the mean over its continuations, taken split by split, so
+            that a continuation with more splits has no more weight.
+        count: number of its replays; an episode that ended before it could split counts as many as it would have made.
     """
 
     place: tuple[int, int]
@@ -40,17 +39,17 @@ def alternatives(
     instances: Sequence[int] | None = None,
     return_clip: float = math.inf,
 ) -> list[Alternative]:
-    """Every decision with the outcomes under it, in the order of the episodes.
+    """Every decision with the outcomes of its continuations, in the order of the episodes.
 
-    Decisions of one instance, event type and context share a bucket (eq. 9), however the episodes came to that
-    context: when two upstream messages happen to be equal, what follows them is compared too. A decision under which
-    every episode failed has no outcome and is left out.
+    Decisions of one instance, event type and context share a bucket (eq. 9), however the episodes reached this
+    context: if two upstream messages are equal, decisions after them are compared too. A decision whose episodes all
+    failed has no outcome and is omitted.
 
     Args:
         episodes: of `Engine.run`, where those of one start share the decisions before a split.
         match_contexts: without, decisions share a bucket with all decisions of the same instance, event type and
             occurrence, whatever their contexts (the ablation "w/o replay" of section 5.5).
-        instances: which task each episode is of; its start if `None`.
+        instances: the task of each episode; its start if `None`.
         return_clip: outcomes are clipped to [-return_clip, return_clip] before they are averaged (Appendix D).
     """
     leaves: dict[str, list[tuple[tuple[int, ...], float, int]]] = defaultdict(list)

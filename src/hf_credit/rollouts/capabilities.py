@@ -1,4 +1,4 @@
-"""What some tasks can do beyond an Interaction: whoever needs it asks, `Removable(interaction).without(...)`."""
+"""Optional capabilities of an Interaction, used as `Removable(interaction).without(...)`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 class Capability:
-    """An Interaction by members that not every one has.
+    """Optional members of an Interaction.
 
-    A subclass lists members that one caller asks for, each with what holds of a task without it: a default, or a
-    refusal in one sentence. An Interaction has a capability by having members of these names, some or all; it derives
-    from nothing for that.
+    A subclass lists members for one kind of caller, each with the behaviour for a task without it: a default, or an
+    error. An Interaction has a capability by defining members with these names, some or all; it needs no base class.
 
     Args:
-        interaction: whose members are taken where it has them.
+        interaction: whose members are used if it defines them.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -34,50 +33,50 @@ class Capability:
 
 
 class Shown(Capability):
-    """What a context shows.
+    """The content of contexts.
 
     Attributes:
-        history: `"current"` where a context holds the present only, not what was said before.
+        history: `"current"` if a context holds only the current observation, without earlier messages.
     """
 
     history: str = "append"
 
 
 class ReadsTokens(Capability):
-    """What is made of a reply.
+    """The form of replies.
 
     Attributes:
-        reads_tokens: whether `advance` is handed each reply as a `hf_credit.rollouts.interaction.Reply`, with its
-            tokens and its tool calls, in place of the text alone.
+        reads_tokens: whether `advance` receives each reply as a `hf_credit.rollouts.interaction.Reply`, with its
+            tokens and its tool calls, instead of only the text.
     """
 
     reads_tokens: bool = False
 
 
 class Learned(Capability):
-    """Whose replies are learned from.
+    """Which replies are trained on.
 
     Attributes:
-        untrained: the roles whose replies are never learned from. What they reply is part of the turn before it;
-            others than the policy may speak for them.
+        untrained: the roles whose replies are never trained on. Their replies are part of the turn before them; models
+            other than the policy may generate them.
     """
 
     untrained: Collection[str] = ()
 
     def trained(self, state: Any) -> bool:
-        """Whether the replies of the turn that led to `state` may be trained on; without, they get no credit.
+        """Whether the replies of the turn before `state` may be trained on; otherwise they get no credit.
 
-        A turn is a step, with the steps of `untrained` roles alone that follow it.
+        A turn is a step, with the following steps of only `untrained` roles.
         """
         return True
 
 
 class Batched(Capability):
-    """Many episodes side by side.
+    """Many parallel episodes.
 
     Attributes:
-        most_live: how many can be under way at once; `None`: any number.
-        side_by_side: how many steps may wait side by side, in threads: with more than 1, `start_many` and
+        most_live: maximum number of running episodes; `None`: any number.
+        side_by_side: number of steps that may wait in parallel threads: with more than 1, `start_many` and
             `advance_many` may be called from several threads at once.
     """
 
@@ -85,34 +84,34 @@ class Batched(Capability):
     side_by_side: int = 1
 
     def start_many(self, tasks: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[Any]:
-        """`start` of many walks, as `advance_many`."""
+        """`start` of many episodes, like `advance_many`."""
         return [start_or_error(self.interaction, task, seed) for task, seed in zip(tasks, seeds, strict=True)]
 
     def advance_many(self, states: Sequence[Any], replies: Sequence[Sequence[str]]) -> list[Any]:
-        """`advance` of many walks: for each its state, or what was raised in it.
+        """`advance` of many episodes: for each its state, or the exception that it raised.
 
-        Whoever has it may let them wait side by side; the result must be that of one after the other.
+        An implementation may run them in parallel; the result must be that of running them in sequence.
         """
         return one_after_another(self.interaction, states, replies)
 
 
 class Metered(Capability):
-    """What playing costs beyond tokens."""
+    """Costs of episodes beyond tokens."""
 
     def scores(self, state: Any) -> int:
-        """How many scores `outcome(state)` takes, each of which may be a test suite or a judge."""
+        """Number of scores that `outcome(state)` computes, each of which may be a test suite or a judge."""
         return 1
 
     def costs(self) -> Mapping[str, float]:
-        """What playing has spent so far in this process, by name; each only ever grows."""
+        """Costs so far in this process, by name; none ever decreases."""
         return {}
 
 
 class Interruptible(Capability):
-    """Can be stopped before its end.
+    """Episodes that can be stopped before their end.
 
     Attributes:
-        asks_for_answers: whether `answer_prompt` has anything to say; if left out, whether there is one.
+        asks_for_answers: whether `answer_prompt` returns a prompt; by default, whether it is defined.
     """
 
     asks_for_answers: bool = False
@@ -122,24 +121,23 @@ class Interruptible(Capability):
         super().__init__(interaction)
 
     def answer_prompt(self, state: Any) -> str | None:
-        """What asks for the final answer in `state`, before its time; `None` where the task has no such thing."""
+        """The prompt that requests the final answer in `state`, early; `None` if the task has none."""
         return None
 
     def force_answer(self, state: Any) -> Any:
-        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        """`state` after an early request for the answer: the next reply is the last."""
         return state
 
     def bootstrap_requests(self, state: Any) -> tuple[Request, ...]:
-        """What a walk that was cut in `state` (`Ending.CUT`) would have been asked for next, where that is worth
-        something to a critic."""
+        """The next requests of an episode that was cut in `state` (`Ending.CUT`), for the critic's prediction."""
         return ()
 
 
 class Replayable(Capability):
-    """States that can be gone on from more than once, and elsewhere.
+    """States that can be continued more than once, and in another process.
 
     Attributes:
-        replayable: whether a state can be gone on from more than once.
+        replayable: whether a state can be continued more than once.
     """
 
     replayable: bool = True
@@ -168,46 +166,46 @@ class Replayable(Capability):
 
 
 class Removable(Capability):
-    """Can be played without some of its roles.
+    """Episodes without some of the roles.
 
     Attributes:
-        removable: the roles that `without` can leave out.
+        removable: the roles that `without` can remove.
     """
 
     removable: Collection[str] = ()
 
     def without(self, state: Any, role: str) -> Any:
-        """`state` as if `role` had never spoken, nor ever would: what others said without having heard it stays, what
-        was said by those who had is gone.
+        """`state` as if `role` never replied: messages that do not depend on it stay, messages that do are removed.
 
-        Where `pending` then asks for nothing, `outcome` is what the walk was worth without the role. Otherwise the
-        others go on from there. Roles are left out one after the other, in any order.
+        If `pending` is then empty, `outcome` is the outcome without the role. Otherwise the others continue from
+        there. Roles are removed one after the other, in any order.
 
         Args:
-            state: of a walk at any point of it, its start and its end included.
+            state: at any point of an episode, including its start and its end.
             role: one of `removable`.
 
         Raises:
-            ValueError: it cannot be left out.
+            ValueError: it cannot be removed.
         """
         raise cannot_leave_out(self.interaction, role)
 
 
 class Enumerable(Capability):
-    """Can be gone through reply by reply.
+    """Enumeration of all replies.
 
     Attributes:
-        enumerable: whether exact values can be had by enumeration of all replies: no randomness but that of replies.
+        enumerable: whether enumeration of all replies gives exact values: there is no randomness except that of
+            replies.
     """
 
     enumerable: bool = False
 
 
 class Bounded(Capability):
-    """What its outcomes may be is known.
+    """The range of outcomes.
 
     Attributes:
-        outcome_range: the least and the most; `None` where that is not known.
+        outcome_range: minimum and maximum; `None` if unknown.
     """
 
     outcome_range: tuple[float, float] | None = None
@@ -217,16 +215,16 @@ class Acting(Capability):
     """One agent whose replies are actions in an environment."""
 
     def as_asked(self, state: Any, event: str) -> Any:
-        """`state` as a reply in one event is judged in it: where several reply at once, that one waits alone."""
+        """`state` for judging a reply in one event: of several simultaneous requests, only this one is pending."""
         return state
 
     def action_of(self, state: Any, reply: str) -> tuple[Any, str]:
-        """What an oracle is asked about: the environment's state, and the plain action that a reply took in it.
+        """The arguments of an oracle: the environment's state, and the plain action of a reply.
 
-        The action is empty where the reply took none.
+        The action is empty if the reply has none.
 
         Raises:
-            ValueError: there is no environment in it.
+            ValueError: it has no environment.
         """
         raise ValueError(
             f"an oracle judges the actions of an environment, got a reply of {self.interaction.name!r}, which has "
@@ -234,10 +232,10 @@ class Acting(Capability):
         )
 
     def write_action(self, action: str) -> str:
-        """A reply that takes a plain action of the environment and says nothing else.
+        """A reply that consists only of a plain action of the environment.
 
         Raises:
-            ValueError: there is no environment in it.
+            ValueError: it has no environment.
         """
         raise ValueError(
             f"an action is written where there is an environment, got {action!r} for {self.interaction.name!r}, which "
@@ -245,10 +243,10 @@ class Acting(Capability):
         )
 
     def with_world(self, state: Any, world: Any) -> Any:
-        """`state` with the environment elsewhere: all that was said stays, but the last observation is `world`'s.
+        """`state` with another state of the environment: all messages stay, but the last observation is `world`'s.
 
         Raises:
-            ValueError: there is no environment in it.
+            ValueError: it has no environment.
         """
         raise ValueError(
             f"the state of an environment can be altered where there is one, got {self.interaction.name!r}, which has "
@@ -257,17 +255,17 @@ class Acting(Capability):
 
 
 class Oracled(Capability):
-    """Somebody knows the right moves."""
+    """Tasks with an oracle."""
 
     def default_oracle(self) -> Oracle[Any] | None:
-        """Who knows the right moves, where somebody does."""
+        """The oracle, if there is one."""
         return None
 
     def check_oracle(self, oracle: Oracle[Any] | None) -> Oracle[Any] | None:
-        """Who judges the actions: the given oracle, its own if `None`.
+        """The oracle for the actions: the given one, its own if `None`.
 
         Raises:
-            ValueError: the oracle does not fit, or there is nothing to judge.
+            ValueError: the oracle does not fit, or there are no actions to judge.
         """
         if oracle is not None:
             raise no_oracle(self.interaction)
@@ -275,18 +273,18 @@ class Oracled(Capability):
 
 
 class Auditable(Capability):
-    """Somebody judges single steps by a record that the agent cannot touch."""
+    """Tasks with an auditor, which judges single steps by a record that the agent cannot modify."""
 
     def default_auditor(self) -> Auditor[Any] | None:
-        """Who judges single steps, where somebody does."""
+        """The auditor, if there is one."""
         return None
 
     def default_interventions(self) -> Interventions[Any] | None:
-        """What may be put in the place of a step, where that is known."""
+        """The replacements of a step, if they are known."""
         return None
 
     def check_auditor(self, auditor: Auditor[Any] | None) -> Auditor[Any] | None:
-        """Who judges single steps: the given auditor, its own if `None`.
+        """The auditor for single steps: the given one, its own if `None`.
 
         Raises:
             ValueError: the auditor does not fit.
@@ -295,29 +293,29 @@ class Auditable(Capability):
 
 
 class TaskSource(Capability):
-    """Tasks of its own, and what task rows must have.
+    """The task's own rows, and requirements for task rows.
 
     Attributes:
-        seeded: whether a task row must have a seed of its own, in the column `seed`.
+        seeded: whether a task row must have its own seed, in the column `seed`.
     """
 
     seeded: bool = False
 
     def require_columns(self, columns: Iterable[str] | None) -> None:
-        """Refuses task rows that lack what `start` shows.
+        """Rejects task rows without the columns that `start` needs.
 
         Args:
-            columns: of the rows; `None` of a stream that does not know its own.
+            columns: of the rows; `None` for a stream with unknown columns.
 
         Raises:
             ValueError: a column is missing.
         """
 
     def tasks(self, split: Split, size: int, start: int = 0) -> Dataset:
-        """Rows `start` to `start + size - 1` of a split of its own tasks; they may hold what is made when it is read.
+        """Rows `start` to `start + size - 1` of a split of its own tasks; values may be computed on access.
 
         Raises:
-            ValueError: it has no tasks of its own, or not these.
+            ValueError: it has no tasks of its own, or too few.
         """
         raise ValueError(
             f"{self.interaction.name!r} has no tasks of its own, got no dataset; name one, in a recipe with "
@@ -326,10 +324,10 @@ class TaskSource(Capability):
 
 
 class Scripted(Capability):
-    """Can be played without a policy, to warm one up."""
+    """Scripted play, to warm up a policy."""
 
     def scripted_player(self, quality: float) -> Script | None:
-        """Who plays it from a script, right with a probability of about `quality`; `None` where nobody knows how.
+        """A scripted player that is right with a probability of about `quality`; `None` if there is none.
 
         Args:
             quality: in [0, 1].
@@ -340,7 +338,7 @@ class Scripted(Capability):
         return None
 
     def texts(self, episodes: int) -> Iterable[str] | None:
-        """Texts with every word that may be shown or replied, to build a tokenizer of; `None`: scripted play has them.
+        """Texts with every word of observations and replies, to build a tokenizer; `None`: scripted play has them.
 
         Args:
             episodes: how many are drawn.
@@ -349,7 +347,7 @@ class Scripted(Capability):
 
 
 def no_oracle(interaction: Interaction[Any]) -> ValueError:
-    """The refusal of an oracle for an Interaction that has nothing to judge."""
+    """The error for an oracle on an Interaction without actions to judge."""
     return ValueError(
         f"an oracle judges the actions of an environment, got one for {interaction.name!r}, which has none; leave it "
         "out."
@@ -357,7 +355,7 @@ def no_oracle(interaction: Interaction[Any]) -> ValueError:
 
 
 def cannot_leave_out(interaction: Interaction[Any], role: str) -> ValueError:
-    """The refusal of a role that an Interaction cannot be played without."""
+    """The error for a role that an Interaction cannot remove."""
     return ValueError(
         f"a role that is left out must be one that {interaction.name!r} can be played without, got {role!r}, and it "
         f"says so of {', '.join(Removable(interaction).removable) or 'none'}; write its method `without`, and name "
@@ -366,11 +364,11 @@ def cannot_leave_out(interaction: Interaction[Any], role: str) -> ValueError:
 
 
 def require_replayable(interaction: Interaction[Any], what: str) -> None:
-    """Refuses what replays in an Interaction whose states cannot be gone on from more than once.
+    """Rejects replays in an Interaction whose states cannot be continued more than once.
 
     Args:
         interaction: that is played.
-        what: replays, for the sentence.
+        what: the component that replays, for the message.
 
     Raises:
         ValueError: it cannot be replayed.
@@ -383,12 +381,12 @@ def require_replayable(interaction: Interaction[Any], what: str) -> None:
 
 
 def evaluated(interaction: Interaction[Any]) -> Interaction[Any]:
-    """What an evaluation plays: the Interaction itself, or its `evaluated` where it is changed for training only."""
+    """The Interaction for evaluation: itself, or its `evaluated` if it is changed only for training."""
     return getattr(interaction, "evaluated", interaction)
 
 
 def fingerprint(interaction: Interaction[Any]) -> dict[str, Any]:
-    """Plain values by which two can be told apart: its own `fingerprint()`, or `spec()`, or as much as can be told."""
+    """Plain values that identify it: its own `fingerprint()`, or `spec()`, or as much as is known."""
     if hasattr(interaction, "fingerprint"):
         return dict(interaction.fingerprint())
     try:
@@ -405,12 +403,12 @@ def class_name(value: Any) -> str:
 def one_after_another(
     interaction: Interaction[Any], states: Sequence[Any], replies: Sequence[Sequence[str]]
 ) -> list[Any]:
-    """`advance` of many walks: for each its state, or what was raised in it."""
+    """`advance` of many episodes: for each its state, or the exception that it raised."""
     return [advance_or_error(interaction, state, said) for state, said in zip(states, replies, strict=True)]
 
 
 def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed: int) -> Any:
-    """The first state of a task, or what `interaction` raised."""
+    """The first state of a task, or the exception that `interaction` raised."""
     try:
         return interaction.start(task, seed)
     except Exception as error:
@@ -418,7 +416,7 @@ def start_or_error(interaction: Interaction[Any], task: Mapping[str, Any], seed:
 
 
 def advance_or_error(interaction: Interaction[Any], state: Any, replies: Sequence[str]) -> Any:
-    """The state after the replies, or what `interaction` raised."""
+    """The state after the replies, or the exception that `interaction` raised."""
     try:
         return interaction.advance(state, replies)
     except Exception as error:

@@ -74,7 +74,7 @@ class AuditedSteps(Options):
     in an episode that failed.
 
     Args:
-        inner: plays what is trained on.
+        inner: plays the episodes to train on.
         steps: L, how many of an episode are drawn in the mean.
         branches: K, continuations of each family at a drawn step.
         families: of these interventions; all if `None`.

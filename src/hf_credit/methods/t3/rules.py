@@ -64,15 +64,15 @@ def _refuse_window(window: int, min_progress: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Generic[S]):
-    """One turn of a walk, as a rule sees it: a step, and what roles that are never learned from reply to it.
+    """One turn of an episode, as a rule sees it: a step, with the replies of untrained roles to it.
 
     Attributes:
-        interaction: what is played, uncut.
+        interaction: the Interaction, uncut.
         before: its state before the step.
         replies: to what was pending there.
-        after: its state once a role that is learned from is to reply again.
-        turn: which turn of the walk it is, counted from 1.
-        seed: of the walk, for what a rule draws.
+        after: its state when a trained role is to reply again.
+        turn: number of the turn, counted from 1.
+        seed: of the episode, for random draws of a rule.
     """
 
     interaction: Interaction[S]
@@ -84,7 +84,7 @@ class Step(Generic[S]):
 
     @property
     def action(self) -> str:
-        """The plain action that was taken, of an environment."""
+        """The plain action, in an environment."""
         return Acting(self.interaction).action_of(self.before, self.replies[0])[1]
 
     @property
@@ -100,16 +100,16 @@ class Step(Generic[S]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(ABC):
-    """When to cut: where too many steps made too little progress (paper T3, Def. 2).
+    """When to cut: after too many steps made too little progress (paper T3, Def. 2).
 
-    A rule of one's own is a frozen dataclass that says what the progress of a step is. It is a value: what it draws
-    comes from the step's seed and turn.
+    Your own rule is a frozen dataclass that defines the progress of a step. It is a value: its random draws come from
+    the step's seed and turn.
 
     Args:
         window, min_progress, consecutive: as for `first_cut`.
 
     Class attributes:
-        name: by which it is logged; its class if empty.
+        name: its name in the log; its class if empty.
 
     Raises:
         ValueError: `window` is below 1, or `min_progress` is NaN.
@@ -125,16 +125,16 @@ class Rule(ABC):
 
     @abstractmethod
     def progress(self, step: Step[Any]) -> float | None:
-        """How far a step came; `None` where nothing can be said.
+        """The progress of a step; `None` if unknown.
 
-        It is asked of steps after which the walk goes on: no answer, no invalid reply.
+        It is called on steps after which the episode continues, not on an answer or an invalid reply.
         """
 
     def bind(self, interaction: Interaction[Any]) -> Self:
         """The rule for one Interaction.
 
         Raises:
-            ValueError: it is a rule of another task.
+            ValueError: it is a rule for another task.
         """
         return self
 
@@ -143,7 +143,7 @@ class Rule(ABC):
         return progress is not None and progress < self.min_progress
 
     def cuts(self, progress: Sequence[float | None]) -> bool:
-        """Whether to cut after the last of these steps, none before having been cut."""
+        """Whether to cut after the last of these steps, without a cut before."""
         return first_cut(progress, self.window, self.min_progress, self.consecutive) is not None
 
 
@@ -157,7 +157,7 @@ RULES = {
     "similarity": "hf_credit.methods.t3.rules:SimilarityRule",
     "unknown": "hf_credit.methods.t3.rules:UnknownRule",
 }
-"""Those of this library, as for `make_rule`."""
+"""The rules of this library, as for `make_rule`."""
 
 
 def make_rule(name: str, **options: Any) -> Rule:
@@ -169,7 +169,7 @@ def make_rule(name: str, **options: Any) -> Rule:
         **options: of the rule.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence.
+        ValueError: the name, an option or its value is invalid, in one sentence.
     """
     rule = build("rule", RULES, name, options)
     if not isinstance(rule, Rule):
@@ -182,7 +182,7 @@ def make_rule(name: str, **options: Any) -> Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomRule(Rule):
-    """Cuts after each step with one probability, whatever was done there (paper T3, section 3.3.3).
+    """Cuts after each step with one probability, independently of the step (paper T3, section 3.3.3).
 
     Args:
         probability: of a cut after a step, in [0, 1]; beta in the paper.
@@ -201,11 +201,11 @@ class RandomRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRule(Rule):
-    """Progress is what a step added to a metric of the Interaction, such as `completion`.
+    """Progress is the increase of a metric of the Interaction, such as `completion`.
 
     Args:
-        metric: its name; where an Interaction does not report it, no step stalls.
-        falling: whether less of it is progress, such as of a distance.
+        metric: its name; if an Interaction does not report it, no step stalls.
+        falling: whether a decrease is progress, such as for a distance.
     """
 
     name: ClassVar[str] = "metric"
@@ -250,10 +250,10 @@ _PUZZLES = "hf_credit.environments.situation_puzzles:SituationPuzzles"
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideRule(_TaskRule):
-    """Stalled is a guess that the feedback before it rules out (paper T3, section 3.1, on GuessNumbers).
+    """A guess stalls if the earlier feedback rules it out (paper T3, section 3.1, on GuessNumbers).
 
-    The paper takes that for a guess which leaves as many hypotheses as there were, and it is not: many such guesses
-    leave fewer, and a right guess made again leaves as many and is possible. `shrink` counts them.
+    The paper identifies this with a guess that leaves the number of hypotheses unchanged, but they differ: many such
+    guesses leave fewer, and a possible guess made again leaves the number unchanged. `shrink` counts them.
     """
 
     name: ClassVar[str] = "outside"
@@ -265,9 +265,9 @@ class OutsideRule(_TaskRule):
 
 @dataclass(frozen=True, kw_only=True)
 class ShrinkRule(_TaskRule):
-    """Progress is how many hypotheses a step rules out (paper T3, section 3.1, on CircuitDecoding).
+    """Progress is the number of hypotheses that a step rules out (paper T3, section 3.1, on CircuitDecoding).
 
-    The public code counts stalls that are not in a row too: `consecutive=False`.
+    The public code also counts stalls that are not consecutive: `consecutive=False`.
     """
 
     name: ClassVar[str] = "shrink"
@@ -280,9 +280,9 @@ class ShrinkRule(_TaskRule):
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownRule(_TaskRule):
-    """Stalled is a question that the judge knows no answer to (paper T3, section 3.1, on SituationPuzzles).
+    """A question stalls if the judge has no answer to it (paper T3, section 3.1, on SituationPuzzles).
 
-    What the judge says is no question is stalled as well; the paper does not say.
+    A reply that the judge rejects as a question stalls as well; the paper does not specify this.
     """
 
     name: ClassVar[str] = "unknown"
@@ -295,13 +295,13 @@ class UnknownRule(_TaskRule):
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityRule(_TaskRule):
-    """Progress is how much nearer a guess is to the hidden preferences than the guess before it, as the sign of the
-    change of their cosine (paper T3, section 3.1, on PreferenceEstimation and MovieRecommendation).
+    """Progress is the sign of the change of the cosine between a guess and the hidden preferences, from the guess
+    before it (paper T3, section 3.1, on PreferenceEstimation and MovieRecommendation).
 
-    It is worked out exactly: equal guesses are a tie, and no rounding makes one a fall. Of the first guess nothing can
-    be said, nor of a guess of zeros or the one after it, which have no cosine.
+    The computation is exact: equal guesses are a tie, without rounding errors. Progress is unknown for the first
+    guess, and for a guess of zeros and the one after it, which have no cosine.
 
-    A tie is no fall, so it does not stall; with `min_progress=1` it does.
+    A tie is not a decrease, so it does not stall; with `min_progress=1` it does.
     """
 
     name: ClassVar[str] = "similarity"
@@ -318,7 +318,7 @@ class SimilarityRule(_TaskRule):
 
 
 def _squared_cosine(guess: Sequence[int], weights: Sequence[int]) -> Fraction | None:
-    """The square of the cosine of two vectors without negative numbers, which rises with it; `None` of a zero one."""
+    """The square of the cosine of two non-negative vectors, monotone in the cosine; `None` for a zero vector."""
     norms = sum(one * one for one in guess) * sum(one * one for one in weights)
     dot = sum(one * other for one, other in zip(guess, weights, strict=True))
     return Fraction(dot * dot, norms) if norms else None
@@ -326,11 +326,11 @@ def _squared_cosine(guess: Sequence[int], weights: Sequence[int]) -> Fraction | 
 
 @dataclass(frozen=True, kw_only=True)
 class MovementRule(_TaskRule):
-    """Progress is how far the guess has moved of late: the mean length of its last steps (the public code of paper T3,
-    on PreferenceEstimation).
+    """Progress is the recent movement of the guess: the mean length of its last steps (the public code of paper T3, on
+    PreferenceEstimation).
 
     Args:
-        over: how many steps the mean is taken over; of fewer nothing can be said.
+        over: number of steps of the mean; with fewer, progress is unknown.
     """
 
     name: ClassVar[str] = "movement"
@@ -350,17 +350,17 @@ class MovementRule(_TaskRule):
 
 
 Embedder = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""From texts to a vector each."""
+"""Maps texts to one vector each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarQuestionRule(_TaskRule):
-    """Stalled is a question that is nearly one of those before it (paper T3, section 3.3.3, on SituationPuzzles).
+    """A question stalls if it is similar to an earlier one (paper T3, section 3.3.3, on SituationPuzzles).
 
     Args:
         embedder: from texts to vectors, or the `"module:function"` of one, which must be code that you trust. The
-            paper takes E5-large-v2.
-        alpha: the cosine above which two questions are alike, in [-1, 1].
+            paper uses E5-large-v2.
+        alpha: the cosine above which two questions are similar, in [-1, 1].
     """
 
     name: ClassVar[str] = "similar_question"
@@ -383,17 +383,17 @@ class SimilarQuestionRule(_TaskRule):
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """Of two vectors; 0 where one is zero."""
+    """The cosine of two vectors; 0 if one is zero."""
     norms = math.hypot(*one) * math.hypot(*other)
     return sum(map(operator.mul, one, other)) / norms if norms else 0.0
 
 
 def hypotheses_left(interaction: Interaction[Any], episodes: Sequence[Episode]) -> list[int]:
-    """How many hypotheses were possible before the last reply of each episode, in tasks where that is known.
+    """Number of hypotheses possible before the last reply of each episode, in tasks where it is known.
 
     Args:
         interaction: that was played.
-        episodes: those without a reply are passed over.
+        episodes: those without a reply are skipped.
     """
     try:
         worlds = [Acting(interaction).action_of(one.decisions[-1].state, "")[0] for one in episodes if one.decisions]

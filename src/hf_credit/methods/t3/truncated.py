@@ -1,4 +1,4 @@
-"""An Interaction that stops, asks for the answer or stops teaching where a rule says so (paper T3)."""
+"""An Interaction that a rule stops, asks for the answer, or excludes from training (paper T3)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 CUTS = ("hard", "soft", "mask")
-"""What becomes of an episode that is cut: it stops; it is asked for its answer; or it goes on, and its later replies
-carry no loss."""
+"""The effect of a cut: the episode stops; it is asked for its answer; or it continues, and its later replies are not
+in the loss.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +45,12 @@ class TruncatedState(Generic[S]):
 
     Attributes:
         inner: of what is truncated.
-        seed: for what the rule draws.
-        turns: how many turns were begun. A turn is a step, with those of `Learned.untrained` roles that follow.
-        progress: of each turn that the rule was asked about.
-        cut: the turn after which it was cut, counted from 1.
+        seed: for random draws of the rule.
+        turns: number of turns begun. A turn is a step, with those of `Learned.untrained` roles that follow.
+        progress: of each turn on which the rule was called.
+        cut: the turn after which the episode was cut, counted from 1.
         stalled: whether the last turn stalled.
-        begun: of a turn that is not over, the inner state that it began in, and the replies there.
+        begun: for an unfinished turn, the inner state at its beginning, and the replies there.
     """
 
     inner: S
@@ -62,24 +63,25 @@ class TruncatedState(Generic[S]):
 
 
 class Truncated(Wrapper[TruncatedState[S], S]):
-    """An Interaction that is cut where a rule says so. For training: an evaluation plays what is within.
+    """An Interaction that a rule cuts. For training: an evaluation plays the inner one.
 
-    Nothing is cut by an answer or an invalid reply, nor where the walk is over anyway. All else is the inner
-    Interaction's, whose `spec` it gives, as what is trained on it is evaluated uncut.
+    An answer or an invalid reply never causes a cut, nor does the end of the episode. Everything else is the inner
+    Interaction's, including `spec`, since policies trained on it are evaluated uncut.
 
-    Beside the inner metrics it reports `cut/ratio` and `cut/<rule>` (0 or 1), and of an episode that was cut
-    `cut/turn`. Turns are those of roles that are learned from: what a judge replies is part of the turn before it.
+    Beside the inner metrics it reports `cut/ratio` and `cut/<rule>` (0 or 1), and for a cut episode `cut/turn`. Turns
+    are those of trained roles: a judge's reply is part of the turn before it.
 
     Args:
         inner: what is played.
         rule: when to cut.
-        cut: `"hard"` stops; the outcome is that of the state. `"soft"` asks for the answer at once: one reply more,
-            and one that is no answer earns 0. `"mask"` goes on to the end, and the outcome counts, while replies
-            after the cut carry no loss, which keeps what the tail costs apart from what it teaches.
+        cut: `"hard"` stops; the outcome is that of the state. `"soft"` asks for the answer at once: one more reply,
+            which scores 0 if it is not an answer. `"mask"` continues to the end, and the outcome counts, while replies
+            after the cut are not in the loss, which separates the cost of the tail from its training signal.
         train_stalled: whether replies that stalled are trained on, before a cut or without one.
 
     Raises:
-        ValueError: `cut` is unknown, the rule is of another task, or a soft cut has no way to ask for the answer.
+        ValueError: `cut` is unknown, the rule is for another task, or the task has no way to ask for the answer of a
+            soft cut.
     """
 
     def __init__(self, inner: Interaction[S], rule: Rule, cut: str = "hard", train_stalled: bool = True) -> None:
@@ -173,7 +175,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
         )
 
     def _observes(self, pending: Sequence[Request]) -> bool:
-        """Whether only roles that are never learned from are to reply."""
+        """Whether only untrained roles are to reply."""
         return bool(pending) and all(request.role in self._untrained for request in pending)
 
     def scores(self, state: TruncatedState[S]) -> int:
@@ -219,7 +221,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
             return TruncatedState(**{**values, "inner": inner, "progress": tuple(values["progress"])})
 
     def _unanswered(self, state: TruncatedState[S]) -> bool:
-        """Whether the answer was asked for, and something else was said."""
+        """Whether the answer was requested, and the reply is not one."""
         if self.cut != "soft" or state.cut is None or state.turns == state.cut:
             return False
         return self.ending(state) in (Ending.CUT, Ending.TURN_LIMIT)
@@ -259,7 +261,7 @@ class Truncated(Wrapper[TruncatedState[S], S]):
 
 
 def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
-    """The conversation with a request for the answer at its end: in the last message, where nobody has replied yet."""
+    """The conversation with a request for the answer at its end: in the last message, if there is no reply yet."""
     *earlier, last = messages
     if last["role"] == "user":
         return [*earlier, {**last, "content": f"{last['content']}\n\n{prompt}"}]
@@ -268,7 +270,7 @@ def _asking(messages: Sequence[Message], prompt: str) -> list[Message]:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation:
-    """What training plays in place of an Interaction, as `Method.wrap`: the same, cut where a rule says so.
+    """The Interaction for training, for `Method.wrap`: the same, cut by a rule.
 
     Args:
         rule, cut, train_stalled: as for `Truncated`.
@@ -288,7 +290,7 @@ class Truncation:
         """The Interaction, truncated.
 
         Raises:
-            ValueError: the rule is of another task, or a soft cut has no way to ask for the answer.
+            ValueError: the rule is for another task, or the task has no way to ask for the answer of a soft cut.
         """
         return Truncated(interaction, self.rule, self.cut, self.train_stalled)
 
@@ -302,7 +304,7 @@ def truncation(
     train_stalled: bool = True,
     **options: Any,
 ) -> Truncation:
-    """The truncation by the rule called `name`, for `Method.wrap`: it can be put under any method.
+    """The truncation by the rule called `name`, for `Method.wrap`: it works with any method.
 
     Args:
         name, options: as for `make_rule`.
@@ -310,7 +312,7 @@ def truncation(
         cut, train_stalled: as for `Truncated`.
 
     Raises:
-        ValueError: the name, an option or its value is not possible, in one sentence.
+        ValueError: the name, an option or its value is invalid, in one sentence.
     """
     settings = {"window": window, "min_progress": min_progress}
     options |= {setting: value for setting, value in settings.items() if value is not None}
