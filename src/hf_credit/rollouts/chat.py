@@ -19,7 +19,7 @@ from hf_credit.safe_io import TookTooLong, at_most
 # Stands for a reply while a template is rendered around it. Private-use characters: no model text holds them.
 _REPLY = "\ue000reply\ue001"
 RENDERING_SECONDS = 60.0
-"""For all conversations of a round, which take milliseconds."""
+"""Limit for all conversations of a round, which take milliseconds."""
 
 _MOST_TOOL_LISTS = 64  # that are kept; a program that makes tools up has no end of them
 _ANCHOR_TOKENS = 256  # of a context's end, which are enough to see how the template opened the reply
@@ -32,9 +32,9 @@ class Thread:
     """A conversation as one role has seen it, in tokens.
 
     Attributes:
-        messages: what was rendered, the last reply included.
-        ids: the context of the last reply followed by the reply, as the model got and produced them.
-        tools: that its head shows.
+        messages: the rendered messages, including the last reply.
+        ids: the context of the last reply followed by the reply, as the model read and generated them.
+        tools: shown at its beginning.
     """
 
     messages: tuple[Message, ...]
@@ -43,7 +43,7 @@ class Thread:
 
     @classmethod
     def after(cls, request: Request, text: str, ids: tuple[int, ...]) -> Thread:
-        """The thread that `text` leaves, replied to `request`, with the tokens up to its end."""
+        """The thread after the reply `text` to `request`, with the tokens up to its end."""
         reply = {"role": "assistant", "content": text}
         return cls(messages=(*request.messages, reply), ids=ids, tools=tuple(request.tools))
 
@@ -51,17 +51,17 @@ class Thread:
 class Chat:
     """Renders conversations with a tokenizer's chat template.
 
-    A conversation that continues a `Thread` is its tokens plus the tokens of what was added. The model's output is
-    never decoded and encoded again, whatever the template would make of it. Only the template writes special tokens:
-    where a message spells one, its letters are encoded.
+    A conversation that continues a `Thread` has its tokens plus those of the new messages. The model's output is never
+    decoded and encoded again, whatever the template would do with it. Only the template writes special tokens: if a
+    message contains the text of one, its letters are encoded.
 
     Args:
         tokenizer: with a chat template and a padding token.
         template_kwargs: passed on to the template, such as `{"enable_thinking": False}`.
 
     Raises:
-        ValueError: the tokenizer lacks a chat template or a padding token, or its template drops or alters the
-            replies it is given, or does not come to an end.
+        ValueError: the tokenizer has no chat template or padding token, or its template drops or changes earlier
+            replies, or does not terminate.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, template_kwargs: Mapping[str, Any] | None = None) -> None:
@@ -86,15 +86,15 @@ class Chat:
         self._telling: dict[str, Chat] = {}
 
     def telling_of(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        """The same, whose template shows these tools at the head of each conversation; made once.
+        """The same chat with these tools at the beginning of each conversation; cached.
 
         Args:
             tools: JSON schemas of functions, as `apply_chat_template` takes them; none for this chat itself.
 
         Raises:
-            ValueError: the template knows no tools; a tool's text spells a special token: the template writes it as
-                it stands, and it may come from elsewhere; or the tokenizer's `response_template` does not find
-                where a reply of this template begins.
+            ValueError: the template does not support tools; a tool's text contains a special token, which the template
+                would write unchanged although it may be untrusted; or the tokenizer's `response_template` does not
+                find the beginning of a reply of this template.
         """
         if not tools:
             return self
@@ -130,7 +130,7 @@ class Chat:
     def context(
         self, messages: Sequence[Message], thread: Thread | None = None, tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[int, ...]:
-        """The token ids of a conversation, ready for a reply; appended to `thread` where it continues that one.
+        """The token ids of a conversation, ready for a reply; appended to `thread` if it continues that one.
 
         Text parts of a message are joined by line breaks.
         """
@@ -141,13 +141,13 @@ class Chat:
         return _join(thread.ids, chat._encode(_joined(added), chat._added_text))
 
     def contexts(self, asked: Sequence[tuple[Request, Thread | None]]) -> list[tuple[int, ...] | Exception]:
-        """`context` of many conversations, rendered and encoded in one go; equal ones once.
+        """`context` of many conversations, rendered and encoded together; equal ones once.
 
         Args:
-            asked: who is to reply on which messages, and the thread of each.
+            asked: the requests, and the thread of each.
 
         Returns:
-            For each its token ids, or what the template or the tokenizer raised.
+            For each its token ids, or the exception of the template or the tokenizer.
         """
         try:
             batches: dict[Chat, list[int]] = {}
@@ -202,15 +202,15 @@ class Chat:
         return [text_of[tuple(ids)] for ids in replies]
 
     def reply(self, ids: Sequence[int], context: Sequence[int] = (), tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """A reply with the tool calls in it, which are looked for only where tools were offered.
+        """A reply with its tool calls, which are parsed only if tools were offered.
 
-        They are read as the tokenizer's `response_template` says, special tokens included; without one, in the forms
-        that `hf_credit.environments.tool_calls.read_calls` knows. A reply with a call that cannot be read has none.
+        The tokenizer's `response_template` parses them, including special tokens; without one,
+        `hf_credit.environments.tool_calls.read_calls` does. A reply with an unreadable call has none.
 
         Args:
             ids: its tokens.
             context: the tokens before it.
-            tools: that were offered for it.
+            tools: offered for it.
         """
         (text,) = self.texts([ids])
         ended = bool(ids) and ids[-1] in self.tokenizer.all_special_ids
@@ -223,7 +223,7 @@ class Chat:
         return tuple(self._special.encode(text))
 
     def reply_ids(self, text: str) -> tuple[int, ...]:
-        """The token ids of a reply that nobody sampled: those of its text, and the end of the turn."""
+        """The token ids of a reply that was not sampled: those of its text, and the end of the turn."""
         return (*self.encode(text), self.tokenizer.eos_token_id)
 
     def _encode(self, messages: Sequence[Message], render: Callable[[Sequence[Message]], str]) -> tuple[int, ...]:
@@ -238,7 +238,7 @@ class Chat:
         """The text of a conversation, or of each of a list of them.
 
         Raises:
-            ValueError: the template, which may be anybody's, does not come to an end.
+            ValueError: the template, which may be untrusted, does not terminate.
         """
         try:
             if self._endless:  # for this conversation; the next may not wait as long
@@ -255,7 +255,7 @@ class Chat:
             ) from None
 
     def _added_text(self, added: Sequence[Message]) -> str:
-        """What the template puts behind a reply when `added` follows it, the end of the turn included."""
+        """The template's text after a reply that `added` follows, including the end of the turn."""
         text = self._render([*_ANY_REPLY, *added])
         _, found, rest = text.partition(_REPLY)
         if not found:
@@ -274,10 +274,10 @@ def _key(messages: Sequence[Message]) -> tuple[Any, ...]:
 
 
 def _joined(messages: Sequence[Message]) -> Sequence[Message]:
-    """Messages whose content is text: parts are joined by line breaks, and nothing is empty text.
+    """Messages whose content is text: parts are joined by line breaks, and missing content is empty text.
 
     Raises:
-        ValueError: a part is no text.
+        ValueError: a part is not text.
     """
     if all(isinstance(message.get("content"), str) for message in messages):
         return messages
@@ -291,11 +291,11 @@ def read_reply(
     context: Sequence[int] = (),
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, Sequence[Call]]:
-    """What a reply says beside tool calls, and the calls; all of it and none where one cannot be read.
+    """The content of a reply without tool calls, and the calls; the whole text and no calls if one cannot be read.
 
     Args:
-        tokenizer: whose `response_template` says how calls are written; without either, the forms are read that
-            `hf_credit.environments.tool_calls.read_calls` knows.
+        tokenizer: whose `response_template` defines the format of calls; without either, that of
+            `hf_credit.environments.tool_calls.read_calls`.
         text: of the reply, without special tokens.
         ids, context, tools: as for `Chat.reply`.
     """
@@ -314,10 +314,10 @@ def read_reply(
 
 
 def joined_parts(content: Any) -> str:
-    """The text of a message's content: text, parts of text, or nothing.
+    """The text of a message's content: text, parts of text, or none.
 
     Raises:
-        ValueError: a part is no text.
+        ValueError: a part is not text.
     """
     parts = [] if content is None else content if isinstance(content, list | tuple) else [content]
     texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
@@ -330,7 +330,7 @@ def _checked(calls: Any) -> Iterator[Call]:
     """The names and arguments of parsed tool calls.
 
     Raises:
-        ValueError, TypeError, LookupError: one of them is none.
+        ValueError, TypeError, LookupError: one of them is invalid.
     """
     for call in calls or []:
         function = call.get("function", call)
@@ -341,7 +341,7 @@ def _checked(calls: Any) -> Iterator[Call]:
 
 
 def _showing(thread: Thread | None, tools: Sequence[Mapping[str, Any]]) -> Thread | None:
-    """The thread, if its head shows these tools."""
+    """The thread, if its beginning shows these tools."""
     return thread if thread is not None and thread.tools == tuple(tools) else None
 
 
@@ -354,5 +354,5 @@ def _continuation(messages: Sequence[Message], thread: Thread | None) -> Sequenc
 
 
 def _join(prefix: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:
-    """Appends; a model that closed its turn itself has already written the token that the template closes it with."""
+    """Appends; if the model ended its turn, the template's end token is already there."""
     return prefix + (added[1:] if prefix and added and prefix[-1] == added[0] else added)

@@ -1,4 +1,4 @@
-"""A task played once without a policy, so that broken code of its own shows before a policy is loaded."""
+"""Plays a task once without a policy, to find errors in its code before a policy is loaded."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def dry_run(
 ) -> None:
     """Plays one task with the constant reply "?" to every request, through the same engine as training.
 
-    Templates are rendered, at most 16 steps are taken, and the outcome and the metrics are asked for, so a scorer is
-    called once: on a reply that means nothing, to which it gives a score and raises nothing. A scorer that is slow or
-    asks a judge over a network is called as well, because training cannot do without it either. No token is generated,
-    and the random states of Python, NumPy and torch are as before.
+    It renders templates, takes at most 16 steps, and computes the outcome and the metrics, so a scorer is called once,
+    on a meaningless reply, which must have a score without an exception. A scorer that is slow or calls a judge over a
+    network is called as well, because training needs it too. No token is generated, and the random states of Python,
+    NumPy and torch do not change.
 
     Args:
-        interaction: what is played.
+        interaction: the task to play.
         chat: renders messages to tokens.
         start: the task.
-        what: the task is called in the error.
+        what: name of the task in the error.
 
     Raises:
-        DryRunError: an exception came out of the interaction, its scorer or the chat template.
+        DryRunError: the interaction, its scorer or the chat template raised an exception.
     """
     failed = _play(interaction, chat, replace(start, fanout=(), stream=None), _STEPS)
     if failed.ending == Ending.ERROR:
@@ -58,11 +58,11 @@ def dry_run(
 def require_room(
     interaction: Interaction[Any], chat: Chat, starts: Iterable[RolloutRequest[Any]], max_context_tokens: float
 ) -> None:
-    """Refuses a limit that not one of the first eight tasks fits, so that every episode would end before it begins.
+    """Rejects a limit that none of the first eight tasks fits, so that every episode would end at its start.
 
     Args:
         interaction, chat: as in `dry_run`.
-        starts: the tasks; the second is looked at only where the first does not fit, and so on.
+        starts: the tasks; the second is checked only if the first does not fit, and so on.
         max_context_tokens: the limit of a context.
 
     Raises:
@@ -82,11 +82,11 @@ def require_room(
 
 
 def first_rows(dataset: Any, count: int = 1) -> Iterator[Mapping[str, Any]]:
-    """The first rows of a dataset, or of each of several by name; none of `None`.
+    """The first rows of a dataset, or of each of several by name; empty for `None`.
 
     Args:
-        dataset: with `__getitem__` and a length, or a stream, which is begun anew for them.
-        count: how many of each at most.
+        dataset: with `__getitem__` and a length, or a stream, which is restarted for them.
+        count: maximum number of each.
     """
     if isinstance(dataset, dict):
         for one in dataset.values():
@@ -117,7 +117,7 @@ def _play(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Afterwards the random states of Python, NumPy and torch are what they were."""
+    """Restores the random states of Python, NumPy and torch."""
     python, numpy = random.getstate(), np.random.get_state()
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
@@ -129,7 +129,7 @@ def undisturbed() -> Iterator[None]:
 
 
 class _Cut(Wrapper[Any, Any]):
-    """One walk through an Interaction, cut after some steps, each of which is made here."""
+    """An Interaction cut after some steps, which are made here."""
 
     def __init__(self, inner: Interaction[Any], steps: int) -> None:
         super().__init__(inner)
@@ -149,4 +149,4 @@ class _Cut(Wrapper[Any, Any]):
 
 class _Silent(FailureLog):
     def add(self, error: Exception, what: str = "an episode") -> None:
-        """What fails is raised."""
+        """Raises the failure."""

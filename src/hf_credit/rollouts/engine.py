@@ -1,4 +1,4 @@
-"""Many episodes at once."""
+"""Plays many episodes in parallel."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutRequest(Generic[S]):
-    """Where an episode begins: a task and a seed, or a recorded state; and how it goes on from there.
+    """The start of an episode: a task and a seed, or a recorded state; and how it continues from there.
 
     Attributes:
         task: the task row, read only without `state`.
-        seed: what `Interaction.start` gets, or what `state` is reseeded with. `None` takes the task's own `seed`, or 0
-            if it has none, and leaves a recorded state as it is.
+        seed: the argument of `Interaction.start`, or the new seed of `state`. `None` uses the task's own `seed`, or 0
+            if it has none, and does not change a recorded state.
         state: a state to start from; `hf_credit.rollouts.replay_from` makes such a start from a recorded decision.
-        contexts: with `state`, the recorded context of event types whose next reply is to a context already in tokens.
+        contexts: with `state`, the recorded context of event types whose next context is already in tokens.
         threads: with `state`, the conversations so far, by event type.
-        step: with `state`, how many steps led to it, from which those of its decisions are counted on.
-        forced: with `state`, the replies of the first step that are given rather than sampled, by event type.
+        step: with `state`, number of steps before it, from which the steps of its decisions are counted.
+        forced: with `state`, replies of the first step that are fixed rather than sampled, by event type.
         fanout: alternatives at the first step, the second step and so on. Before a step with several, the episode
-            splits into as many, which share what came before; there is an episode for each way through.
-        scored: whether the Interaction is asked for the outcome at the end.
-        stream: names the random numbers of its replies, where the sampler honours seeds: episodes of one stream draw
-            the same ones, apart from the alternatives of the first step that has several (paper C3, Appendix L).
-        comparison: whether its episodes are there for comparison only; the ledger counts those apart.
+            splits into as many episodes, which share everything before; there is one episode for each leaf.
+        scored: whether the outcome is computed at the end.
+        stream: names the random numbers of its replies, if the sampler honours seeds: episodes of one stream use the
+            same ones, except the alternatives of the first step that has several (paper C3, Appendix L).
+        comparison: whether its episodes serve only for comparison; the ledger counts those separately.
     """
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -71,9 +71,9 @@ class RolloutRequest(Generic[S]):
 
 @dataclass(kw_only=True)
 class _Walk(Generic[S]):
-    """An episode in the making; `episode` is set once it is over, `branches` once it has split.
+    """An unfinished episode; `episode` is set once it is over, `branches` once it has split.
 
-    In each step it is asked (`asked_with`), acts once all `replies` are there, and goes on from `result`.
+    In each step requests are made (`asked_with`), it acts once all `replies` are there, and continues from `result`.
     """
 
     start: RolloutRequest[S]
@@ -108,7 +108,7 @@ class _Walk(Generic[S]):
         return self.episode is None and len(self.fanout) > 0 and self.fanout[0] > 1
 
     def split(self) -> list[_Walk[S]]:
-        """One walk for each alternative of its next step, in this one's place."""
+        """One walk for each alternative of its next step, which replace this one."""
         siblings: Counter[tuple[tuple[int, ...], ...]] | None = None if self.branch else Counter()
         self.branches = [
             replace(
@@ -134,8 +134,8 @@ class _Walk(Generic[S]):
     def draw_seed(self, event: str) -> int | None:
         """The seed of its next reply, the same in all alternatives of the step that was the first to have several.
 
-        Alternatives that say the same are one alternative with more replays: replay t of an alternative has its own
-        random numbers (paper C3, Table 15), so those of the second go on where those of the first end.
+        Alternatives with the same text are one alternative with more replays: replay t of an alternative has its own
+        random numbers (paper C3, Table 15), so those of the second continue after those of the first.
         """
         if self.start.stream is None:
             return None
@@ -146,7 +146,7 @@ class _Walk(Generic[S]):
         return derive(0, self.start.stream, spoken, event, *shared, *again)
 
     def leaves(self) -> Iterator[Episode]:
-        """The episodes it came to, in the order of their branches."""
+        """Its finished episodes, in the order of their branches."""
         if self.episode is not None:
             yield self.episode
         for walk in self.branches:
@@ -154,28 +154,28 @@ class _Walk(Generic[S]):
 
 
 class Engine(Generic[S]):
-    """Walks many episodes of an Interaction side by side.
+    """Plays many episodes of an Interaction in parallel.
 
-    A sampler that answers batches is asked in rounds: every reply that any episode waits for, in one call. One that
-    takes single requests (`SubmittingSampler`) is asked by each episode the moment it needs a reply, and whatever has
-    arrived goes on. An episode that ends makes room for the next at once. What fails inside an episode ends that
-    episode as an error, and the first failure of each kind is logged; what fails in `generate` itself is the sampler's
-    failure and is raised.
+    A sampler of batches is called in rounds: one call for every reply that any episode waits for. A sampler of single
+    requests (`SubmittingSampler`) is called by each episode as soon as it needs a reply, and episodes continue when
+    their replies arrive. A new episode takes the place of one that ends at once. An exception inside an episode ends
+    that episode as an error, and the first failure of each kind is logged; an exception in `generate` itself is
+    raised.
 
     Args:
-        interaction: what is played.
+        interaction: the task to play.
         chat: renders messages to tokens.
         generate: the sampler, one for all or one for each role; with a method `seeded(contexts, seeds)` it honours
             seeds.
-        max_concurrent: the most episodes under way at once, which bounds the batch of a generation call.
+        max_concurrent: maximum number of running episodes, which bounds the batch of a generation call.
         max_context_tokens: a context longer than this ends its episode as truncated; unbounded if `None`.
-        lock: for several runs at once, in threads that share an Interaction, a chat or an oracle: who runs holds it,
-            and lets go of it while waiting for replies and for worlds whose steps wait side by side
-            (`Batched.side_by_side`). So no code of a task runs twice at a time, and a slow step of a world that does
-            not say so is waited for by all. With a sampler that takes single requests alone.
+        lock: for several parallel runs, in threads that share an Interaction, a chat or an oracle: a run holds the
+            lock, except while it waits for replies and for worlds with parallel steps (`Batched.side_by_side`). So the
+            code of a task never runs twice at a time, and all runs wait for a slow step of a world that does not
+            declare this. Only with a sampler of single requests.
 
     Raises:
-        ValueError: a limit is no whole number of at least 1, or one of the Interaction's `roles` has no sampler.
+        ValueError: a limit is not a whole number of at least 1, or one of the Interaction's `roles` has no sampler.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class Engine(Generic[S]):
 
     @property
     def honours_seeds(self) -> bool:
-        """Whether episodes of one stream draw the same random numbers."""
+        """Whether episodes of one stream use the same random numbers."""
         return honours_seeds(self.generate)
 
     def of(self, interaction: Interaction[Any]) -> Engine[Any]:
-        """The same engine, playing another Interaction with the same samplers.
+        """The same engine for another Interaction, with the same samplers.
 
         Raises:
             ValueError: one of its `roles` has no sampler.
@@ -221,18 +221,19 @@ class Engine(Generic[S]):
         self._batched, self._learned, self._metered = Batched(interaction), Learned(interaction), Metered(interaction)
 
     def rendered(self, template_kwargs: Mapping[str, Any]) -> Engine[S]:
-        """The same engine, whose chat template gets these settings beside or in place of its own."""
+        """The same engine with these settings of the chat template added to or replacing its own."""
         other = copy.copy(self)
         other.chat = Chat(self.chat.tokenizer, {**self.chat.template_kwargs, **template_kwargs})
         return other
 
     def run(self, starts: Iterable[RolloutRequest[S]]) -> list[Episode]:
-        """The episodes of each start, in the order of the starts: one, or one for each way through its alternatives.
+        """The episodes of each start, in the order of the starts: one, or one for each leaf of its alternatives.
 
         Raises:
-            ValueError: a start's `fanout` holds a number below 1, or it goes on from a state of an Interaction that
-                cannot be replayed.
-            SharedStateError: alternatives go on from a state that is no value, or that another of them has changed.
+            ValueError: a start's `fanout` contains a number below 1, or it continues from a state of an Interaction
+                that cannot be replayed.
+            SharedStateError: alternatives continue from a state that is not a value, or that another of them has
+                changed.
         """
         states = SharedStates(self.interaction)
         walks = [self._walk(start, place) for place, start in enumerate(starts)]
@@ -282,7 +283,7 @@ class Engine(Generic[S]):
         )
 
     def _start(self, walks: Iterable[_Walk[S]]) -> None:
-        """Lets those begin side by side that begin with a task, where the Interaction has a way."""
+        """Starts walks that begin with a task in parallel, if the Interaction supports it."""
         fresh = [walk for walk in walks if walk.state is None and walk.start.state is None]
         tasks = [walk.start.task for walk in fresh]
         seeds = [
@@ -313,9 +314,9 @@ class Engine(Generic[S]):
                 walk.shared = states
 
     def _split(self, walk: _Walk[S], states: SharedStates) -> list[_Walk[S]]:
-        """The alternatives of the next step, each with a world of its own ahead.
+        """The alternatives of the next step, each reseeded.
 
-        With common random numbers the first alternatives meet the same world, so that only their replies differ.
+        With common random numbers the first alternatives have the same world, so that only their replies differ.
         """
         require_value(walk.state)
         branches = walk.split()
@@ -328,7 +329,7 @@ class Engine(Generic[S]):
         return branches
 
     def _look(self, walk: _Walk[S]) -> None:
-        """Who acts next; nobody ends the walk."""
+        """The next requests; without any the walk is over."""
         walk.requests = self.interaction.pending(walk.state)
         if not walk.requests:
             self._end(walk, self.interaction.ending(walk.state))
@@ -350,7 +351,7 @@ class Engine(Generic[S]):
         )
 
     def _next_context(self, walk: _Walk[S]) -> tuple[int, ...] | None:
-        """What a walk that was cut would have been given next: of several roles at once, the first."""
+        """The next context of a walk that was cut: of several simultaneous roles, that of the first."""
         for request in Interruptible(self.interaction).bootstrap_requests(walk.state):
             (context,) = self.chat.contexts([(request, walk.threads.get(request.event))])
             if isinstance(context, Exception):
@@ -359,7 +360,7 @@ class Engine(Generic[S]):
         return None
 
     def _ask(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
-        """Asks for the replies to what walks stand before; those whose context is too long end."""
+        """Requests the next replies of walks; those whose context is too long end."""
         asked = [(walk, request) for walk in walks for request in walk.requests]
         contexts = self._contexts(asked)
         for (walk, _), context in zip(asked, contexts, strict=True):
@@ -377,7 +378,7 @@ class Engine(Generic[S]):
             self._sample(wanted, arrivals)
 
     def _sample(self, wanted: Sequence[tuple[_Walk[S], int, Request]], arrivals: _Arrivals) -> None:
-        """Has replies sampled: those of a batch are there at once, those of single requests arrive."""
+        """Samples replies: those of a batch are there at once, those of single requests arrive later."""
         contexts = [walk.asked_with[place] for walk, place, _ in wanted]
         seeds = [walk.draw_seed(request.event) for walk, _, request in wanted]
         takers = [partial(_take_reply, walk, place, request.max_tokens) for walk, place, request in wanted]
@@ -391,7 +392,7 @@ class Engine(Generic[S]):
             take(reply)
 
     def _act(self, walks: Sequence[_Walk[S]], arrivals: _Arrivals) -> None:
-        """Hands replies to the world of each walk, and notes what they lead to: at once, or when it arrives."""
+        """Passes replies to the world of each walk, and records the results: at once, or when they arrive."""
         if not walks:
             return
         generations = [reply for walk in walks for reply in walk.replies if reply is not None]
@@ -425,14 +426,14 @@ class Engine(Generic[S]):
             walk.result.append(result)
 
     def _said(self, walk: _Walk[S], step: Sequence[Decision]) -> list[str]:
-        """The replies of a step, as `advance` is handed them."""
+        """The replies of a step, as arguments of `advance`."""
         if not self._reads_tokens:
             return [decision.action_text for decision in step]
         asked = zip(walk.requests, step, strict=True)
         return [self.chat.reply(one.action_ids, one.context_ids, request.tools) for request, one in asked]
 
     def _contexts(self, asked: Sequence[tuple[_Walk[S], Request]]) -> list[tuple[int, ...]]:
-        """The tokens of each request; messages that the template refuses end their walk as an error."""
+        """The tokens of each request; messages that the template rejects end their walk as an error."""
         contexts = [walk.contexts.pop(request.event, None) for walk, request in asked]
         missing = [place for place, context in enumerate(contexts) if context is None]
         wanted = [(asked[place][1], asked[place][0].threads.get(asked[place][1].event)) for place in missing]
@@ -445,7 +446,7 @@ class Engine(Generic[S]):
         return [context or () for context in contexts]
 
     def _advance(self, walk: _Walk[S], step: list[Decision], result: S | Exception) -> None:
-        """Goes on to the state that a step led to, or ends with what was raised in it."""
+        """Continues in the state after a step, or ends with the exception that it raised."""
         with self._errors_end(walk):
             if walk.shared is not None:
                 walk.shared.leave(walk.state, walk.requests)
@@ -466,7 +467,7 @@ class Engine(Generic[S]):
             self._look(walk)
 
     def _count_siblings(self, walk: _Walk[S], step: Sequence[Decision]) -> None:
-        """An alternative that says what another has said goes on in a world of its own, with common random numbers."""
+        """An alternative with the text of another gets its own world, with common random numbers."""
         siblings, walk.siblings = walk.siblings, None
         if siblings is None or walk.start.stream is None:
             return
@@ -481,7 +482,7 @@ class Engine(Generic[S]):
 
 
 class _Arrivals:
-    """What walks wait for: replies that were asked for one by one, and steps of worlds that wait side by side.
+    """What walks wait for: single replies, and parallel steps of worlds.
 
     Args:
         lock: as of `Engine`.
@@ -493,18 +494,18 @@ class _Arrivals:
         self._arrived: SimpleQueue[tuple[Future[Any], _Walk[Any], Callable[[Any], object]]] = SimpleQueue()
 
     def expect(self, future: Future[Any], walk: _Walk[Any], take: Callable[[Any], object]) -> None:
-        """Has `take` called with what comes of a future, which `walk` waits for."""
+        """Makes `take` return the result of a future, which `walk` waits for."""
         self._expected.add(future)
         future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
 
     def take(self, wait: bool) -> None:
-        """Hands on what has arrived.
+        """Passes on what has arrived.
 
         Args:
             wait: whether to wait until something has.
 
         Raises:
-            Exception: what came of a future.
+            Exception: the exception of a future.
         """
         if wait and self._arrived.empty():
             with released(self.lock):
@@ -519,14 +520,14 @@ class _Arrivals:
             walk.coming -= 1
 
     def cancel(self) -> None:
-        """Nobody waits for what has not arrived yet."""
+        """Cancels everything that has not arrived yet."""
         for future in self._expected:
             future.cancel()
 
 
 @contextmanager
 def released(lock: threading.Lock | None) -> Iterator[None]:
-    """Within, others may hold a lock that is held before and afterwards."""
+    """Releases a lock inside the block."""
     if lock is None:
         yield
         return
@@ -538,7 +539,7 @@ def released(lock: threading.Lock | None) -> Iterator[None]:
 
 
 def in_thread(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """What a function returns or raises, called in a thread that keeps no process from ending."""
+    """The result or exception of a function in a daemon thread."""
     future: Future[Any] = Future()
 
     def call() -> None:
@@ -557,14 +558,14 @@ def _take_reply(walk: _Walk[Any], place: int, most: int | None, reply: Generatio
 
 
 def _first_tokens(reply: Generation, most: int | None) -> Generation:
-    """A reply, or its first tokens where it has more than `most`."""
+    """A reply, or its first tokens if it has more than `most`."""
     if most is None or len(reply.ids) <= most:
         return reply
     return Generation(ids=reply.ids[:most], logprobs=None if reply.logprobs is None else reply.logprobs[:most])
 
 
 def _finite(what: str, value: Any) -> float:
-    """What the task's own code paid, as a number. Of NaN or infinity no method makes credit, so they are an error."""
+    """The reward from the task's own code, as a number. No method can use NaN or infinity, so they are an error."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"the {what} of an episode must be finite, got {number}; mend what the task pays.")
@@ -572,13 +573,14 @@ def _finite(what: str, value: Any) -> float:
 
 
 class _ErrorsEnd:
-    """What the task's own code raises within ends the walk, not the run; decisions of the failed step are kept.
+    """An exception of the task's own code inside ends the walk, not the run; decisions of the failed step are kept.
 
-    Entered for every decision, so it is a class: a generator would take a tenth of what a simple world takes to step.
+    A class, because it is entered for every decision: a generator would take a tenth of the time of a step in a simple
+    world.
 
     Args:
         failures: where they are logged.
-        walk: which they end.
+        walk: the walk that they end.
     """
 
     def __init__(self, failures: FailureLog, walk: _Walk[Any]) -> None:

@@ -34,8 +34,8 @@ class EnvironmentState:
     Attributes:
         world: the environment's state.
         transcript: (role, content) of the messages so far.
-        turns: how many actions were taken.
-        reward: what the last action paid.
+        turns: number of actions so far.
+        reward: reward of the last action.
     """
 
     world: State
@@ -49,11 +49,11 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
 
     Args:
         environment: the rules.
-        history: `"append"` keeps the whole conversation in view, so that the context grows turn by turn;
-            `"current"` shows the present observation only, for games whose state says it all.
-        instructions: whether a prompt opens with the environment's instructions. A policy warmed up on the game
-            knows them; any other needs them.
-        max_turns: the most actions of an episode; the environment's own limit if `None`.
+        history: with `"append"` the context has the whole conversation, and grows turn by turn; `"current"` shows only
+            the current observation, for fully observable games.
+        instructions: whether a prompt begins with the environment's instructions. A policy warmed up on the game knows
+            them; any other needs them.
+        max_turns: maximum number of actions of an episode; the environment's own limit if `None`.
 
     Raises:
         ValueError: `history` is unknown or does not suit the environment, or `max_turns` is less than 1.
@@ -62,7 +62,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     roles: Collection[str] = ("agent",)
     seeded = True
     turn_types: tuple[type[EnvironmentState], ...] = (EnvironmentState,)
-    """Of its states, by whose names they are written."""
+    """The types of its states, by which they are serialised."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class EnvironmentInteraction(Interaction[EnvironmentState]):
     def advance_many(
         self, states: Sequence[EnvironmentState], replies: Sequence[Sequence[str]]
     ) -> list[EnvironmentState | Exception]:
-        """In as many threads as the environment lets wait side by side (`Environment.slow_steps`)."""
+        """In as many threads as the environment allows (`Environment.slow_steps`)."""
         threads = min(self.side_by_side, len(states))
         if threads <= 1:
             return one_after_another(self, states, replies)

@@ -1,4 +1,4 @@
-"""What a rollout leaves behind: decisions, and the episode they make up."""
+"""The result of a rollout: decisions, and their episode."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Ending(StrEnum):
     FINISHED = "finished"
     """The rules of the task ended it."""
     TRUNCATED = "truncated"
-    """The next context would not have fitted the model, or credit assignment cut the rest off."""
+    """The next context would not have fitted the model, or credit assignment removed the rest."""
     CUT = "cut"
-    """A rule of truncation stopped it in training (`Truncated` of paper T3)."""
+    """A truncation rule stopped it in training (`Truncated` of paper T3)."""
     TURN_LIMIT = "turn_limit"
-    """It was still going after the most turns allowed."""
+    """It was not over after the maximum number of turns."""
     INVALID_ACTION = "invalid_action"
     """A reply held no readable or no legal action."""
     ERROR = "error"
-    """Code outside the model failed: the world, or an oracle. `Episode.error` says how."""
+    """Code outside the model failed: the world, or an oracle. `Episode.error` has the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What an oracle says of one decision.
+    """An oracle's judgement of one decision.
 
     Attributes:
         score: the process reward, in [0, 1] (paper VPR, eq. 2).
@@ -44,26 +44,26 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One reply of one role, and all that is needed to credit, train on and replay it.
+    """One reply of one role, and everything needed to credit, train on and replay it.
 
     Attributes:
-        role: who decided.
+        role: that replied.
         state: the state of the Interaction before the decision; a replay starts from it.
-        context_ids: the tokens the model was given.
-        action_ids: the tokens the model produced, its end-of-turn token included where it came to one.
-        logprobs: the sampler's log-probability of each action token in nats, or `None` where it reports none.
+        context_ids: the tokens the model read.
+        action_ids: the tokens the model generated, including the end-of-turn token if it reached one.
+        logprobs: the sampler's log-probability of each action token in nats, or `None` if it reports none.
         action_text: the reply as text, without special tokens.
-        event: the type of the event that the decision was; the role itself if left out.
-        reward: what the Interaction paid for the step that this reply was part of.
-        verdict: what an oracle said of it, or `None` where none was asked or it failed.
+        event: the event type of the decision; by default the role itself.
+        reward: the Interaction's reward for the step of this reply.
+        verdict: an oracle's verdict, or `None` without an oracle or if it failed.
         trained: whether it may be trained on; if not, it gets no credit.
-        observed: whether its role is never learned from (`Learned.untrained`): to those that are, it is part of
-            what they observe, and no turn.
-        id: which decision this is, one of a kind: episodes that share what came before a split hold decisions of the
-            same ids there, and a copy with another verdict keeps it.
-        step: which step of its episode it is part of, counted from 0; the decisions of a step were made at once.
-            `None` where nobody counted: then those in a row that hold one state, the same object, make up a step.
-        extras: by name, what a collector or a method notes of it that no other needs.
+        observed: whether its role is untrained (`Learned.untrained`): for trained roles it is part of the observation,
+            not a turn.
+        id: unique id: episodes that share decisions before a split have the same ids there, and a copy with another
+            verdict keeps it.
+        step: number of its step in the episode, counted from 0; the decisions of a step are simultaneous. With `None`,
+            consecutive decisions with the same state object form a step.
+        extras: by name, notes of a collector or a method for itself.
     """
 
     role: str
@@ -85,7 +85,7 @@ class Decision:
         object.__setattr__(self, "event", self.event or self.role)
 
     def in_step_of(self, other: Decision) -> bool:
-        """Whether it was made at the same time as another decision of its episode."""
+        """Whether it was simultaneous with another decision of its episode."""
         if self.step is None or other.step is None:
             return self.state is other.state
         return self.step == other.step
@@ -94,25 +94,25 @@ class Decision:
 @renamed_fields({"path": "branch", "inherited": "prefix_length", "ways": "num_leaves"})
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One walk through an Interaction.
+    """One episode of an Interaction.
 
     Attributes:
         decisions: in the order they were made.
-        outcome: what the Interaction says the whole walk was worth.
+        outcome: the Interaction's outcome of the whole episode.
         ending: how it ended.
-        metrics: what the Interaction reports of it, such as `success`.
-        error: the failure in one line, where `ending` is `ERROR`.
-        exception: the failure itself, where it happened in this process; no part of what is compared or shown.
-        start: the place of its start among those that were run together.
-        branch: where its start had alternatives, which one was taken at each step that had several.
-        prefix_length: how many of its first decisions an earlier episode of the same start holds already. They have
-            the same ids there, were made once, and count once.
-        num_leaves: how many leaves of its start's tree it stands for: 1, or more where it ended before a split.
-        scored: how many scores the outcome took (`Metered.scores`): 0 where the Interaction was not asked for it,
-            and then the outcome is NaN, or 0 after an error.
-        next_context: of one that was cut, the tokens that the model would have been given next, if they are known.
-        final_state: where it ended, for who wants to know what comes of it without a role; `None` after an error.
-        extras: by name, what a collector or a method notes of it that no other needs.
+        metrics: the Interaction's metrics, such as `success`.
+        error: the failure in one line, if `ending` is `ERROR`.
+        exception: the failure itself, if it happened in this process; not compared or shown.
+        start: the index of its start among those that were run together.
+        branch: if its start had alternatives, the index of its alternative at each step that had several.
+        prefix_length: number of its first decisions that an earlier episode of the same start also contains. They have
+            the same ids there, were sampled once, and count once.
+        num_leaves: number of leaves of its start's tree that it replaces: 1, or more if it ended before a split.
+        scored: number of scores of the outcome (`Metered.scores`): 0 if the outcome was not computed; it is then NaN,
+            or 0 after an error.
+        next_context: for a cut episode, the tokens of the next context, if they are known.
+        final_state: its last state, for continuing it without a role; `None` after an error.
+        extras: by name, notes of a collector or a method for itself.
     """
 
     decisions: tuple[Decision, ...]
@@ -132,17 +132,17 @@ class Episode:
 
     @property
     def own_decisions(self) -> tuple[Decision, ...]:
-        """The decisions that no earlier episode of the same start holds."""
+        """The decisions that are in no earlier episode of the same start."""
         return self.decisions[self.prefix_length :]
 
     @property
     def turns(self) -> int:
-        """How many decisions it took of the roles that are learned from."""
+        """Number of decisions of trained roles."""
         return sum(not decision.observed for decision in self.decisions)
 
     @property
     def steps(self) -> tuple[tuple[Decision, ...], ...]:
-        """The decisions that were made at once, from one state, in their order."""
+        """The simultaneous decisions, from one state, in order."""
         steps: list[list[Decision]] = []
         for decision in self.decisions:
             at_once = bool(steps) and decision.in_step_of(steps[-1][0])
@@ -154,5 +154,5 @@ class Episode:
 
     @property
     def generated_tokens(self) -> int:
-        """How many tokens the model produced in this episode and in no earlier one of the same start."""
+        """Number of tokens that the model generated in this episode and in no earlier one of the same start."""
         return sum(len(decision.action_ids) for decision in self.own_decisions)

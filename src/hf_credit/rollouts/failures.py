@@ -1,4 +1,4 @@
-"""What fails outside the model: shown where it first happens, and raised where nothing else is left."""
+"""Failures outside the model: logged at their first occurrence, and raised if no episode is left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 
 class EveryEpisodeFailedError(RuntimeError):
-    """Nothing came of a batch of episodes: each ended as an error. The first of these is its cause."""
+    """Every episode of a batch ended as an error. The first of these is its cause."""
 
 
 class FailureLog:
     """Logs the first failure of each kind with its traceback; a kind is an exception's type and where it was raised.
 
-    An episode that fails is data and disturbs no other. The code that made it fail is broken, and its author must see
-    where. Later failures of the same kind are counted in `endings/error` and stay silent.
+    A failed episode is data and does not affect others. Its code is broken, and its author must see where. Later
+    failures of the same kind are only counted in `endings/error`.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class FailureLog:
         """Logs `error` if it is the first of its kind.
 
         Args:
-            error: as it was caught. Its frames let go of what they hold, which may be a GPU's memory.
+            error: as it was caught. Its frames are cleared, since they may hold a GPU's memory.
             what: failed.
         """
         self.latest = error
@@ -52,12 +52,12 @@ def in_one_line(error: Exception) -> str:
 def refuse_total_failure(
     episodes: Sequence[Episode], gather: Callable[[list[Any]], list[Any]] = list, what: str = "of an update"
 ) -> None:
-    """Raises where every episode failed, because training or measuring on none of them would hide it.
+    """Raises if every episode failed, because training or measuring without episodes would hide it.
 
     Args:
-        episodes: of this process; none is no failure.
+        episodes: of this process; an empty list is not a failure.
         gather: the items of all processes, which must all call this at the same time.
-        what: the episodes are.
+        what: name of the episodes in the message.
 
     Raises:
         EveryEpisodeFailedError: every episode of all processes ended as an error; its cause is the first of these in
@@ -76,7 +76,7 @@ def refuse_total_failure(
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those it was raised from or while handling."""
+    """An exception with its causes and contexts."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

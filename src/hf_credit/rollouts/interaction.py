@@ -1,4 +1,4 @@
-"""Who acts when, on which messages: the one interface between rollouts and tasks."""
+"""The interface between rollouts and tasks: who acts when, on which messages."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hf_credit.rollouts.episode import Ending
 S = TypeVar("S")
 W = TypeVar("W")
 Message = dict[str, Any]
-"""`role` and `content`, which is text; of an assistant perhaps `tool_calls`, as chat templates take them."""
+"""`role` and `content`, which is text; for an assistant also `tool_calls`, in the form of chat templates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A reply is wanted.
+    """A request for a reply.
 
     Attributes:
-        role: who is to reply, hence which policy does.
-        messages: the conversation so far as that role sees it, in chat form (`role`, `content`).
-        event: the type of the event this is (paper C3, eq. 1); the role itself if left out. An event type has one
-            conversation, so what is asked at once is of different types.
-        tools: that are offered for this reply, as chat templates take them: JSON schemas of functions.
-        max_tokens: the longest reply, where it is to be shorter than the sampler's own limit. Of a longer one the
-            first tokens are taken, which are drawn as those of a sampler with this limit are.
+        role: the role that is to reply, which selects the policy.
+        messages: the conversation so far for this role, in chat form (`role`, `content`).
+        event: the event type (paper C3, eq. 1); by default the role itself. An event type has one conversation, so
+            simultaneous requests have different types.
+        tools: offered for this reply, in the form of chat templates: JSON schemas of functions.
+        max_tokens: maximum length of the reply, if below the sampler's own limit. A longer reply is cut to its first
+            tokens, which have the distribution of a sampler with this limit.
     """
 
     role: str
@@ -43,13 +43,13 @@ class Request:
 
 
 class Reply(str):
-    """A reply as text without special tokens, with what of it is no text; an Interaction with `reads_tokens` gets it.
+    """A reply as text without special tokens, with its tokens and tool calls; for an Interaction with `reads_tokens`.
 
     Attributes:
         ids: its tokens.
-        ended: whether it ended with a special token, as a reply does that was not cut.
-        content: what it says beside tool calls; all of it where no tools were offered.
-        calls: the name of each tool it calls, and the arguments as JSON.
+        ended: whether it ended with a special token, that is, was not cut.
+        content: its text without tool calls; the whole text if no tools were offered.
+        calls: the name of each called tool, and the arguments as JSON.
     """
 
     ids: tuple[int, ...] = ()
@@ -72,17 +72,17 @@ class Reply(str):
 
 
 class Interaction(ABC, Generic[S]):
-    """A task as a walk over states that are values, so that a walk can start again from any of them.
+    """A task as transitions between states that are values, so that an episode can start again from any of them.
 
-    A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions.
-    An Interaction holds options only. None of its methods may change anything but what they return.
+    A single agent in an environment, a reasoner followed by an actor and a vote of K agents are all Interactions. An
+    Interaction holds only options. Its methods must not have side effects.
 
-    What some tasks can do beyond this (tasks of their own, an oracle, a team without one of its roles, ...) are the
-    members that `hf_credit.rollouts.capabilities` lists by who asks for them; whoever has one simply defines it.
+    Optional members (its own task rows, an oracle, a team without one of its roles, ...) are listed in
+    `hf_credit.rollouts.capabilities`; a task simply defines them.
 
     Attributes:
-        roles: who speaks, where it is known beforehand.
-        max_replies: how many replies an episode has at most, where it is known.
+        roles: that reply, if known beforehand.
+        max_replies: maximum number of replies of an episode, if known.
     """
 
     roles: Collection[str] = ()
@@ -90,19 +90,18 @@ class Interaction(ABC, Generic[S]):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return name_of(self) or type(self).__name__
 
     def spec(self) -> dict[str, Any]:
-        """Plain values, as JSON has them, from which `hf_credit.tasks.TaskSpec` builds it again.
+        """Plain JSON values from which `hf_credit.tasks.TaskSpec` builds it again.
 
         Either `environment` and `environment_options`, `history`, `instructions` and `max_turns`, or `collaboration`
-        and `collaboration_options`: the name, or `"module:factory"`, of what returns it, and every argument of that.
-        What `hf_credit.collaborations.make` or a factory with `hf_credit.registry.remembers_its_call` returned knows
-        these.
+        and `collaboration_options`: the name, or `"module:factory"`, of its factory, with every argument. Results of
+        `hf_credit.collaborations.make` and of factories with `hf_credit.registry.remembers_its_call` have these.
 
         Raises:
-            ValueError: it cannot be told, in one sentence.
+            ValueError: they are unknown, in one sentence.
         """
         noted = remembered(self)
         if noted is None:
@@ -118,41 +117,41 @@ class Interaction(ABC, Generic[S]):
 
     @abstractmethod
     def pending(self, state: S) -> tuple[Request, ...]:
-        """Who acts now, and on which messages; empty when the walk is over."""
+        """Who acts now, and on which messages; empty when the episode is over."""
 
     @abstractmethod
     def advance(self, state: S, replies: Sequence[str]) -> S:
-        """The state after the replies to `pending(state)`, in its order."""
+        """The state after the replies to `pending(state)`, in the same order."""
 
     @abstractmethod
     def outcome(self, state: S) -> float:
-        """What a walk that ended in `state` was worth."""
+        """The outcome of an episode that ended in `state`."""
 
     def reward(self, state: S) -> float:
-        """What the step that led to `state` paid."""
+        """The reward of the step before `state`."""
         return 0.0
 
     def ending(self, state: S) -> Ending:
-        """How a walk that is over in `state` ended."""
+        """How an episode that is over in `state` ended."""
         return Ending.FINISHED
 
     def metrics(self, state: S) -> Mapping[str, float]:
-        """What is reported of a walk that ended in `state`."""
+        """The metrics of an episode that ended in `state`."""
         return {}
 
     def reseed(self, state: S, seed: int) -> S:
-        """`state` with other randomness ahead of it and the same past; by default there is no randomness.
+        """`state` with another random future and the same past; by default there is no randomness.
 
-        `pending` must ask for the same as before: an engine that finds another message refuses to go on.
+        `pending` must not change: an engine that finds another message raises an error.
         """
         return state
 
 
 class Wrapper(Interaction[W], Generic[W, S]):
-    """An Interaction round another, with all members of that one but those which a subclass redefines.
+    """An Interaction that wraps another and delegates all members that a subclass does not redefine.
 
-    Where its states are of another type, a subclass says by `within` how the inner one is found, and redefines what
-    returns a state: `start`, `advance`, `reseed`, and those of the capabilities it hands on.
+    If its states have another type, a subclass defines in `within` how to get the inner state, and redefines the
+    methods that return a state: `start`, `advance`, `reseed`, and those of the delegated capabilities.
 
     Args:
         inner: what is played.
@@ -162,7 +161,7 @@ class Wrapper(Interaction[W], Generic[W, S]):
         self.inner = inner
 
     def within(self, value: Any) -> Any:
-        """What the inner Interaction is asked about in place of an argument: of a state the inner one."""
+        """The argument for the inner Interaction in place of this one: for a state the inner state."""
         return value
 
     def __getattr__(self, name: str) -> Any:
@@ -219,7 +218,7 @@ class Wrapper(Interaction[W], Generic[W, S]):
 
 @contextmanager
 def readable_state(interaction: Interaction[Any]) -> Iterator[None]:
-    """Says in one sentence that what is read here is no state of an Interaction.
+    """Raises one sentence if the value read inside is not a state of an Interaction.
 
     Raises:
         ValueError: it is not.

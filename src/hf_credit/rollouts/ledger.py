@@ -1,4 +1,4 @@
-"""What training has cost so far, in units that compare methods (paper C3, Appendix M)."""
+"""The cost of training so far, in units that allow methods to be compared (paper C3, Appendix M)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Ledger:
     """A sum of costs. Ledgers add up.
 
     Attributes:
-        scoring_events: how often an outcome was asked for (TSE).
-        prompt_tokens: tokens the policy was given, over all replies.
-        completion_tokens: tokens the policy produced.
+        scoring_events: number of outcomes computed (TSE).
+        prompt_tokens: tokens in the contexts of all replies.
+        completion_tokens: tokens in the replies.
         decisions: replies by role (ADS).
-        role_tokens: `tokens` by the role that was given and produced them.
-        counterfactual_tokens: those of `tokens` that were spent on what is there for comparison only.
+        role_tokens: `tokens` by role.
+        counterfactual_tokens: the part of `tokens` in episodes that serve only for comparison.
     """
 
     scoring_events: int = 0
@@ -38,11 +38,11 @@ class Ledger:
 
     @classmethod
     def of(cls, episodes: Iterable[Episode], starts: Sequence[RolloutRequest[Any]] = ()) -> Ledger:
-        """What episodes cost; a decision that several of them share counts once.
+        """The cost of episodes; a decision that several of them share counts once.
 
         Args:
             episodes: all that were played at once.
-            starts: that they were played from; what is there for comparison only is counted apart.
+            starts: that they were played from; episodes for comparison only are counted separately.
         """
         every = list(episodes)
         own = [decision for episode in every for decision in episode.own_decisions]
@@ -75,7 +75,7 @@ class Ledger:
         )
 
     def metrics(self) -> dict[str, float]:
-        """The sums by the names they are logged under."""
+        """The sums by their names in the log."""
         return {
             "budget/scoring_events": self.scoring_events,
             "budget/tokens": self.tokens,
@@ -86,7 +86,7 @@ class Ledger:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; `Ledger(**values)` gives it back."""
+        """Plain values; the inverse is `Ledger(**values)`."""
         return {
             "scoring_events": self.scoring_events,
             "prompt_tokens": self.prompt_tokens,

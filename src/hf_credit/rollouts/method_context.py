@@ -1,4 +1,4 @@
-"""What a method may ask of whoever runs it: a trainer, a diagnosis, a test."""
+"""The services that a trainer, a diagnosis or a test provides to a method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hf_credit.rollouts.interaction import Interaction
 from hf_credit.rollouts.ledger import Ledger
 
 Policy = Literal["current", "frozen"]
-"""The policy that is trained, or the copy of it that a method keeps (`Method.refresh_frozen_every`)."""
+"""The trained policy, or its frozen copy (`Method.refresh_frozen_every`)."""
 
 Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
 """The log-probability of each token of each decision under a policy, in nats."""
@@ -25,12 +25,12 @@ Logprobs = Callable[[Sequence[Decision]], Sequence[tuple[float, ...]]]
 
 @dataclass(frozen=True, kw_only=True)
 class CriticInput:
-    """A text for a critic, and where in it values are wanted.
+    """A text for a critic, and the positions for its predictions.
 
     Attributes:
         ids: the tokens, at least one.
-        at: how many of the tokens have been read where a value is wanted, each in [1, len(ids)], rising: the value of
-            a context is that at its length, the value before the token at index i that at i.
+        at: for each prediction the number of tokens read before it, in [1, len(ids)], ascending: the value of a
+            context is at its length, the value before the token at index i is at i.
     """
 
     ids: tuple[int, ...]
@@ -38,15 +38,15 @@ class CriticInput:
 
 
 class MethodContext(Protocol):
-    """The hands of a method. Every process of a run calls the same of these in the same order.
+    """What a method can call. Every process of a run calls the same functions in the same order.
 
     Attributes:
-        interaction: what is played.
+        interaction: the task to play.
         chat: renders messages to tokens.
-        update: which collection of the run this is, counted from 1.
-        process: which of the processes this is.
+        update: number of the collection in the run, counted from 1.
+        process: index of this process.
         failures: where failures of the task's own code are logged.
-        end_tokens: those that end a reply of the policy; one without was cut.
+        end_tokens: tokens that end a reply of the policy; a reply without one was cut.
     """
 
     interaction: Interaction[Any]
@@ -68,62 +68,63 @@ class MethodContext(Protocol):
         policy: Policy = "current",
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> list[Episode]:
-        """The episodes of these starts, as `Engine.run` gives them. What they cost is in the ledger from then on.
+        """The episodes of these starts, as from `Engine.run`. The ledger counts their cost.
 
         Args:
-            starts: those of this process; there may be none.
-            policy: who replies.
+            starts: those of this process; may be empty.
+            policy: that replies.
             template_kwargs: settings of the chat template in place of the run's own.
 
         Raises:
-            EveryEpisodeFailedError: every episode of all processes ended as an error, and none of this update has come
-                to an end before.
+            EveryEpisodeFailedError: every episode of all processes ended as an error, and no earlier episode of this
+                update has finished.
         """
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
         """The log-probability of each token of each decision under a policy, in nats."""
 
     def values(self, inputs: Sequence[CriticInput], critic: str = "critic") -> list[tuple[float, ...]]:
-        """What a critic of the method predicts at each place of each input, in the unit of the reward."""
+        """The predictions of a critic of the method at each position of each input, in the unit of the reward."""
 
     def gather(self, items: Sequence[Any]) -> list[Any]:
         """The items of all processes, in the order of the processes."""
 
     def mean(self, name: str, values: Sequence[float]) -> None:
-        """Records a metric of this update: the mean of the values of all processes, each of which gives its own.
+        """Records a metric of this update: the mean of the values of all processes, each of which passes its own.
 
-        Nothing is exchanged at once, so a process without values may leave the call out.
+        There is no immediate exchange, so a process without values may omit the call.
         """
 
     def total(self, name: str, value: float) -> None:
         """Records a metric of this update: the sum over all processes, as for `mean`."""
 
     def log(self, name: str, value: float) -> None:
-        """Records a metric of this update that is the same on every process, such as one made of what was gathered."""
+        """Records a metric of this update that is the same on every process, such as one of gathered values."""
 
     def draws(self, *purpose: int | str) -> random.Random:
-        """Random numbers for a purpose, others on each process and in each update."""
+        """Random numbers for a purpose, different on each process and in each update."""
 
     def stream(self, *purpose: int | str) -> str | None:
-        """A name for `RolloutRequest.stream`, another on each process and in each update; `None` where the sampler
-        honours no seeds."""
+        """A name for `RolloutRequest.stream`, different on each process and in each update; `None` if the sampler does
+        not honour seeds.
+        """
 
 
 class LocalContext:
     """A context of one process without a trainer: for diagnosis, notebooks and tests.
 
     Args:
-        engine: plays, with the policy that is looked at; `None` for one that only credits what was played.
-        critics: by name, what each predicts at the places of inputs.
+        engine: plays with the policy; `None` for a context that only credits existing episodes.
+        critics: by name, functions from inputs to predictions at their positions.
         seed: of all draws.
-        frozen: plays with the frozen copy, where a method asks for it.
-        logprobs: those of a policy's tokens, in nats; where `None`, what the sampler reported.
-        end_tokens: those that end a reply; the tokenizer's own if `None`.
+        frozen: plays with the frozen copy, if a method needs it.
+        logprobs: those of a policy's tokens, in nats; `None` uses those of the sampler.
+        end_tokens: tokens that end a reply; the tokenizer's own if `None`.
 
     Attributes:
-        ledger: what has been played so far.
-        metrics: what has been logged so far, by name.
-        update: which collection this is, for whoever runs several.
+        ledger: the cost so far.
+        metrics: the metrics so far, by name.
+        update: number of the collection, if several are run.
     """
 
     def __init__(
@@ -172,10 +173,10 @@ class LocalContext:
         return episodes
 
     def logprobs(self, decisions: Sequence[Decision], policy: Policy = "current") -> list[tuple[float, ...]]:
-        """The frozen copy has those of the policy where it is the policy itself.
+        """Those of the policy also serve for the frozen copy, if it is the policy itself.
 
         Raises:
-            ValueError: nobody knows them, or those of another policy are asked for.
+            ValueError: they are unknown, or belong to another policy.
         """
         known = policy == "current" or (self.frozen is not None and self.frozen is self.engine)
         if known and self._logprobs is not None:

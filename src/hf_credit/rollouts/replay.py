@@ -1,4 +1,4 @@
-"""Replay: from a recorded decision back to the moment before it, and on along another way (paper C3, 3.1 and 3.2)."""
+"""Replay: continues from the state before a recorded decision (paper C3, 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def context_key(text: str) -> int:
         key = BLAKE2b-64(UTF-8(text)) mod 2^63,   the digest read as a big-endian integer
 
     Args:
-        text: the context, as the model is given it.
+        text: the context of the model.
 
     Returns:
         An integer in [0, 2^63).
@@ -34,10 +34,10 @@ def context_key(text: str) -> int:
 
 
 class ContextKeys:
-    """Hands out context keys and makes sure that no two contexts get the same one (paper C3, Appendix C).
+    """Assigns context keys and ensures that no two contexts have the same one (paper C3, Appendix C).
 
-    Remembers a second digest and the length of every context it has seen, about a hundred bytes each. It is meant for
-    the contexts of one update, which are compared with each other.
+    It stores a second digest and the length of every context, about a hundred bytes each. Use it for the contexts of
+    one update, which are compared with each other.
     """
 
     def __init__(self) -> None:
@@ -70,22 +70,22 @@ def replay_from(
     fanout: Sequence[int] = (),
     stream: str | None = None,
 ) -> RolloutRequest[S]:
-    """A start right before a recorded decision: the same state, and the same context to the token.
+    """A start right before a recorded decision, with the same state and exactly the same context tokens.
 
-    What other roles decide at the same time is decided anew, because it comes after the frozen context.
+    Simultaneous decisions of other roles are sampled again, because they come after the frozen context.
 
     Args:
         interaction: that the episode was played in.
         chat: that rendered its contexts.
         episode: with the recorded decisions.
         index: of the decision among them.
-        reply: what is decided there instead of a fresh sample; a recorded decision stands for its own reply.
-        seed: of the randomness ahead of the state; `None` keeps the recorded one.
+        reply: a fixed reply instead of a new sample; a recorded decision means its own reply.
+        seed: new seed of the state; `None` keeps the recorded one.
         fanout, stream: as in `RolloutRequest`.
 
     Raises:
         IndexError: there is no such decision.
-        ValueError: the recorded state does not lead to the recorded context: it is of another task, another
+        ValueError: the recorded state does not produce the recorded context: it belongs to another task, another
             Interaction or another chat template.
     """
     if not 0 <= index < len(episode.decisions):

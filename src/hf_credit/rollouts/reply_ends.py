@@ -15,5 +15,5 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> li
 
 
 def was_cut(reply: Sequence[int], end_tokens: Collection[int]) -> bool:
-    """Whether a reply ended for lack of room rather than with an end token."""
+    """Whether a reply reached the length limit without an end token."""
     return not reply or reply[-1] not in end_tokens

@@ -13,16 +13,17 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One sequence to train on. The four lists behind `prompt_ids` have one length, one entry a completion token.
+    """One sequence to train on. The four lists after `prompt_ids` have the same length, one entry per completion
+    token.
 
     Attributes:
         prompt_ids: the context of the first decision.
         completion_ids: action tokens, and between them the context that was appended.
         loss_mask: 1 on action tokens whose decision has credit, 0 on everything else.
-        advantages: the advantage of the token, or of the decision it belongs to, 0 off the mask.
+        advantages: the advantage of the token, or of its decision; 0 outside the mask.
         logprobs: the sampler's log-probability of each action token, 0 elsewhere; `None` if it reported none.
-        role: who made the decisions; empty on a row of nobody's.
-        marks: 1 on the tokens that `decision_rows` was told to mark; `None` where it was told nothing.
+        role: the role of the decisions; empty for a row without a role.
+        marks: 1 on the tokens marked in `decision_rows`; `None` without marks.
     """
 
     prompt_ids: tuple[int, ...]
@@ -35,7 +36,7 @@ class Row:
 
     @classmethod
     def without_credit(cls, prompt_ids: Sequence[int], completion_ids: Sequence[int], role: str = "") -> Row:
-        """A row that is only read, whose completion tokens all count."""
+        """A row without credit, for reading; all its completion tokens count."""
         return cls(
             prompt_ids=tuple(prompt_ids),
             completion_ids=tuple(completion_ids),
@@ -47,13 +48,13 @@ class Row:
 
 
 def by_episode(episodes: Sequence[Episode], credit: Mapping[str, Value]) -> list[list[Value | None]]:
-    """What belongs to decisions, laid out as the decisions of episodes; `None` where there is nothing.
+    """Values of decisions, arranged like the decisions of episodes; `None` for missing ones.
 
-    A decision that several episodes share, because they split after it, has it in the first of them alone, so that it
-    is trained on once.
+    A decision that several episodes share, because they split after it, has its value only in the first of them, so
+    that it is trained on once.
 
     Args:
-        episodes: in their order.
+        episodes: in order.
         credit: by the id of a decision.
     """
     left = dict(credit)
@@ -68,17 +69,17 @@ def decision_rows(
     """The rows of one episode's decisions.
 
     A decision whose context extends the context and reply of the last decision of its event type, by the same role,
-    continues that decision's row; any other opens a row of its own. So an episode whose history grows by appending
-    costs one forward pass over its tokens, however many turns it had.
+    continues that decision's row; any other starts a new row. So an episode with appended history costs one forward
+    pass over its tokens, for any number of turns.
 
     Args:
         decisions: in the order they were made.
         advantages: for each decision one number for all its tokens, or one for each of its tokens; `None` keeps the
             decision out of the loss and out of every mean.
-        marks: 0 or 1 for each token of each decision, if some are to be known in the rows.
+        marks: 0 or 1 for each token of each decision, to mark tokens in the rows.
 
     Raises:
-        ValueError: a decision has other numbers of tokens and of advantages.
+        ValueError: the numbers of tokens and of advantages of a decision differ.
     """
     open_rows: dict[str, _OpenRow] = {}
     rows: list[_OpenRow] = []
@@ -98,7 +99,7 @@ def sequence_mean(rows: Sequence[Row], tokens: float, sequences: float) -> list[
 
         A'[t] = A[t] tokens / (n sequences),   n the tokens of this episode
 
-    Only what is linear in advantages is averaged so; a penalty beside them stays a mean over tokens.
+    This holds for terms that are linear in advantages; a separate penalty stays a mean over tokens.
 
     Args:
         rows: of the episode.

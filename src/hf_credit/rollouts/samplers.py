@@ -1,4 +1,4 @@
-"""Who replies: one policy for all roles, or one for each."""
+"""Samplers: one policy for all roles, or one for each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Generation:
     """A reply in tokens.
 
     Attributes:
-        ids: the tokens produced, an end-of-turn token included.
-        logprobs: the log-probability of each in nats, or `None` where the sampler reports none.
+        ids: the generated tokens, including an end-of-turn token.
+        logprobs: the log-probability of each in nats, or `None` if the sampler reports none.
     """
 
     ids: Sequence[int]
@@ -25,23 +25,23 @@ class Generation:
 
 
 GenerateFn = Callable[[Sequence[Sequence[int]]], Sequence[Generation]]
-"""Replies to contexts, in their order. The contexts differ from each other and are not grouped."""
+"""Returns replies to contexts, in order. The contexts differ from each other and are not grouped."""
 
 SeededGenerateFn = Callable[[Sequence[Sequence[int]], Sequence[int | None]], Sequence[Generation]]
-"""The same where each context comes with a seed: replies of one seed are drawn with the same random numbers."""
+"""The same with a seed for each context: replies with one seed are sampled with the same random numbers."""
 
 
 @runtime_checkable
 class SubmittingSampler(Protocol):
-    """Replies to single requests, of all roles; it honours seeds where it has a true `seeded`."""
+    """A sampler of single requests, for all roles; it honours seeds if it has a true `seeded`."""
 
     def submit(self, role: str, context: Sequence[int], seed: int | None) -> Future[Generation]:
-        """Asks for a reply, which arrives when it is there; `cancel` of it says that nobody waits for it any more.
+        """Requests a reply and returns its future; cancel the future if the reply is no longer needed.
 
         Args:
-            role: who replies.
-            context: the tokens it is given.
-            seed: replies of one seed are drawn with the same random numbers; `None` names none.
+            role: that replies.
+            context: its tokens.
+            seed: replies with one seed are sampled with the same random numbers; `None` for no seed.
         """
 
 
@@ -51,17 +51,17 @@ def sample(
     contexts: Sequence[Sequence[int]],
     seeds: Sequence[int | None],
 ) -> list[Generation]:
-    """The reply to each context, by the sampler of its role, which is asked once.
+    """The reply to each context, by the sampler of its role, which is called once.
 
     Args:
-        generate: the sampler of all roles, or that of each, asked in the order of the mapping. A mapping with a method
-            `together(roles, contexts, seeds)` is asked once for all of them.
-        roles: who replies to each context.
+        generate: the sampler of all roles, or one for each, called in the order of the mapping. A mapping with a
+            method `together(roles, contexts, seeds)` is called once for all of them.
+        roles: of each context.
         contexts: at least one.
-        seeds: one for each context; `None` names no random numbers.
+        seeds: one for each context; `None` for no seeds.
 
     Raises:
-        ValueError: a role has no sampler, or a sampler does not answer every context.
+        ValueError: a role has no sampler, or a sampler does not reply to every context.
     """
     if isinstance(generate, SubmittingSampler):
         futures = [generate.submit(*one) for one in zip(roles, contexts, seeds, strict=True)]
@@ -80,7 +80,7 @@ def sample(
 
 
 def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler) -> bool:
-    """Whether every sampler takes seeds, and draws replies of one seed with the same random numbers."""
+    """Whether every sampler accepts seeds, and samples replies with one seed with the same random numbers."""
     samplers = generate.values() if isinstance(generate, Mapping) else [generate]
     return all(getattr(sampler, "seeded", None) is not None for sampler in samplers)
 
@@ -88,7 +88,7 @@ def honours_seeds(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSa
 def counted(
     generate: GenerateFn | Mapping[str, GenerateFn], on_replies: Callable[[int], None] | None
 ) -> GenerateFn | Mapping[str, GenerateFn]:
-    """The same samplers, which tell after each call how many replies it brought; they honour seeds where those do."""
+    """The same samplers, which report after each call its number of replies; they honour seeds if those do."""
     if on_replies is None:
         return generate
     if isinstance(generate, Mapping):
@@ -114,7 +114,7 @@ class _Counted:
 
 
 def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingSampler, roles: Iterable[str]) -> None:
-    """Refuses roles that nobody replies for.
+    """Rejects roles without a sampler.
 
     Raises:
         ValueError: a role has no sampler.
@@ -129,10 +129,10 @@ def refuse_missing(generate: GenerateFn | Mapping[str, GenerateFn] | SubmittingS
 
 
 def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> None:
-    """Refuses samplers of roles that the policy has to speak for.
+    """Rejects samplers of roles that the policy must play.
 
     Raises:
-        ValueError: something is learned from one of them.
+        ValueError: one of them is trained.
     """
     from hf_credit.rollouts.capabilities import Learned
 
@@ -146,7 +146,7 @@ def require_untrained(interaction: Interaction[Any], roles: Iterable[str]) -> No
 
 
 def _shares(generate: GenerateFn | Mapping[str, GenerateFn], roles: Sequence[str]) -> Iterator[tuple[Any, list[int]]]:
-    """Each sampler that is wanted, and the places it is wanted at."""
+    """Each required sampler, and the indices of its contexts."""
     if not isinstance(generate, Mapping):
         yield generate, list(range(len(roles)))
         return

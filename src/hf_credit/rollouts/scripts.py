@@ -1,4 +1,4 @@
-"""Play from a script: by an oracle with a chosen quality, and at random to collect what a game says."""
+"""Scripted play: by an oracle with a chosen quality, and at random to collect the texts of a game."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from hf_credit.rollouts.interaction import Request
 
 Script = Callable[[Any, "Request", random.Random], str]
-"""The reply to a request in a state; what is random in it comes from the random stream alone."""
+"""The reply to a request in a state; its randomness comes only from the random stream."""
 
 
 @runtime_checkable
 class LikelyScript(Protocol):
-    """A `Script` that can tell how likely it is to give each reply, which teaches more than one drawn reply does."""
+    """A `Script` with the probabilities of its replies, which teach more than one sampled reply."""
 
     def __call__(self, state: Any, request: Request, draws: random.Random) -> str:
-        """A drawn reply."""
+        """A sampled reply."""
 
     def probabilities(self, state: Any, request: Request) -> Mapping[str, float]:
-        """The probability of every reply that it may give; they sum to 1."""
+        """The probability of every possible reply; they sum to 1."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class OraclePlayer:
     `quality`, and a uniformly drawn legal action otherwise.
 
     Args:
-        environment: what is played.
-        oracle: who knows the valid actions.
+        environment: the game.
+        oracle: with the valid actions.
         quality: in [0, 1].
 
     Raises:

@@ -1,4 +1,4 @@
-"""Alternatives go on from one state: it must be a value that none of them can change."""
+"""Alternatives continue from one state: it must be a value that none of them can change."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hf_credit.rollouts.interaction import Interaction, Request
 
 
 class SharedStateError(RuntimeError):
-    """Alternatives are about to be compared that did not stand in one and the same state."""
+    """Alternatives that were not in the same state would be compared."""
 
 
 class SharedStates:
-    """Watches the states that several walks of one run go on from.
+    """Checks the states from which several walks of one run continue.
 
-    What a state asks for (`Interaction.pending`) is compared before each walk leaves it, which costs one call of
-    `pending` for every alternative. A difference that no message shows goes unnoticed.
+    The requests of a state (`Interaction.pending`) are compared before each walk leaves it, which costs one call of
+    `pending` for every alternative. A change that no message shows is not noticed.
 
     Args:
-        interaction: what is played.
+        interaction: the task to play.
     """
 
     def __init__(self, interaction: Interaction[Any]) -> None:
@@ -31,11 +31,11 @@ class SharedStates:
 
         Args:
             state: the recorded one.
-            seed: that it was reseeded with, if it was.
-            requests: what the state asks for after that.
+            seed: with which it was reseeded, if it was.
+            requests: the requests of the state after that.
 
         Raises:
-            SharedStateError: it is no value, it asked another walk for something else, or its new seed changed it.
+            SharedStateError: it is not a value, it had other requests for another walk, or its new seed changed them.
         """
         require_value(state)
         _, first = self._first.setdefault(id(state), (state, requests))  # kept, so that no other gets its id
@@ -45,14 +45,14 @@ class SharedStates:
             self._refuse(state, "was changed by a new seed")
 
     def leave(self, state: Any, requests: Sequence[Request]) -> None:
-        """Called right before a walk leaves a state that others leave, too.
+        """Called right before a walk leaves a state that others leave too.
 
         Args:
-            state: where the walk stands.
-            requests: what it was asked for.
+            state: of the walk.
+            requests: of the walk.
 
         Raises:
-            SharedStateError: the state no longer asks for that.
+            SharedStateError: the state no longer has these requests.
         """
         if self.interaction.pending(state) != requests:
             self._refuse(state, "has changed since it asked for replies, by another alternative or by a new seed")
@@ -66,10 +66,10 @@ class SharedStates:
 
 
 def require_value(state: Any) -> None:
-    """Refuses states that cannot be told from what they were: those without a hash, or with that of their identity.
+    """Rejects states without a hash by content: those without a hash, or with that of their identity.
 
     Raises:
-        SharedStateError: it is no value.
+        SharedStateError: it is not a value.
     """
     try:
         hash(state)

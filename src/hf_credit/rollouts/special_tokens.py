@@ -1,4 +1,4 @@
-"""Text from outside, which never becomes a special token, whatever it spells."""
+"""Encodes untrusted text, which never becomes a special token, whatever it contains."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TAG = re.compile(r"</?\w+>")
 
 
 class SpecialTokens:
-    """The tokens of a tokenizer that mean more than their text, and how to write their text without them.
+    """The special tokens of a tokenizer, and how to encode their text without them.
 
-    These are its special tokens, and added tokens that a template puts between messages, whatever their tokenizer
-    calls them. Text that spells none of them costs a search. Text that does is encoded as a tokenizer encodes any
-    text with special tokens in it, in the pieces between them, but with the ids of their letters in place of theirs.
+    These are its special tokens, and added tokens that a template puts between messages, whatever their class in the
+    tokenizer. Text without any of them costs a search. Text with some is encoded as a tokenizer encodes text with
+    special tokens, in the pieces between them, but with the ids of their letters in place of theirs.
 
     Args:
-        tokenizer: whose tokens they are.
-        skeleton: a conversation of words as the template shows it.
+        tokenizer: with these tokens.
+        skeleton: a rendered conversation of plain words.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, skeleton: str) -> None:
@@ -49,7 +49,7 @@ class SpecialTokens:
         self._letters: dict[str, list[int]] = {}
 
     def hide(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Hidden | None]:
-        """Messages in which no text spells a special token, and what was taken out; `None` where nothing was."""
+        """Messages without the text of special tokens, and the removed ones; `None` if there were none."""
         if not any(self._spells(value) for message in messages for value in _contents(message)):
             return [dict(message) for message in messages], None
         mark = _MARK
@@ -70,12 +70,12 @@ class SpecialTokens:
         ], hidden
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text from outside, none of which is special."""
+        """The token ids of an untrusted text, none of which is special."""
         (message,), hidden = self.hide([{"content": text}])
         return self.ids(message["content"]) if hidden is None else hidden.encode(message["content"])
 
     def ids(self, text: str) -> list[int]:
-        """The token ids of a text that a template made: its special tokens are special."""
+        """The token ids of a rendered text: its special tokens are special."""
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def many(self, texts: Sequence[str]) -> list[list[int]]:
@@ -87,14 +87,14 @@ class SpecialTokens:
         """The token ids of a special token's text.
 
         Raises:
-            ValueError: the tokenizer cannot write it.
+            ValueError: the tokenizer cannot encode it.
         """
         if name not in self._letters:
             self._letters[name] = self._spell(name)
         return self._letters[name]
 
     def spelled(self, text: str) -> str:
-        """A special token that a text spells; empty where it spells none."""
+        """A special token in a text; empty if there is none."""
         found = self._pattern.search(text)
         return found.group() if found else ""
 
@@ -135,11 +135,11 @@ class SpecialTokens:
 
 
 class Hidden:
-    """The special tokens that were spelled in some messages, each at its mark.
+    """The special tokens in the text of some messages, each at its mark.
 
     Args:
-        tokens: whose they are.
-        mark: begins every mark, and stands nowhere else in the messages.
+        tokens: of the tokenizer.
+        mark: begins every mark, and occurs nowhere else in the messages.
     """
 
     def __init__(self, tokens: SpecialTokens, mark: str) -> None:
@@ -148,13 +148,13 @@ class Hidden:
         self._names: list[str] = []
 
     def mark_of(self, name: str) -> str:
-        """What stands for a token's text until `encode`."""
+        """The mark for a token's text until `encode`."""
         if name not in self._names:
             self._names.append(name)
         return f"{self._mark}{self._names.index(name)}{_END}"
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of the rendered messages, with the letters of what was hidden at the marks."""
+        """The token ids of the rendered messages, with the letters of the hidden tokens at the marks."""
         ids: list[int] = []
         # Pieces, and between them the numbers of what was hidden there.
         for place, piece in enumerate(re.split(f"{self._mark}([0-9]+){_END}", text)):
@@ -166,7 +166,7 @@ class Hidden:
 
 
 def _contents(message: Mapping[str, Any]) -> list[str]:
-    """What a message says, its tool calls included; its role is the program's own word."""
+    """The content of a message, including its tool calls; its role is trusted."""
     texts: list[str] = []
     for key, value in message.items():
         if isinstance(value, str):
@@ -188,5 +188,5 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _any_of(names: set[str] | frozenset[str]) -> re.Pattern[str]:
-    """Finds any of the names, the longest that fits; nothing where there is none."""
+    """A pattern for any of the names, the longest first; it matches nothing without names."""
     return re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)")

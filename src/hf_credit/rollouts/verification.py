@@ -21,12 +21,12 @@ def verify(
 ) -> list[Episode]:
     """The same episodes with the oracle's verdict on each decision (paper VPR, eq. 2).
 
-    A reply that takes no action scores 0, and the oracle is not asked. One that raises or returns something outside
+    A reply without an action scores 0 without a call of the oracle. An oracle that raises or returns something outside
     [0, 1] ends the episode, as for `judged`.
 
     Args:
         episodes: of `interaction`.
-        oracle: who judges.
+        oracle: that judges.
         interaction, failures: as for `judged`.
     """
 
@@ -47,18 +47,18 @@ def judged(
     conclude: Callable[[Any], Mapping[str, Any]] | None = None,
     failures: FailureLog | None = None,
 ) -> list[Episode]:
-    """The same episodes with a judgement of each decision, and of each episode where it came to an end.
+    """The same episodes with a judgement of each decision, and of each finished episode.
 
-    Where the judge raises, the episode ends as an error: that decision and the later ones stay as they were, the
-    earlier ones keep what they got. An episode that had failed already keeps its failure.
+    If the judge raises, the episode ends as an error: that decision and the later ones stay unchanged, the earlier
+    ones keep their judgements. An episode that had already failed keeps its failure.
 
     Args:
         episodes: of `interaction`.
-        interaction: tells which action a reply took in which state of the environment.
-        judge: what it is called in an error.
-        decide: from a decision, the state of the environment before it and its action, empty where it took none, to
-            the same decision with what is said of it.
-        conclude: from the state that the environment ended in to what the `extras` of the episode get.
+        interaction: determines the action of a reply and the state of the environment.
+        judge: its name in an error.
+        decide: maps a decision, the state of the environment before it and its action, empty if there is none, to the
+            same decision with its judgement.
+        conclude: maps the last state of the environment to additional `extras` of the episode.
         failures: logs the first failure of each kind, such as the engine's; one of this call if `None`.
     """
     log = failures or FailureLog()
