@@ -129,7 +129,9 @@ class MicroServer:
         if name in self.adapters:
             return 400, {"error": f"{name} is there"}
         with self._computing:
-            if isinstance(self.model, PeftModel):
+            if not self.max_loras:
+                pass  # a name alone, behind which is the policy itself
+            elif isinstance(self.model, PeftModel):
                 self.model.load_adapter(folder, name)
             else:
                 self.model = PeftModel.from_pretrained(self.model, folder, name)
@@ -149,7 +151,7 @@ class MicroServer:
         self._going.wait()
         prompt, temperature = asked["prompt"], asked["temperature"]
         with self._computing:
-            if asked["model"] in self.adapters:
+            if isinstance(self.model, PeftModel):
                 self.model.set_adapter(asked["model"])
             generate: Any = sampler(
                 self.model, self.tokenizer, max_new_tokens=asked["max_tokens"], temperature=temperature
