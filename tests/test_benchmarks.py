@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -321,3 +322,14 @@ def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     # In rounds every walk waits for the longest reply; a place with several walks waits for none.
     assert waits[0] > waits[1] > waits[4]
     assert waits[5] > waits[6] >= waits[7]
+
+
+def test_both_seams_as_on_a_gpu(tmp_path: Path) -> None:
+    """A process for each seam, and a server for one of them, as the prepared command has it."""
+    root = Path(__file__).resolve().parent.parent
+    settings = {"OUTPUT": str(tmp_path), "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [root / "benchmarks" / "gpu.sh", "--dry-run"]
+    subprocess.run(command, env={**os.environ, **settings}, check=True, capture_output=True)
+    rows = json.loads((tmp_path / "tiny" / "both_seams.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["seam"] for row in rows] == ["asynchronous", "synchronous"]
+    assert all(row["tokens generated a second"] > 0 for row in rows)

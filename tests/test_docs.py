@@ -23,6 +23,7 @@ from typer.main import get_command
 
 import hf_credit
 from hf_credit import (
+    AsyncCreditConfig,
     ConstrainedCounterfactualConfig,
     CounterfactualGRPOConfig,
     CreditConfig,
@@ -197,6 +198,7 @@ def test_every_block_is_run_or_parsed_or_is_output(document: str) -> None:
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "yaml")])
 def test_every_yaml_of_a_document_is_of_a_recipe(document: str) -> None:
     known = {name for preset in PRESETS.values() for name in fields(resolve(preset.config.replace(":", ".")))}
+    known |= fields(AsyncCreditConfig)
     for block in blocks(document, "yaml"):
         assert yaml.safe_load(block).keys() <= known | fields(ModelConfig) | fields(GameArguments)
 

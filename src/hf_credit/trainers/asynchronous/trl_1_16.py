@@ -57,7 +57,7 @@ class UpdateTrainer(ResumableTrainer, AsyncGRPOTrainer):
         peft_config: PeftConfig | None,
     ) -> None:
         evaluated, args.eval_strategy = args.eval_strategy, "no"  # for which transformers wants a dataset of its kind
-        with _off_gpus():
+        with _set_up():
             super().__init__(
                 model=model,
                 args=args,
@@ -178,12 +178,16 @@ def kernel_at_hand() -> bool:
 
 
 @contextmanager
-def _off_gpus() -> Iterator[None]:
-    """Within, TRL may be set up without a GPU, whose speed it asks for by its name."""
+def _set_up() -> Iterator[None]:
+    """Within, TRL may be set up without a GPU, whose speed it asks for by its name, and adds one callback twice."""
     ask = async_grpo_trainer.get_peak_flops_per_device
+    said = logging.getLogger("transformers.trainer_callback")
+    level = said.level
+    said.setLevel(logging.ERROR)
     if not torch.cuda.is_available():
         async_grpo_trainer.get_peak_flops_per_device = lambda accelerator, dtype: None
     try:
         yield
     finally:
         async_grpo_trainer.get_peak_flops_per_device = ask
+        said.setLevel(level)
