@@ -124,6 +124,12 @@ def server(
 
 
 @pytest.fixture(scope="session")
+def serve(vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Iterator[Server]]:
+    """`yield from serve(policy, variables)`: a server with environment variables beside those of all."""
+    return lambda policy, variables: _serve(policy, {**vllm_env, **variables}, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
 def role_server(policy: Path, vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that takes two adapters while it runs."""
     env = {**vllm_env, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}

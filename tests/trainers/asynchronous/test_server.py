@@ -51,6 +51,17 @@ def test_a_reply_comes_with_its_log_probabilities_at_the_temperature(
     assert 1 <= len(reply.ids) <= 6
 
 
+def test_a_server_whose_log_probabilities_are_at_another_temperature_is_refused(
+    client: Any, served: MicroServer
+) -> None:
+    served.logprobs_mode = "raw_logprobs"
+    client().wait()
+    with pytest.raises(
+        ValueError, match=r"at the temperature of the sampling, 0.7, got raw_logprobs of .* --logprobs-mode"
+    ):
+        client(temperature=0.7).wait()
+
+
 def test_one_seed_is_one_reply_and_any_size_of_seed_is_taken(client: Any) -> None:
     one = client()
     futures = [one.submit("agent", CONTEXT, seed) for seed in (7, 7, 2**64 - 1, 1, 2)]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import secrets
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -119,7 +120,8 @@ class Server:
             "n": 1,
             "logprobs": 0,
             "return_token_ids": True,
-            **({} if seed is None else {"seed": seed & _MOST_SEED}),
+            # Engines that share the work draw alike without seeds.
+            "seed": secrets.randbits(63) if seed is None else seed & _MOST_SEED,
         }
         return self._future(self._reply(asked))
 
@@ -136,12 +138,21 @@ class Server:
         return self._future(self._read(asked, list(ids)))
 
     def wait(self) -> None:
-        """Waits until the server is up.
+        """Waits until the server is up, and sees that its log-probabilities are those of the sampling.
 
         Raises:
-            ConnectionError: it is not within `patience` seconds.
+            ConnectionError: it is not up within `patience` seconds.
+            ValueError: it reports log-probabilities at temperature 1, and samples at another one.
         """
         self._future(self._up()).result()
+        if self.temperature != 1.0:
+            mode = str(self._model_config().get("logprobs_mode"))
+            if not mode.startswith("processed"):
+                raise ValueError(
+                    f"log-probabilities of replies must be at the temperature of the sampling, {self.temperature:g}, "
+                    f"got {mode} of {self.url}, which are at temperature 1; start the server with --logprobs-mode "
+                    "processed_logprobs, or set the temperature to 1."
+                )
 
     def max_model_len(self) -> int:
         """The most tokens, context and reply, that it takes."""
@@ -149,8 +160,10 @@ class Server:
 
     def dtype(self) -> str:
         """What its weights are held in, such as `"float32"`."""
-        found = self.get("/server_info?config_format=json")["vllm_config"]["model_config"]["dtype"]
-        return str(found).removeprefix("torch.")
+        return str(self._model_config()["dtype"]).removeprefix("torch.")
+
+    def _model_config(self) -> dict[str, Any]:
+        return dict(self.get("/server_info?config_format=json")["vllm_config"]["model_config"])
 
     def pause(self) -> None:
         """Lets the requests under way stand still, for new weights."""

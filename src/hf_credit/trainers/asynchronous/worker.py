@@ -260,7 +260,9 @@ class Worker:
     # TRL's protocol -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to collect."""
+        """Begins to collect, once the sampler is there (`wait` of it, where it has one)."""
+        if hasattr(self.sampler, "wait"):
+            self.sampler.wait()
         for number in range(self.concurrent_collections):
             thread = threading.Thread(target=self._collect, name=f"collections-{number}", daemon=True)
             self._threads.append(thread)
