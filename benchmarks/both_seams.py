@@ -15,6 +15,7 @@ and the numbers say nothing.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shutil
@@ -51,6 +52,12 @@ UP_SECONDS = 300
 @contextmanager
 def served(policy: Path) -> Iterator[str]:
     """The address of a server that serves the policy."""
+    if not GPU:
+        sys.path.append(str(MICRO_SERVER.parent))
+        server: Any = importlib.import_module(MICRO_SERVER.stem).MicroServer(policy).start()
+        yield server.url
+        server.stop()
+        return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -62,15 +69,13 @@ def served(policy: Path) -> Iterator[str]:
         "max-loras": STALENESS + 2,
     }
     command = ["vllm", "serve", str(policy), "--enable-lora", *(f"--{name}={value}" for name, value in flags.items())]
-    if not GPU:
-        command = [sys.executable, str(MICRO_SERVER), str(policy), str(port)]
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-    with subprocess.Popen(command, env=environment, stdout=sys.stderr) as server:
+    with subprocess.Popen(command, env=environment, stdout=sys.stderr) as process:
         try:
-            wait_for(f"http://127.0.0.1:{port}", server)
+            wait_for(f"http://127.0.0.1:{port}", process)
             yield f"http://127.0.0.1:{port}"
         finally:
-            server.terminate()
+            process.terminate()
 
 
 def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:

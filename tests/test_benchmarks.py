@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -324,12 +324,15 @@ def test_asynchronous(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert waits[5] > waits[6] >= waits[7]
 
 
-def test_both_seams_as_on_a_gpu(tmp_path: Path) -> None:
-    """A process for each seam, and a server for one of them, as the prepared command has it."""
-    root = Path(__file__).resolve().parent.parent
-    settings = {"OUTPUT": str(tmp_path), "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [root / "benchmarks" / "gpu.sh", "--dry-run"]
-    subprocess.run(command, env={**os.environ, **settings}, check=True, capture_output=True)
-    rows = json.loads((tmp_path / "tiny" / "both_seams.json").read_text(encoding="utf-8"))["rows"]
+@pytest.mark.usefixtures("copied_processes")
+def test_both_seams(capsys: pytest.CaptureFixture[str], tmp_path: Path, root: Path) -> None:
+    """With a tiny policy, as `benchmarks/gpu.sh --dry-run` has it."""
+    (small,) = re.findall(r"small=\((--.*)\)", (root / "benchmarks" / "gpu.sh").read_text(encoding="utf-8"))
+    rows = run("both_seams", capsys, tmp_path, "--shape=tiny", *small.split())
     assert [row["seam"] for row in rows] == ["asynchronous", "synchronous"]
-    assert all(row["tokens generated a second"] > 0 for row in rows)
+    assert all(float(row["tokens generated a second"]) > 0 for row in rows)
+
+
+@pytest.mark.parametrize("script", ["benchmarks/gpu.sh", "trainers/slurm/two_nodes.sbatch"])
+def test_a_script_is_one_for_bash(root: Path, script: str) -> None:
+    subprocess.run(["bash", "-n", root / script], check=True)
