@@ -50,14 +50,14 @@ def step_weights(collected: RolloutBatch) -> dict[str, float]:
     """Weights of the decisions of episodes that split, by their id, so that all steps of an instance have equal
     weight.
 
-        w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of ways
+        w(step) = w(step before) / number of steps taken from the same state,    w(start) = number of leaves
 
-    The ways of an instance are its episodes, or as many as they would have been had none ended before it split. Apart
-    from each other all decisions have weight 1. Summed with these weights, what an unbiased advantage makes of the
-    decisions of a tree has the expectation of one that is made of the decisions of as many episodes.
+    The leaves of an instance are its episodes, or as many as there would be if none had ended before its split.
+    Without splits all decisions have weight 1. With these weights, a sum over the decisions of a tree with an unbiased
+    advantage has the expectation of the sum over as many separate episodes.
 
     Args:
-        collected: of this process; episodes that failed are none of the alternatives.
+        collected: of this process; failed episodes do not count as alternatives.
     """
     trees = StepTrees(collected)
     start_of: list[int] = []

@@ -15,7 +15,7 @@ from hf_credit.rollouts.method_context import MethodContext
 
 @dataclass(frozen=True, kw_only=True)
 class AliveMean:
-    """`alive_advantages` of each instance: the return from a turn on, less that of the others who reached the turn.
+    """`alive_advantages` of each instance: the return from a turn on, minus that of the others that reached the turn.
 
     Failed episodes get no credit.
     """
@@ -31,7 +31,7 @@ class AliveMean:
 
 @dataclass(frozen=True, kw_only=True)
 class AllTurnsMean:
-    """`all_turns_advantages` of each instance: less the others' mean at every turn to come, reached or not.
+    """`all_turns_advantages` of each instance: minus the others' mean at every later turn, reached or not.
 
     Failed episodes get no credit.
     """
@@ -59,7 +59,7 @@ def alive_baseline(group_size: GroupSize = 8) -> Method:
 
 @with_parts
 def all_turns_baseline(group_size: GroupSize = 8) -> Method:
-    """The method whose baseline is the others' mean reward of every turn to come and their mean outcome.
+    """The method whose baseline is the others' mean reward of every later turn and their mean outcome.
 
     Args:
         group_size: episodes of each task row.

@@ -1,4 +1,4 @@
-"""Turn credit: what each turn changed in a running score, spread back over the turns that led to it (prime-rl)."""
+"""Turn credit: the change of a running score in each turn, distributed over the turns before it (prime-rl)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class SpreadDeltas(Options):
     """`hf_credit.credit.turn_credit` of each instance. Failed episodes get no credit.
 
     Args:
-        turn_scores: where the running score is from: the `"reward"` that the Interaction pays for a step, read as the
-            score after it, or an oracle's `"verdict"`. A turn that nobody judged leaves the score as it was.
-        gamma: how much of a change reaches the turn before.
-        beta: weight of the turns' own credit; 0 leaves the level of the episode, in which the changes still count.
+        turn_scores: the source of the running score: the Interaction's `"reward"` for a step, interpreted as the score
+            after it, or an oracle's `"verdict"`. A turn without a verdict does not change the score.
+        gamma: the share of a change that is passed to the turn before.
+        beta: weight of the turns' own credit; with 0 only the level of the episode remains, which includes the
+            changes.
     """
 
     turn_scores: Literal["reward", "verdict"] = "reward"

@@ -1,4 +1,4 @@
-"""What methods that credit turns have in common: from episodes to matrices of turns, and back."""
+"""Common parts of methods that credit turns: from episodes to matrices of turns, and back."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hf_credit.rollouts.method_context import MethodContext
 
 
 def step_rewards(episode: Episode) -> list[float]:
-    """The reward of each step; the last one is paid what the outcome adds to all of them.
+    """The reward of each step; the outcome minus their sum is added to the last one.
 
-    A world whose rewards sum to its outcome adds nothing; one that pays at the end only adds everything.
+    This is 0 if the rewards sum to the outcome, and the whole outcome if there are no other rewards.
     """
     rewards = [step[0].reward for step in episode.steps]
     return [*rewards[:-1], rewards[-1] + (episode.outcome - sum(rewards))] if rewards else []
 
 
 def scores(episode: Episode, source: str) -> list[float | None]:
-    """The score of each step, the mean where several decisions were made at once; `None` where nobody judged.
+    """The score of each step, the mean over simultaneous decisions; `None` without a verdict.
 
     Args:
         episode: whose steps are scored.
-        source: what the Interaction pays for a step (`"reward"`), or what an oracle says of it (`"verdict"`).
+        source: the Interaction's reward for a step (`"reward"`), or an oracle's score (`"verdict"`).
     """
     if source == "reward":
         return [step[0].reward for step in episode.steps]
@@ -37,7 +37,7 @@ def scores(episode: Episode, source: str) -> list[float | None]:
 
 
 def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tensor]:
-    """Ragged rows as a (rollouts, turns) matrix of 64 bits, and where it holds a value; `None` is none."""
+    """Ragged rows as a (rollouts, turns) matrix of 64 bits, and a mask of its values; `None` is missing."""
     width = max([len(row) for row in rows] + [1])
     padded = [value for row in rows for value in (*row, *[None] * (width - len(row)))]
     values = torch.tensor([value or 0.0 for value in padded], dtype=torch.float64)
@@ -48,11 +48,11 @@ def pad_to_matrix(rows: Sequence[Sequence[float | None]]) -> tuple[Tensor, Tenso
 def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The Monte Carlo value before each step of some of the trained rollouts, as `pad_to_matrix` makes it.
 
-    What was decided at once was decided in one state, and all rollouts from it count.
+    Simultaneous decisions share one state, and all rollouts from it count.
 
     Args:
         collected: of this process, with rollouts from the state before each decision.
-        rows: the places of the rollouts, none of which failed.
+        rows: the indices of the rollouts, none of which failed.
     """
     known = continuation_values(collected)
     rest = [iter(known[row] or []) for row in rows]
@@ -67,11 +67,11 @@ def step_values(collected: RolloutBatch, rows: Sequence[int]) -> tuple[Tensor, T
 def turn_to_decision_credit(
     collected: RolloutBatch, rows: Sequence[int], advantages: Tensor
 ) -> dict[str, DecisionCredit]:
-    """The credit of turns for the decisions that they are made of.
+    """The credit of turns for their decisions.
 
     Args:
         collected: of this process.
-        rows: the places of the trained rollouts that are credited; the others get nothing.
+        rows: the indices of the credited trained rollouts; the others get no credit.
         advantages: of shape (rows, turns).
     """
     return mean_by_decision(
@@ -87,11 +87,11 @@ def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, con
 
     Args:
         collected: of this process.
-        rows: the places of the rollouts.
-        anchor: what the decisions of two steps must have in common, beside their event types: the `"observation"`,
-            the last message that was shown; the whole `"context"`, in tokens; or the `"state"` of the Interaction,
-            which must be hashable.
-        context: knows the Interaction.
+        rows: the indices of the rollouts.
+        anchor: what the decisions of two equal steps have in common, beside their event types: the `"observation"`,
+            the last message; the whole `"context"`, in tokens; or the `"state"` of the Interaction, which must be
+            hashable.
+        context: with the Interaction.
     """
 
     def of(decision: Decision) -> Hashable:
@@ -109,7 +109,7 @@ def state_numbers(collected: RolloutBatch, rows: Sequence[int], anchor: str, con
 
 
 def scored_group(size: int, source: str) -> tuple[Collector, Collector]:
-    """A group of episodes for each task row whose turns have scores, and what an evaluation plays.
+    """A collector of groups of episodes with scored turns, and the collector of evaluations.
 
     Args:
         size: of the group, at least 2.

@@ -31,7 +31,7 @@ PAPER = paper(
 )
 
 TurnRewards = Sequence[Sequence[float | None]]
-"""The reward of each turn of each trained episode; `None` where there is none to be had."""
+"""The reward of each turn of each trained episode; `None` if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class TurnGroup(Options):
 
     Args:
         gamma: weight of the next turn's reward in a decision's return.
-        min_active: the fewest trajectories whose own statistics a turn's advantages use.
+        min_active: minimum number of trajectories for a turn's own statistics.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"verdicts"})
@@ -72,7 +72,7 @@ class TurnGroup(Options):
 class ValueDifferences(TurnGroup):
     """`TurnGroup` of the change in the Monte Carlo value of the state (the MC-PR baseline, section 3.1).
 
-    A turn is a step: what is decided at once, in one state, has one value before it and shares what it changed.
+    A turn is a step: simultaneous decisions, in one state, have one value before them and share the change.
 
     Args:
         gamma, min_active: as in `TurnGroup`.
@@ -81,7 +81,7 @@ class ValueDifferences(TurnGroup):
     needs: ClassVar[frozenset[str]] = frozenset({"continuations"})
 
     def rewards(self, collected: RolloutBatch) -> TurnRewards:
-        """V(s') - V(s) of each step, with the outcome as the value of the last state; of no episode that failed."""
+        """V(s') - V(s) of each step, with the outcome as the value of the last state; none for failed episodes."""
         rows = without_errors(collected)
         values, active = step_values(collected, rows)
         changes = value_differences(values, outcomes_of(collected, rows)[0], active)
@@ -112,7 +112,7 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
     """VPR: the oracle's verdict on every turn, normalised over the trajectories still active there (the paper VPR).
 
     Args:
-        oracle: who verifies; the environment's own if `None`.
+        oracle: gives the verdicts; the environment's own if `None`.
     """
     return Method(
         name="verifiable_process",
@@ -125,10 +125,10 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
 
 @with_parts
 def outcome_reward(oracle: OracleLike | None = None) -> Method:
-    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle only watches.
+    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle serves only for metrics.
 
     Args:
-        oracle: who watches; the environment's own if `None`.
+        oracle: for metrics; the environment's own if `None`.
     """
     watched = _watched(oracle)
     return Method(name="outcome_reward", collector=watched, estimator=TrajectoryOutcome(), evaluation=watched)
@@ -141,12 +141,13 @@ def mc_process_reward(
     oracle: OracleLike | None = None,
     estimator: ValueDifferences = ValueDifferences(),
 ) -> Method:
-    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle only watches.
+    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle serves only for
+    metrics.
 
     Args:
         rollouts: from the state before each decision; the paper has 100.
         template_kwargs: chat template settings of the rollouts, as in `Continuations`.
-        oracle: who watches; the environment's own if `None`.
+        oracle: for metrics; the environment's own if `None`.
     """
     return Method(
         name="mc_process_reward",
@@ -161,14 +162,14 @@ def _watched(oracle: OracleLike | None) -> Verified:
 
 
 def _of_all_processes(turn_rewards: TurnRewards, context: MethodContext) -> tuple[Tensor, Tensor, slice]:
-    """The turn rewards of all processes as a matrix, where it holds one, and the rows of this process in it."""
+    """The turn rewards of all processes as a matrix, its mask, and the rows of this process in it."""
     rows, local = all_gather_with_slice(turn_rewards, context)
     rewards, active = pad_to_matrix(rows)
     return rewards, active, local
 
 
 def _credit(collected: RolloutBatch, turn_rewards: TurnRewards, advantages: Tensor) -> Credit:
-    """Each decision's entry of the matrix, where it had a reward."""
+    """Each decision's entry of the matrix, if it had a reward."""
     return Credit(
         decisions=mean_by_decision(
             (decision, None if reward is None else value)

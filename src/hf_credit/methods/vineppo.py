@@ -1,4 +1,4 @@
-"""VinePPO: what each decision changed in the Monte Carlo value of the state."""
+"""VinePPO: the change of the state's Monte Carlo value by each decision."""
 
 from __future__ import annotations
 

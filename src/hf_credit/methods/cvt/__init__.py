@@ -1,8 +1,8 @@
-"""CVT-RL: credit of steps by what comes of the task without them, under constraints (the paper CVT-RL).
+"""CVT-RL: counterfactual credit of steps, under constraints (the paper CVT-RL).
 
-In the order of the paper: `audits` judge every step (section 3.1); `interventions` replace one, past a gate, and
+In the order of the paper: `audits` judge every step (section 3.1); `interventions` replace a step, after a gate, and
 `audited_steps` draws the steps and plays on from there (section 3.2, Algorithm 1); `drawn_steps` and `contributions`
-estimate what each contributed (eqs. 4 to 6); `method` makes of it the reward, the advantage and the constraints (eqs.
+estimate the contribution of each (eqs. 4 to 6); `method` computes the reward, the advantage and the constraints (eqs.
 2, 3, 7 and 10).
 """
 

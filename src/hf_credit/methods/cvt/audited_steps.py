@@ -1,4 +1,4 @@
-"""Episodes, audited, and what comes of them when a step is replaced (paper CVT-RL, section 3.2 and Algorithm 1)."""
+"""Audited episodes, and their continuations from replaced steps (paper CVT-RL, section 3.2 and Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hf_credit.rollouts.method_context import MethodContext, Policy
 
 COUNTERFACTUAL = "counterfactual"
 REPLACEMENT = "cvt.replacement"
-"""Where `Rollout.extras` has the `Replacement` of a drawn step."""
+"""The key in `Rollout.extras` of the `Replacement` of a drawn step."""
 
 Features = tuple[float, ...]
-"""What is known of a step by which a selector tells it from others."""
+"""The features of a step for a selector."""
 
 
 def counterfactual(family: str) -> str:
@@ -35,12 +35,12 @@ def counterfactual(family: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """A drawn step, and what stands in its place.
+    """A drawn step, and its replacement.
 
     Attributes:
         probability: with which the step was drawn.
-        features: what was known of it by which it was drawn; empty without a selector.
-        reply: the tokens that stand in its place.
+        features: its features for the selector; empty without a selector.
+        reply: the tokens of the replacement.
     """
 
     probability: float = 1.0
@@ -49,13 +49,13 @@ class Replacement:
 
 
 def replacement_of(rollout: Rollout) -> Replacement:
-    """What a rollout whose kind is a `counterfactual` notes; the defaults where its collector noted nothing."""
+    """The `Replacement` of a rollout whose kind is a `counterfactual`; the defaults if its collector stored none."""
     replacement: Replacement = rollout.extras.get(REPLACEMENT, Replacement())
     return replacement
 
 
 class Scores(Protocol):
-    """Says how likely it seems that looking at a step tells something."""
+    """Predicts the probability that a step is informative."""
 
     @property
     def fitted(self) -> bool: ...
@@ -65,30 +65,29 @@ class Scores(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedSteps(Options):
-    """What another collector plays, audited, and counterfactual continuations of some of its steps.
+    """The audited episodes of another collector, and counterfactual continuations of some of their steps.
 
-    Steps are drawn with known probabilities, the higher the more a memory's `selector` expects of them. At each drawn
-    step every family that applies proposes alternatives; those that pass the gate are played on by the frozen policy,
-    from the state that they lead to. Such rollouts are there for comparison only: their kind is `counterfactual` and
-    the family, their `source` the decision, and `replacement_of` them what stands in its place. Nothing is replaced
-    in an episode that failed.
+    Steps are drawn with known probabilities, which increase with the score of the memory's `selector`. At each drawn
+    step every applicable family proposes alternatives; the frozen policy plays on from the state after those that pass
+    the gate. Such rollouts serve only for comparison: their kind is `counterfactual` and the family, their `source`
+    the decision, and `replacement_of` returns the replacement. Failed episodes have none.
 
     Args:
         inner: plays the episodes to train on.
-        steps: L, how many of an episode are drawn in the mean.
+        steps: L, the mean number of drawn steps per episode.
         branches: K, continuations of each family at a drawn step.
         families: of these interventions; all if `None`.
-        floor: the least probability with which a step is drawn.
-        counterfactuals: what is played at drawn steps: `"branches"`; `"random"`, the same, each compared with another
-            step than its own, which tells nothing and costs as much; `"extra"`, as many episodes more from there, by
-            the policy itself and trained on; or `"none"`.
-        gate: whether proposals have to pass; without, only what the task cannot take is refused.
-        policy: who plays on: the `"frozen"` copy, or the `"current"` policy.
-        probe_every: after so many updates the copy is made anew, and in the last update before it the same branches
-            are played on by the current policy as well, to log how far what steps contribute has drifted; `None`:
-            never.
-        auditor: who judges steps, or its name, or a mapping of `name` and `options`; the Interaction's own if `None`.
-        interventions: what may replace steps, likewise.
+        floor: the minimum probability of a step.
+        counterfactuals: what is played at drawn steps: `"branches"`; `"random"`, the same, but each compared with
+            another step, as an uninformative control of the same cost; `"extra"`, as many further episodes from there,
+            by the policy itself and trained on; or `"none"`.
+        gate: whether proposals must pass the gate; otherwise only those that the task rejects are invalid.
+        policy: plays the continuations: the `"frozen"` copy, or the `"current"` policy.
+        probe_every: number of updates after which the copy is refreshed. In the last update before that, the current
+            policy also plays the same branches, to log the drift of contributions; `None`: never.
+        auditor: judges steps; an auditor, its name, or a mapping of `name` and `options`; the Interaction's own if
+            `None`.
+        interventions: the replacements of steps, likewise.
 
     Raises:
         ValueError: a setting is out of range.
@@ -113,7 +112,7 @@ class AuditedSteps(Options):
 
     @property
     def replaying(self) -> bool:
-        """Whether it goes on from states, or what plays does."""
+        """Whether it or its inner collector plays on from states."""
         return self.counterfactuals != "none" or bool(getattr(self.inner, "replaying", False))
 
     @property
@@ -122,7 +121,7 @@ class AuditedSteps(Options):
         return gives_of(self.inner) | {"audits"}
 
     def bind(self, interaction: Interaction[Any]) -> AuditedSteps:
-        """The same with the auditor and the interventions of an Interaction, where none are given.
+        """The same with the auditor and the interventions of an Interaction, if none are given.
 
         Raises:
             ValueError: there are none, the auditor does not fit, or a family is not among the interventions'.
@@ -168,7 +167,7 @@ class AuditedSteps(Options):
         return audited(episodes, auditor, context.interaction, context.failures)
 
     def _features(self, collected: RolloutBatch, context: MethodContext) -> dict[str, Features]:
-        """What a selector knows of each decision, by its id, for which the policy and the critic are read."""
+        """The features of each decision, by its id, from passes of the policy and the critic."""
         episodes = [one.episode for one in collected.trained if one.episode.ending != Ending.ERROR]
         values = context_values(episodes, context)
         of_decisions = iter(context.logprobs([decision for episode in episodes for decision in episode.decisions]))
@@ -186,7 +185,7 @@ class AuditedSteps(Options):
         selector: Scores | None,
         features: Mapping[str, Features],
     ) -> list[tuple[Rollout, int, float]]:
-        """The drawn steps: a rollout, the index of the decision, and with which probability it was drawn."""
+        """The drawn steps: a rollout, the index of the decision, and its probability."""
         rollouts = [one for one in collected.trained if one.episode.ending != Ending.ERROR]
         drawn, lowered = [], 0
         for place, rollout in enumerate(rollouts):
@@ -284,7 +283,7 @@ class AuditedSteps(Options):
         again: Sequence[Episode],
         context: MethodContext,
     ) -> None:
-        """The mean over steps and families of how much their means differ, the noise of both means included."""
+        """The mean over steps and families of the difference of their means, including the noise of both."""
         means = []
         for episodes in (played, again):
             found: dict[tuple[str, str], list[float]] = {}
@@ -306,11 +305,11 @@ def context_values(episodes: Sequence[Episode], context: MethodContext) -> list[
 
 
 def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[Sequence[float]]) -> list[Features]:
-    """What a selector knows of each step of an audited episode (paper CVT-RL, Appendix A.2).
+    """The features of each step of an audited episode (paper CVT-RL, Appendix A.2).
 
-    The drop of the mean log-probability of a token from the step before; the error of the critic over the step; by how
-    much the verifier changed its mind; how many arguments the action had; whether it brought evidence to the front
-    that had not been used before; and whether it was the first of its kind with these arguments.
+    The drop of the mean log-probability of a token from the step before; the error of the critic over the step; the
+    change of the verifier's uncertainty; the number of arguments of the action; whether it retrieved new evidence; and
+    whether it was the first of its kind with these arguments.
 
     Args:
         episode: with an audit of each decision.
@@ -346,7 +345,7 @@ def step_features(episode: Episode, values: Sequence[float], logprobs: Sequence[
 
 
 def _of_others(sources: Sequence[str], context: MethodContext) -> list[str]:
-    """Each branch handed to another drawn step, all branches of a step to the same."""
+    """Each branch assigned to another drawn step, all branches of a step to the same."""
     own = list(dict.fromkeys(sources))
     shift = context.draws("others").randrange(1, len(own)) if len(own) > 1 else 0
     other = {name: own[(place + shift) % len(own)] for place, name in enumerate(own)}

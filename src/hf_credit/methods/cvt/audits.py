@@ -14,13 +14,13 @@ from hf_credit.rollouts.verification import judged
 
 
 def audit_of(decision: Decision) -> Audit | None:
-    """The audit of a decision; `None` where none was asked or it failed."""
+    """The audit of a decision; `None` without an auditor or if it failed."""
     audit: Audit | None = decision.extras.get(AUDIT)
     return audit
 
 
 def verified_success(episode: Episode) -> float | None:
-    """Y, whether an auditor takes an episode for a success, in [0, 1]; `None` where none was asked or it failed."""
+    """Y, the verified success of an episode, in [0, 1]; `None` without an auditor or if it failed."""
     success: float | None = episode.extras.get(VERIFIED)
     return success
 
@@ -33,12 +33,12 @@ def audited(
 ) -> list[Episode]:
     """The same episodes with `audit_of` each decision, and `verified_success` (Y of paper CVT-RL, eq. 4).
 
-    A reply that takes no action is audited as the empty action. An auditor that raises, or says what an audit may not
-    hold, ends the episode, as for `judged`; one that had failed already gets audits but no success.
+    A reply without an action is audited as the empty action. An auditor that raises, or returns an invalid audit, ends
+    the episode, as for `judged`; an episode that had already failed gets audits but no success.
 
     Args:
         episodes: of `interaction`.
-        auditor: who audits.
+        auditor: that audits.
         interaction, failures: as for `hf_credit.rollouts.verification.judged`.
     """
 
@@ -56,7 +56,7 @@ def audited(
 
 
 def _checked(audit: Audit, auditor: Auditor[Any]) -> Audit:
-    """An audit that holds only what its auditor says it may; its values are checked where it is made."""
+    """An audit with only the names that its auditor declares; its values are checked when it is made."""
     named = (
         ("cost", audit.costs, auditor.costs),
         ("hack", audit.hacks, auditor.categories),

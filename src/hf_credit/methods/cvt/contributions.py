@@ -1,4 +1,4 @@
-"""What steps contributed to the outcome, by what comes of the task without them (paper CVT-RL, eqs. 4 to 6)."""
+"""Contributions of steps to the outcome (paper CVT-RL, eqs. 4 to 6)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StepContributions:
     own_policy: bool
 
     def steps(self, collected: RolloutBatch, episodes: Sequence[Episode]) -> list[DrawnStep]:
-        """The drawn steps, and all others as well where the model says something of them that is used."""
+        """The drawn steps, and all others if the model's predictions for them are used."""
         own: dict[str, dict[str, list[Rollout]]] = {}
         probability: dict[str, float] = {}
         for family in self.families:
@@ -67,7 +67,7 @@ class StepContributions:
     def __call__(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[dict[tuple[int, int], float], list[CriticTargets]]:
-        """The mean contribution of each step over its families, and what the outcome model learns."""
+        """The mean contribution of each step over its families, and the targets of the outcome model."""
         ratios, by_decision = self._ratios(steps, episodes, context)
         along = self.estimator == "sequential"
         model = None
@@ -146,7 +146,9 @@ class StepContributions:
         }
 
     def _pooled(self, worth: Tensor, steps: Sequence[DrawnStep]) -> Tensor:
-        """The mean with what the paraphrases of each step came to, which are its own action played on by the copy."""
+        """The mean with the outcomes of the paraphrases of each step, which are its own action played on by the
+        copy.
+        """
         outcomes = [[self._outcome(one.episode) for one in audited_branches(step, PARAPHRASE)] for step in steps]
         paraphrased, mask = pad_to_matrix(outcomes)
         return (worth + paraphrased.sum(dim=1)) / (1 + mask.sum(dim=1))
@@ -154,9 +156,11 @@ class StepContributions:
     def _ratios(
         self, steps: Sequence[DrawnStep], episodes: Sequence[Episode], context: MethodContext
     ) -> tuple[Tensor, list[list[float]]]:
-        """How much likelier the policy that plays on makes what followed each step (eq. 5); also decision by decision.
+        """The ratio of probabilities of what followed each step, under the policy that plays on and the policy (eq.
+        5); also decision by decision.
 
-        Both policies are read anew, by the same pass: what a sampler reports is of another computation.
+        Both policies are evaluated again, in the same way: a sampler's log-probabilities come from another
+        computation.
         """
         later = [episodes[step.row].decisions[step.turn + 1 :] for step in steps]
         if self.own_policy:

@@ -1,4 +1,4 @@
-"""Drawn steps, and what an outcome model predicts of them and of what replaced them (paper CVT-RL, Appendix A.1)."""
+"""Drawn steps, and an outcome model's predictions for them and their replacements (paper CVT-RL, Appendix A.1)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from hf_credit.rollouts import Decision, Ending, Episode
 from hf_credit.rollouts.method_context import CriticInput, MethodContext
 
 PARAPHRASE = "paraphrase"
-"""The family that leaves an action as it is, so that what it comes to is what the step comes to."""
+"""The family that does not change the action, so that its outcomes estimate the value of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnStep:
-    """A decision, and what was put in its place.
+    """A decision, and its replacements.
 
     Attributes:
-        row: its episode, among those that are credited.
-        turn: its place in it.
-        probability: with which it was drawn.
+        row: index of its episode, among the credited ones.
+        turn: its index in the episode.
+        probability: of being drawn.
         drawn: whether it was.
-        branches: by family, the rollouts that were played on from there.
+        branches: by family, the rollouts from there.
     """
 
     row: int
@@ -42,14 +42,14 @@ class DrawnStep:
 
 
 class OutcomePredictions:
-    """What the outcome model of the last update predicts of steps and of what was put in their place.
+    """The predictions of the last update's outcome model for steps and their replacements.
 
     Args:
-        steps: whose actions are read.
+        steps: with the actions to read.
         episodes: that they are in.
-        families: of interventions, each of which has a mark in the text, by its place.
-        context: asks it, on all processes at the same time.
-        along: whether what followed is read as well.
+        families: of interventions, each of which has a mark in the text, by its index.
+        context: calls it, on all processes at the same time.
+        along: whether the later decisions are read as well.
     """
 
     def __init__(
@@ -96,26 +96,26 @@ class OutcomePredictions:
 
     @property
     def advantages(self) -> Tensor:
-        """The prediction after each step less that before it: a guess at what the step contributed."""
+        """The prediction after each step minus that before it: an estimate of its contribution."""
         return self.of_steps - numbers(self._before)
 
     def along(self, ratios: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The predictions before and after each later decision of each step, their ratios, and which there are."""
+        """The predictions before and after each later decision of each step, their ratios, and a mask."""
         later = [self.episodes[step.row].decisions[step.turn + 1 :] for step in self.steps]
         before, mask = pad_to_matrix([[self._predicted_later[one.id][0] for one in own] for own in later])
         of, _ = pad_to_matrix([[self._predicted_later[one.id][1] for one in own] for own in later])
         return before, of, pad_to_matrix(ratios)[0], mask
 
     def critic_targets(self, outcome: Callable[[Episode], float], ratios: Sequence[Sequence[float]]) -> CriticTargets:
-        """Outcomes of the frozen copy, of which alone the model is: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
+        """Outcomes of the frozen copy, which the model predicts: E[Y | h, a, mu, k] (paper CVT-RL, section 3.2).
 
-        For a step as it was taken these are the outcomes of its paraphrases. The policy's own continuation is one of
-        them only where the copy plays it with the same probability: a clipped ratio does not make outcomes of another
-        policy those of the copy.
+        For an unchanged step these are the outcomes of its paraphrases. The policy's own continuation counts only if
+        the copy plays it with the same probability: a clipped ratio does not convert outcomes of another policy to
+        those of the copy.
 
         Args:
             outcome: Y of an episode.
-            ratios: of each decision after each step, as `along` takes them.
+            ratios: of each decision after each step, as for `along`.
         """
         examples: list[tuple[CriticInput, list[float], tuple[float, ...]]] = []
         later: dict[str, float] = {}

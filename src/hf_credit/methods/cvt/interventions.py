@@ -32,11 +32,11 @@ class Gate:
     Syntax and schema need the task: `branches` checks them.
 
     Args:
-        support: the least `support_score`, 0.35 in the paper.
-        entailment: the least score of `entails`, 0.55 in the paper.
-        redraws: how often a proposal that fails is drawn again, 2 in the paper.
-        entails: how surely a history entails a proposal, in [0, 1].
-        unscored: families of which only syntax and schema are asked.
+        support: the minimum `support_score`, 0.35 in the paper.
+        entailment: the minimum score of `entails`, 0.55 in the paper.
+        redraws: maximum number of further draws after a failed proposal, 2 in the paper.
+        entails: scores the entailment of a proposal by a history, in [0, 1].
+        unscored: families that are checked only for syntax and schema.
 
     Raises:
         ValueError: a threshold is outside [0, 1], or `redraws` is negative.
@@ -60,8 +60,8 @@ class Gate:
 
         Args:
             family: of the intervention.
-            text: the reply that is proposed.
-            history: what the agent was shown.
+            text: the proposed reply.
+            history: the observations of the agent.
             evidence: the text of all evidence retrieved so far, a line for each piece.
         """
         if family in self.unscored:
@@ -71,12 +71,12 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """Another way on from a decision.
+    """A continuation from a replaced decision.
 
     Attributes:
-        start: right after the step, with what was put in its place, for comparison; every later reply is sampled. One
+        start: right after the step, with its replacement, for comparison; every later reply is sampled. An episode
             that is over there needs no reply.
-        action_ids: the tokens of the reply that stands in the decision's place, to the same context.
+        action_ids: the tokens of the reply that replaces the decision, at the same context.
         text: that reply.
     """
 
@@ -90,9 +90,9 @@ class Branches:
     """The branches of one decision and family.
 
     Attributes:
-        branches: as many as were asked for, or fewer where proposals failed; the family is missing if there are none.
-        proposals: how many were drawn: none where the family has nothing to put in the decision's place.
-        invalid: how many of them failed the gate.
+        branches: the requested number, or fewer if proposals failed; the family is missing if there are none.
+        proposals: number of proposals: 0 if the family has no replacement of the decision.
+        invalid: number of proposals that failed the gate.
     """
 
     branches: tuple[Branch, ...] = ()
@@ -111,20 +111,20 @@ def branches(
     gate: Gate | None = None,
     failures: FailureLog | None = None,
 ) -> Branches:
-    """Up to `count` branches of one family at a decision, each of a proposal of its own that passed the gate.
+    """Up to `count` branches of one family at a decision, each from its own proposal that passed the gate.
 
-    A proposal is invalid where its words do not take its action, where the task refuses it, where the gate does, or
-    where the task fails on it. It is then drawn again, at most `gate.redraws` times. An intervention on what a tool
-    returned keeps the reply and starts at the altered state after it.
+    A proposal is invalid if its text does not have its action, if the task or the gate rejects it, or if the task
+    fails on it. It is then drawn again, at most `gate.redraws` times. An intervention on a tool's result keeps the
+    reply and starts at the changed state after it.
 
     Args:
         interaction: that the decision was made in.
         chat: that rendered its context.
-        decision: whose step is intervened on; it must have been the only one of its step.
-        interventions: what may be put in its place.
+        decision: to intervene on; it must be the only one of its step.
+        interventions: the possible replacements.
         family: one of `interventions.families`.
         count: branches, K of the paper, at least 1.
-        draws: of the proposals and of the seeds of what comes after.
+        draws: of the proposals and of the seeds of the continuations.
         gate: the paper's if `None`.
         failures: logs the first failure of each kind; one of this call if `None`.
 
@@ -180,7 +180,7 @@ def _branch(
     proposal: Proposal,
     draws: random.Random,
 ) -> Branch | None:
-    """The branch of a proposal; `None` where its words do not take its action (syntax) or it is refused (schema)."""
+    """The branch of a proposal; `None` if its text does not have its action (syntax) or it is rejected (schema)."""
     if proposal.state is not None:
         text, ids = decision.action_text, decision.action_ids
     else:
@@ -201,13 +201,12 @@ def _branch(
 
 
 def support_score(text: str, evidence: str) -> float:
-    """The share of a text's words that are found in the evidence, each weighted by how rare it is there.
+    """The share of a text's words that are in the evidence, each weighted by its rarity there.
 
         s_sup = sum of idf(w) over words w of the text that are in the evidence / sum of idf(w) over all its words
         idf(w) = log(1 + (N - n(w) + 1/2) / (n(w) + 1/2)),   N pieces of evidence, n(w) of them with w
 
-    The weights are those of BM25. Tags and words that say nothing of the matter do not count; a text without others is
-    supported.
+    The weights are those of BM25. Tags and stop words do not count; a text without other words is supported.
 
     Args:
         text: any.
@@ -224,7 +223,7 @@ def support_score(text: str, evidence: str) -> float:
 
 
 def word_overlap(history: str, proposal: str) -> float:
-    """The share of a proposal's words that are in the history: a scorer that needs no model. 1 where there are none.
+    """The share of a proposal's words that are in the history: a scorer without a model. 1 if there are no words.
 
     Returns:
         In [0, 1].

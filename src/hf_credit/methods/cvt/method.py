@@ -1,4 +1,4 @@
-"""CVT-RL: credit of steps by what comes of the task without them, under constraints (the paper CVT-RL)."""
+"""CVT-RL: counterfactual credit of steps, under constraints (the paper CVT-RL)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LIMITS: Mapping[str, float] = {
     "unsafe": 0.06,
     "budget": 0.15,
 }
-"""The most that each cost may be in the mean (section 3.3, whose order is another than section 3.1's)."""
+"""The limits of the mean costs (section 3.3, in another order than section 3.1)."""
 
 Contrast = Literal["dr", "ips", "model", "sequential", "process"]
 Outcome = Literal["check", "verified"]
@@ -91,8 +91,9 @@ BASELINES: Mapping[str, Mapping[str, Any]] = {
     "compute_matched": {"contribution": 0.0, "contribution_advantage": 0.0, "counterfactuals": "extra"},
     "information_matched": {"estimator": "process"},
 }
-"""Options that make of this method what the paper compares it with. TROLL-style is `ppo_rlvr` with the trainer's
-`trust_region`, `trust_region_projection="interpolation"` and `trust_region_regression=1`."""
+"""Options for the paper's baselines. TROLL-style is `ppo_rlvr` with the trainer's `trust_region`,
+`trust_region_projection="interpolation"` and `trust_region_regression=1`.
+"""
 
 
 P = TypeVar("P", bound=Options)
@@ -100,12 +101,12 @@ P = TypeVar("P", bound=Options)
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """What the method remembers from update to update.
+    """The method's memory.
 
     Attributes:
         multipliers: lambda of each cost with a limit, by name.
-        selector: says which steps are worth looking at.
-        updates: how many there have been.
+        selector: scores steps for the selection.
+        updates: number of updates so far.
     """
 
     multipliers: tuple[tuple[str, float], ...] = ()
@@ -117,35 +118,35 @@ class Constraints:
 class ConstrainedCounterfactual(Options):
     """The credit of paper CVT-RL, section 3.
 
-    Episodes that failed get no credit, and change nobody's.
+    Failed episodes get no credit, and do not affect that of others.
 
     Args:
         rewards: the weights of eq. 3.
-        answer_by: what judges the answer in eq. 3: the `"check"`, which is the outcome of the Interaction and may be
+        answer_by: the judge of the answer in eq. 3: the `"check"`, which is the outcome of the Interaction and may be
             passed by a hack, or the `"verified"` success of the auditor.
-        contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which pays for hacks.
-        estimator: of what a step contributed: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, by the model
-            alone; `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust;
-            `"process"`, not a contrast but what the model says of each step, drawn or not, less its mean over them:
-            the information-matched baseline.
-        selection: how the drawing of steps is corrected: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
-        families: the weight of each family of interventions, at least 0. `paraphrase` must leave the action as it is:
-            its outcomes count for the step itself as well, but for the estimators `"model"` and `"process"`.
+        contribution_to: Y of eqs. 4 and 6: the `"verified"` success, or the `"check"`, which rewards hacks.
+        estimator: of contributions: `"dr"`, eq. 6; `"ips"`, without the model; `"model"`, only the model;
+            `"sequential"`, corrected decision by decision (Jiang and Li, 2016), which is doubly robust; `"process"`,
+            without a contrast: the model's prediction for each step, drawn or not, minus its mean over them, the
+            information-matched baseline.
+        selection: the correction for the drawing of steps: `"inverse"`, the paper's; `"augmented"`; or `"none"`.
+        families: the weight of each family of interventions, at least 0. `paraphrase` must not change the action: its
+            outcomes count for the step itself as well, except with the estimators `"model"` and `"process"`.
         ratio_low: the lower end of the clip of eq. 5.
         ratio_high: the upper end of the clip of eq. 5.
         reward_scale: inside the tanh of the reward, 2 in the paper.
-        contribution_advantage: the weight of what a step contributed in eq. 7.
+        contribution_advantage: the weight of the contribution in eq. 7.
         hack_advantage: the weight of detected hacks in eq. 7.
         gamma: the discount of generalized advantages, from decision to decision, and of costs.
         lam: the decay of generalized advantages.
-        limits: the most that each cost may be in the mean, by name.
-        constrained: whether costs weigh at all.
+        limits: the limit of each mean cost, by name.
+        constrained: whether costs affect the credit.
         penalty: rho of eq. 10.
         rate: the step of the multipliers.
         rule: `"paper"` steps by `rate`; `"textbook"` by `penalty`.
         believes: whether there is a belief head.
-        own_policy: whether who plays on is the policy itself, so that every ratio is 1.
-        auditor: who judges steps, as in `AuditedSteps`.
+        own_policy: whether the policy itself plays on, so that every ratio is 1.
+        auditor: judges steps, as in `AuditedSteps`.
         slots: of its beliefs; filled in by `bind`.
 
     Raises:
@@ -192,7 +193,7 @@ class ConstrainedCounterfactual(Options):
         self.multipliers(())  # refuses its own settings
 
     def bind(self, interaction: Interaction[Any]) -> ConstrainedCounterfactual:
-        """The same for the slots of an auditor, the Interaction's own where none is given.
+        """The same for the slots of an auditor, by default the Interaction's own.
 
         Raises:
             ValueError: there is none, it does not fit, or it does not know a cost that has a limit.
@@ -211,7 +212,7 @@ class ConstrainedCounterfactual(Options):
         return dataclasses.replace(self, slots=tuple(auditor.slots.items()))
 
     def critic_specs(self) -> dict[str, CriticSpec]:
-        """What its critics say, by name."""
+        """What its critics predict, by name."""
         found = {"critic": CriticSpec()}
         if self._contrasts and self.estimator != "ips":
             found["outcome"] = CriticSpec(output="probability")
@@ -220,13 +221,13 @@ class ConstrainedCounterfactual(Options):
         return found
 
     def multipliers(self, remembered: Sequence[tuple[str, float]]) -> Multipliers:
-        """Those that are remembered of costs that still have a limit; 0 of others."""
+        """The multipliers from memory for costs that still have a limit; 0 for others."""
         known = {**dict.fromkeys(self.limits, 0.0), **{name: one for name, one in remembered if name in self.limits}}
         return Multipliers(limits=self.limits, penalty=self.penalty, rate=self.rate, rule=self.rule, values=known)
 
     @property
     def _contrasts(self) -> bool:
-        """Whether what steps contributed is part of the credit."""
+        """Whether contributions are part of the credit."""
         return self.rewards.contribution > 0 or self.contribution_advantage > 0
 
     @property
@@ -304,7 +305,7 @@ class ConstrainedCounterfactual(Options):
         episodes: Sequence[Episode],
         context: MethodContext,
     ) -> StepSelector:
-        """Fitted to whether the deletion of a step changed something that a verifier says (Appendix A.2)."""
+        """The selector fitted to whether deleting a step changed a verifier's result (Appendix A.2)."""
         examples = []
         for step in steps:
             without = [one for one in step.branches.get("deletion", ()) if is_audited(one.episode)]
@@ -347,7 +348,7 @@ class ConstrainedCounterfactual(Options):
     def _held(
         self, beliefs: Sequence[Sequence[tuple[float, ...]]] | None, row: int, turn: int
     ) -> dict[str, Sequence[float]] | None:
-        """What the head believes before a decision, by slot."""
+        """The predictions of the belief head before a decision, by slot."""
         if beliefs is None:
             return None
         held: dict[str, Sequence[float]] = {}
@@ -360,7 +361,7 @@ class ConstrainedCounterfactual(Options):
     def _belief_targets(
         self, episodes: Sequence[Episode], beliefs: Sequence[Sequence[tuple[float, ...]]]
     ) -> CriticTargets:
-        """Each slot's shares, one after the other; NaN in a slot that is not defined."""
+        """The probabilities of each slot, one after the other; NaN in an undefined slot."""
         targets = []
         for episode in episodes:
             for decision in episode.decisions:
@@ -379,10 +380,9 @@ class ConstrainedCounterfactual(Options):
     def _constrained(
         self, episodes: Sequence[Episode], counted: Sequence[bool], known: Multipliers, context: MethodContext
     ) -> tuple[Tensor, Multipliers]:
-        """What costs take off the advantage of each decision, and the multipliers of the next update.
+        """The reduction of each decision's advantage by costs, and the multipliers of the next update.
 
-        The means are of whole episodes that the policy played: those that went on from a drawn step begin where others
-        were drawn to.
+        The means are over whole episodes of the policy: continuations from a drawn step do not begin at the start.
         """
         names = tuple(self.limits)
         own = [[[_cost(one, name) for name in names] for one in episode.decisions] for episode in episodes]
@@ -444,17 +444,16 @@ def constrained_counterfactual(
     limits: Mapping[str, float] | None = None,
     baseline: str | None = None,
 ) -> Method:
-    """The method of paper CVT-RL. `BASELINES` are options of what it is compared with.
+    """The method of paper CVT-RL. `BASELINES` has the options of its baselines.
 
     Args:
         group_size: G, episodes of each task row.
-        families: the weight of each family of interventions; the paper's if `None`. Those that are left out are not
-            played.
-        refresh_every: after so many updates the frozen copy that plays on is the policy anew. With 1 it is the policy
-            of the update itself, and there is no copy.
-        ema: in place of that, the copy follows the policy in every update, by so much of itself.
-        limits: the most that each cost may be in the mean, by name; the paper's if `None`.
-        baseline: one of `BASELINES`, whose options take the place of those that are given.
+        families: the weight of each family of interventions; the paper's if `None`. Missing families are not played.
+        refresh_every: number of updates after which the frozen copy that plays on is refreshed. With 1 it is the
+            policy of the update itself, and there is no copy.
+        ema: instead, the copy is a moving average of the policy with this decay.
+        limits: the limit of each mean cost, by name; the paper's if `None`.
+        baseline: one of `BASELINES`, whose options override the others.
 
     Raises:
         ValueError: a setting is out of range, in one sentence.
@@ -494,7 +493,7 @@ def constrained_counterfactual(
 
 
 def _changed(part: P, options: Mapping[str, Any]) -> P:
-    """A part with those of the options that are its own."""
+    """A part with its own options changed."""
     return dataclasses.replace(part, **{name: options[name] for name in vars(part) if name in options})  # type: ignore[type-var]
 
 
@@ -507,7 +506,7 @@ def _result(episode: Episode, which: str) -> float:
 
 
 def _hack(decision: Decision) -> float:
-    """How surely the surest detector takes a decision for a hack (section 3.1)."""
+    """The maximum detector score of a decision as a hack (section 3.1)."""
     audit = audit_of(decision)
     return 0.0 if audit is None else max(audit.hacks.values(), default=0.0)
 
@@ -522,7 +521,7 @@ def _cost(decision: Decision, name: str) -> float:
 
 
 def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ...]:
-    """All that verifiers say of an episode as a whole, where decisions came before it of these as well."""
+    """All results of verifiers for an episode as a whole, including those of earlier decisions."""
     audits = [audit for audit in map(audit_of, (*before, *episode.decisions)) if audit]
     hacks = frozenset(name for one in audits for name, score in one.hacks.items() if score >= 0.5)
     finals = [one.evidence for one in audits if one.final]
@@ -532,7 +531,7 @@ def _verdict(episode: Episode, before: Sequence[Decision] = ()) -> tuple[Any, ..
 def _value_targets(
     episodes: Sequence[Episode], values: Sequence[Sequence[float]], advantages: Tensor
 ) -> CriticTargets:
-    """What the critic should have predicted before each decision: the advantage plus what it did predict."""
+    """The critic's target before each decision: the advantage plus its prediction."""
     pairs = zip(values, advantages.tolist(), strict=True)
     return CriticTargets(
         inputs=context_readings([one.context_ids for episode in episodes for one in episode.decisions]),

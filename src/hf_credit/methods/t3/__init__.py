@@ -1,7 +1,8 @@
-"""T3: episodes that are cut where the belief of an agent is trapped (paper T3, Reducing Belief Deviation).
+"""T3: episodes are cut when the belief of an agent is trapped (paper T3, Reducing Belief Deviation).
 
-A rule says what progress each step made, `first_cut` where too many in a row made too little, and `Truncated` what
-becomes of the episode there. `truncation` puts that under any method, as its `wrap`; the paper has PPO, GRPO and GSPO.
+A rule defines the progress of each step, `first_cut` finds the step after too many with too little progress, and
+`Truncated` cuts the episode there. `truncation` adds this to any method, as its `wrap`; the paper has PPO, GRPO and
+GSPO.
 """
 
 from hf_credit.methods.t3.rules import RULES, Rule, Step, first_cut, hypotheses_left, make_rule

@@ -1,4 +1,4 @@
-"""When an episode is cut, and what counts as progress (paper T3, Definition 2 and sections 3.1 and 3.3.3)."""
+"""Truncation rules: when to cut, and what counts as progress (paper T3, Definition 2, sections 3.1 and 3.3.3)."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ S = TypeVar("S")
 def first_cut(
     progress: Sequence[float | None], window: int, min_progress: float, consecutive: bool = True
 ) -> int | None:
-    """The first step at which a rule of truncation cuts (paper T3, Def. 2).
+    """The first step at which a truncation rule cuts (paper T3, Def. 2).
 
         min { t : p[s] < min_progress for all s in (t - window, t] },   t counted from 1
 
     Args:
-        progress: of each step so far, in the unit of `min_progress`; `None` where nothing can be said, which
-            counts as no step.
-        window: how many steps must stall, at least 1.
-        min_progress: what a step must reach not to stall.
+        progress: of each step so far, in the unit of `min_progress`; `None` if unknown, which does not count as a
+            step.
+        window: number of steps that must stall, at least 1.
+        min_progress: minimum progress of a step that does not stall.
         consecutive: whether they must be the last ones. If not, all stalls so far count, as in the public code for
             circuits.
 
     Returns:
-        In [1, len(progress)], or `None` where no step cuts.
+        In [1, len(progress)], or `None` if no step cuts.
 
     Raises:
         ValueError: `window` is below 1, or a number is NaN.
