@@ -145,7 +145,7 @@ def test_a_proxy_that_answers_for_the_server_for_too_long_is_an_error(client: An
 
 def test_an_answer_that_never_comes_is_asked_for_again(client: Any, served: MicroServer) -> None:
     served.statuses = [0]
-    assert client(request_timeout=0.5).submit("agent", CONTEXT, 1).result(PATIENCE).ids
+    assert client(request_timeout=0.5, retries=99).submit("agent", CONTEXT, 1).result(PATIENCE).ids
     served.statuses = [0, 0]
     with pytest.raises(TimeoutError, match=r"must answer within request_timeout, got nothing from .* for 0.5 s; "):
         client(request_timeout=0.5, retries=1).submit("agent", CONTEXT, 1).result(PATIENCE)
