@@ -55,6 +55,27 @@ _AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.
 
 MUTANTS = [
     Mutant(
+        "turns that are masked get credit in recorded traces",
+        "src/hf_credit/evaluation/traces.py",
+        "tuple(one if decision.trained else None for",
+        "tuple(one for",
+        ["tests/evaluation/test_traces.py::test_captures_of_openenv_are_traces_with_tokens"],
+    ),
+    Mutant(
+        "contexts of recorded traces are all the same without tokens",
+        "src/hf_credit/evaluation/traces.py",
+        "context = digest([context, shown])",
+        'context = "0"',
+        ["tests/evaluation/test_traces.py::test_equal_contexts_are_known_without_tokens"],
+    ),
+    Mutant(
+        "a message that was shown before is new again",
+        "src/hf_credit/evaluation/credited.py",
+        "messages=messages[shared:]",
+        "messages=messages",
+        ["tests/evaluation/test_credited.py::test_where_tools_are_offered_calls_and_new_messages_are_told_apart"],
+    ),
+    Mutant(
         "branches of a state do not share its weight",
         "src/hf_credit/methods/active_replay.py",
         "one.weight = vertex.weight / count if vertex.step else 1.0",

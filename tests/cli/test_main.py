@@ -27,6 +27,7 @@ COMMANDS = {
     "train",
     "evaluate",
     "diagnose",
+    "credit",
     "bench",
     "report",
     "demo",

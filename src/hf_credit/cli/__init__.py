@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from hf_credit._version import __version__
 from hf_credit.cli.agent import agent
 from hf_credit.cli.bench import bench
+from hf_credit.cli.credit import credit
 from hf_credit.cli.demo import demo
 from hf_credit.cli.diagnose import diagnose
 from hf_credit.cli.envs import envs
@@ -82,6 +83,7 @@ app.command(
 )(train)
 app.command(short_help="Play held-out tasks with a policy.")(evaluate)
 app.command(short_help="Measure how accurate the credit of a policy's decisions is.")(diagnose)
+app.command(short_help="Give credit to the replies of recorded traces.")(credit)
 app.command(short_help="Measure methods against exact values.")(bench)
 app.command(short_help="Write a report of a run.")(report)
 app.command(short_help="Train with and without process rewards, and compare.")(demo)

@@ -37,9 +37,9 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
     return header, [
         [
             str(place),
-            _in_a_line(one.role),
-            _in_a_line(one.event),
-            _said(one),
+            _unmarked(in_a_line(one.role)),
+            _unmarked(in_a_line(one.event)),
+            _unmarked(said(one)),
             _short(one.reward),
             *([_short(one.verdict)] if judged else []),
             "not trained on" if one.credit is None else rounded(one.credit, "+.3g"),
@@ -52,26 +52,31 @@ def decision_table(episode: CreditedEpisode) -> tuple[list[str], list[list[str]]
 
 def _tried(other: CreditedReply) -> str:
     credit = "" if other.credit is None else f", {rounded(other.credit, '+.3g')}"
-    return f"{_said(other)} ({_outcomes(other.outcomes)}{credit})"
+    return f"{_unmarked(said(other))} ({_outcomes(other.outcomes)}{credit})"
 
 
-def _said(one: CreditedDecision | CreditedReply) -> str:
-    return _in_a_line(" ".join(filter(None, (one.content, *one.calls))) if one.calls else one.reply)
+def said(one: CreditedDecision | CreditedReply) -> str:
+    """A reply in a line, its tool calls in words."""
+    return in_a_line(" ".join(filter(None, (one.content, *one.calls))) if one.calls else one.reply)
+
+
+def in_a_line(text: str) -> str:
+    """A text in a line, its middle left out where it is long."""
+    return " ".join(written_out(cut(text, _MOST_CHARACTERS)).split())
 
 
 def _outcomes(values: Sequence[float]) -> str:
     return ", ".join(map(_short, values)) or "-"
 
 
-def _in_a_line(text: str) -> str:
+def _unmarked(text: str) -> str:
     """A text as one cell of Markdown, in which nothing of it is a mark."""
-    line = " ".join(written_out(cut(text, _MOST_CHARACTERS)).split())
-    return "".join(f"\\{one}" if one in "\\`*_[]<>#!&" else one for one in line)
+    return "".join(f"\\{one}" if one in "\\`*_[]<>#!&" else one for one in text)
 
 
 def _called(prefix: str) -> str:
     kind, _, name = prefix.removesuffix("/").partition("/")
-    return f"{kind.removesuffix('s')} {_in_a_line(name)}" if name else "all"
+    return f"{kind.removesuffix('s')} {_unmarked(in_a_line(name))}" if name else "all"
 
 
 def _last(values: Sequence[float]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
@@ -43,6 +43,7 @@ class WhitenedReturns(Options):
     gamma: Share = 1.0
     group_mean: bool = False
     correction: Annotated[int, Range(0, 1)] = 1
+    reads_tokens: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:

@@ -1,0 +1,151 @@
+"""Recorded traces get the credit of methods that need no replays, and no line loses another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hf_credit import methods
+from hf_credit.evaluation.traces import credit_traces, methods_of_traces
+
+QUESTION = {"role": "user", "content": "Which box holds tea?"}
+CALL = {"id": "x", "type": "function", "function": {"name": "open", "arguments": '{"box": "a"}'}}
+OPENED = [
+    QUESTION,
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "x", "content": "tea"},
+    {"role": "assistant", "content": "a"},
+]
+GUESSED = [QUESTION, {"role": "assistant", "content": "b"}]
+
+
+def credit(lines: Any, method: str = "grpo", **options: Any) -> list[list[float]]:
+    found = credit_traces(lines, methods.make(method, **options))
+    assert found.failures == ()
+    return [[round(value, 4) for value in own if isinstance(value, float)] for own in found.credit]
+
+
+def test_turns_are_credited_as_by_hand() -> None:
+    # Scores .2 and 1: the second turn changed .8, which the turns share as 1 and .9; x is 1.8 and 0, centred +-.9.
+    traces = [{"messages": OPENED, "rewards": [0.2, 1.0], "reward": 1.0}, {"messages": GUESSED, "score": False}]
+    shares = [0.8 * 0.9 / 1.9, 0.8 / 1.9]
+    assert credit(traces, "turn_credit") == [[round(0.9 + one - 0.4, 4) for one in shares], [-0.9]]
+
+
+def test_every_method_that_needs_no_more_gives_credit_to_each_reply() -> None:
+    traces = [{"messages": one, "reward": worth} for one, worth in ((OPENED, 1.0), (GUESSED, 0.0), (OPENED, 0.5))]
+    names = methods_of_traces(with_tokens=False)
+    assert {name: [len(own) for own in credit(traces, name)] for name in names} == {key: [2, 1, 2] for key in names}
+    assert {"gigpo", "mt_grpo", "turn_credit"} < set(names)
+
+
+def test_traces_of_one_task_are_compared_however_it_is_told() -> None:
+    other = [{"role": "user", "content": "And salt?"}, GUESSED[1]]
+    by_messages = [{"messages": one, "reward": worth} for one, worth in ((OPENED, 1), (GUESSED, 0), (other, 1))]
+    assert credit(by_messages, "rloo") == [[1.0, 1.0], [-1.0], [0.0]]
+    by_task = [{"task": {"n": 1}, **by_messages[0]}, {"task": {"n": 1}, **by_messages[2]}, by_messages[1]]
+    assert credit(by_task, "rloo") == [[0.0, 0.0], [0.0], [0.0]]
+
+
+def test_equal_contexts_are_known_without_tokens() -> None:
+    again = [*OPENED[:3], {"role": "assistant", "content": "b"}]
+    traces = [{"messages": OPENED, "reward": 1.0}, {"messages": again, "reward": 0.0}]
+    found = credit_traces(traces, methods.make("gigpo", anchor="context", gamma=1.0))
+    assert [list(own) for own in found.credit] == [[1.0, 1.0], [-1.0, -1.0]]
+    shown = found.episode(0).decisions
+    assert (shown[0].calls, shown[0].messages) == (('open(box="a")',), (("user", QUESTION["content"]),))
+    assert [[other.reply for other in one.alternatives] for one in shown] == [[shown[0].reply], ["b"]]
+
+
+def test_an_assistant_of_another_name_is_another_role() -> None:
+    named = [*OPENED[:3], {"role": "assistant", "content": "a", "name": "answerer"}]
+    rows = credit_traces([{"messages": named, "reward": 1.0, "id": "x"}], methods.make("grpo")).rows()
+    assert [(row["trace"], row["turn"], row["role"]) for row in rows] == [("x", 0, "policy"), ("x", 1, "answerer")]
+
+
+def turn(node: str, messages: Any, answer: Any, learned: bool = True) -> dict[str, Any]:
+    return {
+        "node_id": node,
+        "prompt_token_ids": [1, 2],
+        "completion_token_ids": [3, 4, 5],
+        "per_token_logps": [-0.5, -0.25, -1.0],
+        "loss_mask": [0, 0, *([int(learned)] * 3)],
+        "request": {"messages": messages},
+        "response": {"choices": [{"message": answer}]},
+    }
+
+
+def test_captures_of_openenv_are_traces_with_tokens() -> None:
+    turns = [turn("a", OPENED[:1], OPENED[1]), turn("b", OPENED[:3], OPENED[3], learned=False)]
+    traces = [
+        {"turns": turns, "reward": 1.0},
+        {"turns": [turn("a", GUESSED[:1], GUESSED[1])], "reward": 0.0, "schema_version": 1},
+    ]
+    found = credit_traces(traces, methods.make("reinforce_plus_plus"))
+    first, second = found.traces
+    assert (first.group, first.with_tokens) == (second.group, True)
+    assert [one.action_ids for one in first.episode.decisions] == [(3, 4, 5)] * 2
+    assert first.episode.decisions[0].logprobs == (-0.5, -0.25, -1.0)
+    # Whitened over 6 and 3 tokens: mean 2/3, sample variance (6/9 + 12/9) / 8.
+    assert found.credit[0][0] == pytest.approx((1 / 3) / 0.5)
+    assert found.credit[0][1] is None
+    assert found.credit[1][0] == pytest.approx((-2 / 3) / 0.5)
+    broken = {"turns": [{**turns[0], "loss_mask": [1]}], "reward": 1.0}
+    assert [line for line, _ in credit_traces([*traces, broken], methods.make("grpo")).failures] == [3]
+
+
+GOOD = {"messages": GUESSED, "reward": 1.0, "id": "good"}
+BAD = {
+    "no JSON": "a text must be JSON",
+    '{"messages": [], "turns": []}': "an object with messages or turns",
+    '{"messages": []}': "a call must have messages",
+    json.dumps({"messages": [QUESTION], "reward": 1}): "must have a reply of an assistant, got none",
+    json.dumps({"messages": GUESSED}): "must have one of reward, score, outcome and rewards",
+    json.dumps({"messages": GUESSED, "reward": float("nan")}): "must be a finite number",
+    json.dumps({"messages": GUESSED, "reward": "1"}): "what a trace was worth must be",
+    json.dumps({"messages": GUESSED, "rewards": [1, 2]}): "one number for each of 1 replies",
+    json.dumps({"messages": [{"role": "user", "content": [{"type": "image"}]}, GUESSED[1]]}): "text or parts of text",
+    json.dumps({"messages": [QUESTION, {"role": "assistant", "tool_calls": "x"}], "reward": 1}): "AttributeError",
+    '{"messages": ' + "[" * 200 + "]" * 200 + "}": "must be nested 100 deep",
+    '{"turns": [{}], "reward": 1}': "ValidationError",
+}
+
+
+def test_a_bad_line_is_told_and_loses_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    good = json.dumps(GOOD).encode()
+    file.write_bytes(b"\n".join([good, b"", *(line.encode() for line in BAD), b'{"messages": "\xff', good]))
+    found = credit_traces(file, methods.make("grpo"))
+    assert [trace.line for trace in found.traces] == [1, len(BAD) + 4]
+    assert [line for line, _ in found.failures] == [*range(3, len(BAD) + 4)]
+    for (_, told), expected in zip(found.failures, [*BAD.values(), "must be JSON"], strict=True):
+        assert expected in told
+    rows = list(found.rows())
+    assert rows[0] == {"line": 1, "trace": "good", "turn": 0, "role": "policy", "credit": 0.0, "error": None}
+    assert {row["error"] is None for row in rows[2:]} == {False}
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("vineppo", "continuations and replays"),
+        ("ppo", "a critic"),
+        ("tree_grpo", "replays"),
+        ("verifiable_process", "verdicts"),
+        ("reinforce_plus_plus", "tokens"),
+    ],
+)
+def test_a_method_that_needs_more_is_refused_with_those_that_do_not(name: str, needs: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{name}', which needs {needs}; take alive_baseline, .*grpo.*turn_credit"):
+        credit_traces([GOOD], methods.make(name))
+
+
+def test_a_file_without_a_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ValueError, match="one that can be read, got an empty file"):
+        credit_traces(tmp_path / "empty", methods.make("grpo"))
+    with pytest.raises(ValueError, match="got line 1: a text must be JSON"):
+        credit_traces(["x"], methods.make("grpo"))
