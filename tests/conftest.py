@@ -50,6 +50,7 @@ settings.register_profile("thorough", max_examples=2000, deadline=None)
 settings.load_profile("ci")
 
 
+@pytest.hookimpl(optionalhook=True)  # make test-vllm has no xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: about a quarter of the time a test waits for a process, a server or a browser."""
     return (os.cpu_count() or 1) + 1
