@@ -125,7 +125,9 @@ def verifiable_process(estimator: TurnGroup = TurnGroup(), oracle: OracleLike | 
 
 @with_parts
 def outcome_reward(oracle: OracleLike | None = None) -> Method:
-    """The OR baseline of paper VPR: every decision has its trajectory's advantage. The oracle serves only for metrics.
+    """The OR baseline of paper VPR: every decision has its trajectory's advantage.
+
+    The oracle serves only for metrics.
 
     Args:
         oracle: for metrics; the environment's own if `None`.
@@ -141,8 +143,9 @@ def mc_process_reward(
     oracle: OracleLike | None = None,
     estimator: ValueDifferences = ValueDifferences(),
 ) -> Method:
-    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself. The oracle serves only for
-    metrics.
+    """The MC-PR baseline of paper VPR: process rewards from rollouts of the policy itself.
+
+    The oracle serves only for metrics.
 
     Args:
         rollouts: from the state before each decision; the paper has 100.
