@@ -186,7 +186,7 @@ def markdown(cells: Mapping[tuple[str, float], Mapping[int, Mapping[str, Any]]])
             tests.append((method, len(seeds), paired_difference(*pair), permutation_test(*pair).p_value))
     adjusted = holm([p for *_, p in tests]) if tests else ()
     compared = [
-        [method, str(count), interval(found, signed=True), f"{p:.3f}", verdict(found, p)]
+        [method, str(count), interval(found, signed=True), f"{p:.3f}", verdict(found, p, behind="behind")]
         for (method, count, found, _), p in zip(tests, adjusted, strict=True)
     ]
     head = ["method", "rate", "seeds", "success", *COSTS.values()]
