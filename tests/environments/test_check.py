@@ -124,7 +124,7 @@ class BeginsAnywhere(Sudoku):
         return super().initial_state(task, next(self.begun))
 
 
-@breaks("must not raise on what the environment itself made: KeyError('level')")
+@breaks("must not raise on the environment's own tasks and states: KeyError('level')")
 class NeedsMoreThanItsColumns(Sudoku):
     def sample_task(self, seed):
         return {**super().sample_task(seed), "level": 1}
@@ -188,7 +188,7 @@ class StateHoldsASetInATuple(WithNote):
     note = ({1},)
 
 
-@breaks("a state must be equal to what its line of JSON gives back")
+@breaks("a state must equal the one read back from its JSON")
 class StateHoldsNotANumber(WithNote):
     note = float("nan")
 
@@ -211,7 +211,7 @@ class Forgetful(Noted):
         return json.dumps({**json.loads(super().to_json()), "note": None})
 
 
-@breaks("a state must be equal to what its line of JSON gives back")
+@breaks("a state must equal the one read back from its JSON")
 class StateForgetsAField(WithNote):
     state_type = Forgetful
     note = "kept"
@@ -220,7 +220,7 @@ class StateForgetsAField(WithNote):
         return Forgetful(**dataclasses.asdict(super().initial_state(task, seed)))
 
 
-@breaks("equal states must look equal")
+@breaks("equal states must have equal observe, legal_actions and outcome")
 class LooksAtIdentity(Sudoku):
     def observe(self, state):
         return f"{id(state)}\n{super().observe(state)}"
@@ -305,13 +305,13 @@ class WantsTags(Sudoku):
         return super().step(state, last_action(action) or "no action")
 
 
-@breaks("an action must count the same plain, tagged, in upper case and after other text")
+@breaks("an action must have the same effect plain, tagged, in upper case and after other text")
 class WantsLowerCase(Sudoku):
     def step(self, state, action):
         return super().step(state, "no action" if "FILL" in action else action)
 
 
-@breaks("an action must count the same plain, tagged, in upper case and after other text")
+@breaks("an action must have the same effect plain, tagged, in upper case and after other text")
 class ReadsTheFirstTag(Sudoku):
     def step(self, state, action):
         return super().step(state, action.partition(OPEN)[2].partition(CLOSE)[0] or action)
@@ -398,7 +398,7 @@ class SucceedsByHalves(Sudoku):
         return {"success": 0.5}
 
 
-@breaks("metrics must not raise on what the environment itself made: ZeroDivisionError")
+@breaks("metrics must not raise on the environment's own tasks and states: ZeroDivisionError")
 class MetricsRaiseOnInvalid(Sudoku):
     def metrics(self, state):
         return {"success": 0 / (state.status != "invalid")}
@@ -545,13 +545,13 @@ class RiddleWithClosedActions(Riddle):
     open_actions = False
 
 
-@breaks("an unreadable or illegal reply must end the episode as invalid: '' led to")
+@breaks("an unreadable or illegal reply must end the episode as invalid: '' gave")
 class RiddleThatTakesSilence(Riddle):
     def read_action(self, reply):
         return super().read_action(reply) or "..."
 
 
-READS = "read_action must find in any text a string, and what write_action wrote"
+READS = "read_action must return a string for any text, and the action that write_action wrote"
 
 
 @breaks(READS)
@@ -581,7 +581,7 @@ class RiddleWithAnEmptyAction(Riddle):
         return ("", *super().legal_actions(state)) if state.status == "active" else ()
 
 
-@breaks("an action must count the same plain, tagged")
+@breaks("an action must have the same effect plain, tagged")
 class RiddleThatMindsTheForm(Riddle):
     def step(self, state, action):
         transition = super().step(state, action)

@@ -93,8 +93,11 @@ def test_a_limit_of_gymnasium_ends_the_episode():
     ("options", "message"),
     [
         ({"id": "NoSuchGame-v0"}, "gymnasium must know 'NoSuchGame-v0'"),
-        ({"id": "FrozenLake-v1", "actions": ["left"]}, "each of the 4 actions of 'FrozenLake-v1' must have a name"),
-        ({"id": "FrozenLake-v1", "actions": ["a", "b", "c", "A"]}, "must have a name of its own"),
+        (
+            {"id": "FrozenLake-v1", "actions": ["left"]},
+            "each of the 4 actions of 'FrozenLake-v1' must have its own name",
+        ),
+        ({"id": "FrozenLake-v1", "actions": ["a", "b", "c", "A"]}, "must have its own name"),
         ({"id": "Pendulum-v1"}, "must have Text observations, the render mode ansi or a renderer, got 'Pendulum-v1'"),
         ({"id": "Pendulum-v1", "show": where}, "actions must be of a Discrete or a Text space"),
     ],

@@ -75,7 +75,7 @@ def test_drawn_tasks_have_one_best_movie_and_new_names():
     [
         (
             {"unseen_scores": [[10, 1], [0, 4], [0, 4]]},
-            "one unseen movie must be worth more than the others, got a tie",
+            "one unseen movie must have a higher utility than the others, got a tie",
         ),
         (
             {"unseen_names": ["Film1", "Movie2", "Film3"]},

@@ -1,4 +1,4 @@
-"""Text worlds: the rules only."""
+"""Text environments: their rules, without agents or training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENVIRONMENTS = {
     "tic_tac_toe": "hf_credit.environments.tic_tac_toe:TicTacToe",
 }
 
-# Adapters of worlds that are not ours: each needs a package or options of its own.
+# Adapters for other libraries' environments: each needs a package or options.
 WORLDS = {
     "gymnasium": "hf_credit.environments.gymnasium_world:GymnasiumEnvironment",
     "openenv": "hf_credit.environments.openenv_world:OpenEnvEnvironment",
@@ -33,16 +33,16 @@ WORLDS = {
 
 
 def make(name: str, **options: Any) -> Environment[Any]:
-    """The environment called `name`, with its options.
+    """Makes an environment by name.
 
     Args:
-        name: one of `known()`, or the `"package.module:Class"` of one, or of a factory, which is imported and must be
-            code that you trust.
-        **options: of the environment.
+        name: one of `known()`, or the `"package.module:Class"` of an environment or a factory, which is imported: name
+            only code that you trust.
+        **options: the environment's options.
 
     Raises:
-        ValueError: the name, an option or an option's value is not possible, in one sentence that names the rule,
-            the value and the remedy.
+        ValueError: the name is unknown, or an option has an impossible value; the message is one
+            sentence with the rule, the value and the remedy.
     """
     factory = find("environment", {**ENVIRONMENTS, **WORLDS}, name)
     refuse_options("environment", factory, name, options)
@@ -50,7 +50,7 @@ def make(name: str, **options: Any) -> Environment[Any]:
     if not isinstance(environment, Environment):
         raise ValueError(
             f"an environment must be a hf_credit.environments.Environment, got a {type(environment).__name__} from "
-            f"{name!r}; name one, or name that as a collaboration."
+            f"{name!r}; name an environment, or pass it as a collaboration."
         )
     if type(environment) is not factory:
         remember(environment, name, factory, **options)
@@ -58,16 +58,16 @@ def make(name: str, **options: Any) -> Environment[Any]:
 
 
 def known() -> list[str]:
-    """The names of this library's environments and of those that installed packages bring, as entry points of the
+    """The names of this library's environments and of those that installed packages register as entry points of the
     group `hf_credit.environments`."""
     return names("environment", {**ENVIRONMENTS, **WORLDS})
 
 
 def spec(environment: Environment[Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the options, defaults included, from which `make` makes an environment again.
+    """The name and the options, defaults included, with which `make` makes an equal environment.
 
     Raises:
-        ValueError: it cannot be imported by name, or an option is not kept as an attribute of its name, or is no plain
-            value; in one sentence.
+        ValueError: the environment cannot be imported by name, or an option is not an attribute of the same name, or
+            is not a plain value; the message is one sentence.
     """
     return described("environment", {**ENVIRONMENTS, **WORLDS}, environment)

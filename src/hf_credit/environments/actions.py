@@ -1,4 +1,4 @@
-"""Reading an action out of a reply."""
+"""Reads actions from replies."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ OPEN, CLOSE = "<action>", "</action>"
 
 
 def tag(action: str) -> str:
-    """An action as a reply carries it."""
+    """Wraps an action in the tag that replies use."""
     return f"{OPEN}{action}{CLOSE}"
 
 
-@functools.lru_cache(maxsize=1024)  # a reply is read to be played, and again to be judged
+@functools.lru_cache(maxsize=1024)  # each reply is read twice: by the environment and by the oracle
 def last_action(reply: str) -> str | None:
-    """The content of the last `<action>...</action>` of a reply, or `None` where there is none.
+    """The content of the last `<action>...</action>` of a reply, or `None` if there is none.
 
-    Case does not count and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
+    The text is lower-cased and white space is collapsed, so `<ACTION> Place  1 2 </Action>` reads as `place 1 2`.
     """
     tagged = spelled_action(reply)
     return None if tagged is None else " ".join(_folded(tagged).split())
 
 
 def spelled_action(reply: str) -> str | None:
-    """The same as it is spelled, for actions in which case or white space matter; without space at its ends."""
+    """Like `last_action`, with case and inner white space kept."""
     if OPEN[0] not in reply:
         return None
     folded = _folded(reply)
@@ -40,7 +40,7 @@ def plain_action(text: str) -> str:
 
 
 def numbers(action: str, verb: str, count: int) -> tuple[int, ...] | None:
-    """The `count` numbers behind `verb` in a plain action, or `None` if it does not read exactly so.
+    """The `count` numbers after `verb` in a plain action, or `None` if the action has another form.
 
     A number is at most four ASCII digits without leading zeros, so that an action has one spelling only.
     """
@@ -54,7 +54,7 @@ def _form(verb: str, count: int) -> re.Pattern[str]:
 
 
 def _folded(text: str) -> str:
-    """ASCII letters in lower case: `lower()` can change the length of other text and so shift the positions."""
+    """ASCII letters in lower case: `lower()` can change the length of other text and so shift positions."""
     return text.lower() if text.isascii() else text.translate(_FOLD)
 
 

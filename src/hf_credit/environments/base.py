@@ -1,4 +1,4 @@
-"""What an environment is: rules over an immutable state.
+"""The interface of environments: rules over an immutable state.
 
 A state is a value. It holds everything the next observation, the next transition and every random draw depend
 on, so an episode can be stopped, stored, resumed and replayed from any of its states.
@@ -19,19 +19,19 @@ Status = Literal["active", "finished", "invalid"]
 
 
 def _freeze(value: Any) -> Any:
-    """JSON knows lists only; a state holds tuples, all the way down, to stay hashable."""
+    """Turns JSON's lists into tuples, at every depth, so that states are hashable."""
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A position of an environment, as a value.
+    """A state of an environment, as an immutable value.
 
     Subclasses are frozen dataclasses whose fields are `str`, `int`, `float`, `bool`, `None` or (nested) tuples of
-    these, which makes them hashable and gives them JSON for free.
+    these. They are therefore hashable and convert to JSON.
 
     Attributes:
-        seed: the source of every random draw from here on; see `hf_credit.environments.randomness.stream`.
+        seed: the source of all later random draws; see `hf_credit.environments.randomness.stream`.
         status: `"active"` while an action is awaited, `"finished"` when the rules ended the episode, `"invalid"`
             when an illegal or unreadable action did.
     """
@@ -40,12 +40,12 @@ class State:
     status: Status = "active"
 
     def to_json(self) -> str:
-        """The state as one line of JSON; `from_json` gives back an equal state."""
+        """The state as one line of JSON; `from_json` restores an equal state."""
         return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The state that `to_json` wrote."""
+        """Reads a state that `to_json` wrote."""
         return cls(**{name: _freeze(value) for name, value in json.loads(text).items()})
 
 
@@ -54,14 +54,14 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True, kw_only=True)
 class Transition(Generic[S]):
-    """What one action led to.
+    """The result of one action.
 
     Attributes:
         state: the next state.
         observation: `observe(state)`.
-        reward: the task reward of this action (paper VPR, eq. 1: nonzero only at the end of an episode).
+        reward: the reward of this action. In paper VPR (eq. 1) it is nonzero only at the end of an episode.
         terminated: whether the episode is over.
-        info: further facts, for people and logs; `info["action"]` is the action as read, or `None`.
+        info: further information for people and logs; `info["action"]` is the action as read, or `None`.
     """
 
     state: S
@@ -72,21 +72,21 @@ class Transition(Generic[S]):
 
 
 class Environment(ABC, Generic[S]):
-    """The rules of a text world. Subclasses hold options only, never an episode and never a random stream.
+    """The rules of a text environment. Subclasses hold options, never an episode or a random stream.
 
     Class attributes:
-        name: what `hf_credit.make` knows it by.
+        name: its name for `hf_credit.make`.
         state_type: its `State` subclass.
-        task_columns: the columns a task row must have, beside `seed`.
+        task_columns: the columns that a task row must have besides `seed`.
         open_actions: whether actions are free text, so that `legal_actions` can only give some of them.
-        forgiving: whether an illegal or unreadable action is answered and the episode goes on, at the cost of a turn.
-        self_contained: whether an observation says all that matters without those before it. If not, an agent needs
+        forgiving: whether an illegal or unreadable action costs a turn instead of ending the episode.
+        self_contained: whether an observation contains everything relevant from earlier ones. If not, an agent needs
             the whole conversation.
-        reward_range: the least and the most that an action can be paid, `None` where that is not known.
-        replayable: whether a state can be gone on from more than once. Where not, nothing is replayed.
-        most_live: how many episodes can be under way at once, where none can be set aside; `None`: any number.
-        slow_steps: how many steps may wait side by side, in threads; 1 where rules compute and wait for nothing.
-        tools: that an agent is told of, as `transformers` chat templates take them: JSON schemas of functions.
+        reward_range: the lowest and highest possible reward of an action, `None` if unknown.
+        replayable: whether an episode can continue from a state more than once. If not, methods that replay refuse it.
+        most_live: the most episodes that can run at once, if none can be suspended; `None`: any number.
+        slow_steps: how many steps may run concurrently, in threads; 1 for rules that only compute.
+        tools: the tools of the agent, as JSON schemas of functions for `transformers` chat templates.
     """
 
     name: ClassVar[str]
@@ -109,7 +109,7 @@ class Environment(ABC, Generic[S]):
     @property
     @abstractmethod
     def max_turns(self) -> int:
-        """The most actions an episode can need, refused ones included; a rollout that goes on past it is cut."""
+        """The most actions of an episode, refused ones included; longer rollouts are truncated."""
 
     @abstractmethod
     def sample_task(self, seed: int) -> dict[str, Any]:
@@ -117,55 +117,55 @@ class Environment(ABC, Generic[S]):
 
     @abstractmethod
     def initial_state(self, task: Mapping[str, Any], seed: int) -> S:
-        """The first state of `task`; `seed` drives everything random that happens after it."""
+        """The first state of `task`; `seed` determines all later random draws."""
 
     @abstractmethod
     def observe(self, state: S) -> str:
-        """What the agent sees of `state`."""
+        """The observation of the agent in `state`."""
 
     @abstractmethod
     def legal_actions(self, state: S) -> tuple[str, ...]:
-        """Every legal action in `state`, in its plain form and a fixed order; empty when the episode is over.
+        """Every legal action in `state`, as plain text and in a fixed order; empty after the end.
 
-        With `open_actions` these are some of them, at least one: good examples to try or to imitate.
+        With `open_actions`, some of the legal actions, at least one: good examples to try or to imitate.
         """
 
     def read_action(self, reply: str) -> str:
-        """The plain action that a reply takes; empty where it takes none. By default that in the last action tag."""
+        """The plain action in a reply, empty if there is none. By default the one in the last action tag."""
         return last_action(reply) or ""
 
     def write_action(self, action: str) -> str:
-        """A reply that takes a plain action and says nothing else."""
+        """A reply that contains a plain action and nothing else."""
         return tag(action)
 
     def answers_as(self, action: str) -> str:
-        """The chat role of what an action is answered with: `"user"`, or `"tool"` for a tool call."""
+        """The chat role of the observation after an action: `"user"`, or `"tool"` after a tool call."""
         return "user"
 
     @abstractmethod
     def step(self, state: S, action: str) -> Transition[S]:
-        """The transition of `action`: a plain action, or a reply that `read_action` finds one in.
+        """Applies `action`: a plain action, or a reply from which `read_action` reads one.
 
         Never raises on any text. An illegal or unreadable action ends the episode with status `"invalid"`, unless the
         environment is `forgiving`. An action after the end changes nothing.
         """
 
     def answer_prompt(self, state: S) -> str | None:
-        """What asks for the final answer in `state`, before its time; `None` in a world without final answers."""
+        """The prompt that asks early for the final answer; `None` if the environment has no final answers."""
         return None
 
     def force_answer(self, state: S) -> S:
-        """`state` as it is when the answer is asked for before its time: the next reply is the last."""
+        """`state` after the answer was asked for early: the next reply is the last."""
         return state
 
     def _transition(self, state: S, reward: float, action: str | None, **info: Any) -> Transition[S]:
-        """The transition to a state.
+        """Makes the transition to a state.
 
         Args:
-            state: the next one.
-            reward: of the action.
-            action: as it was read, `None` where it could not be.
-            **info: further facts.
+            state: the next state.
+            reward: the reward of the action.
+            action: the action as read, `None` if it could not be read.
+            **info: further information.
         """
         return Transition(
             state=state,
@@ -181,8 +181,8 @@ class Environment(ABC, Generic[S]):
 
     @abstractmethod
     def metrics(self, state: S) -> dict[str, float]:
-        """What is reported of an episode that ended in `state`; always has `success` (0 or 1)."""
+        """The metrics of an episode that ended in `state`; always includes `success` (0 or 1)."""
 
     def costs(self) -> dict[str, float]:
-        """What this object has spent so far beyond its rules, by name; nothing by default."""
+        """The costs of this object so far, such as model calls, by name; none by default."""
         return {}

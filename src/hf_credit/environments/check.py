@@ -1,4 +1,4 @@
-"""A public check that an environment keeps the promises of `hf_credit.environments.base`."""
+"""Checks that an environment satisfies the interface of `hf_credit.environments.base`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hf_credit.environments.base import Environment, State, Status, Transition
 from hf_credit.environments.randomness import stream
 from hf_credit.environments.reseeding import reseed_problems
 
-# A broken rule and what showed it.
+# A broken rule and the first evidence.
 Problem = tuple[str, str]
 
-# What a policy can reply without meaning any action.
+# Replies of a policy that contain no action.
 _BAD_REPLIES = (
     "",
     " \n\t",
@@ -40,31 +40,31 @@ _BAD_REPLIES = (
 _RAISES = "step must not raise, whatever the reply"
 _REFUSES = "an unreadable or illegal reply must end the episode as invalid"
 _FORGIVES = "a forgiving environment must answer an unreadable or illegal reply, with no action in info, and go on"
-_READS = "read_action must find in any text a string, and what write_action wrote"
+_READS = "read_action must return a string for any text, and the action that write_action wrote"
 _LEGAL = "a legal action must be accepted"
-_FORMS = "an action must count the same plain, tagged, in upper case and after other text"
+_FORMS = "an action must have the same effect plain, tagged, in upper case and after other text"
 _SAME = "the same task, seed and actions must give the same episode, from any of its states on"
 _OVER = "an action after the end must change nothing and earn nothing"
 _REWARDS = "the rewards of an episode that is over must sum to its outcome"
 
 
 def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -> None:
-    """Checks an environment against every rule it must keep, by playing random legal episodes and bad replies.
+    """Checks an environment against every rule of the interface, with random legal episodes and bad replies.
 
     Tasks and states must follow from their seeds alone, be plain values and survive JSON; an episode must replay
-    from any of its states, where a new seed changes what is ahead alone; legal actions, and they alone, must be
-    accepted, in every form; no reply may raise; rewards must sum to the outcome; playing must not change the object.
+    from any of its states, and a new seed must change only its future; exactly the legal actions must be accepted, in
+    every form; no reply may raise; rewards must sum to the outcome; playing must not change the object.
 
-    With `open_actions` other actions than `legal_actions` may be accepted. A `forgiving` environment is sent some bad
-    replies within its episodes, which it must answer; each counts as a turn. One with a `read_action` of its own
-    decides itself which forms of an action count as the same, besides what its `write_action` writes.
+    With `open_actions`, actions outside `legal_actions` may be accepted. A `forgiving` environment gets some bad
+    replies within its episodes, and each must cost a turn. An environment with its own `read_action` decides which
+    forms of an action are equal, besides what its `write_action` writes.
 
     Args:
-        environment: what to check; it is not changed, unless by its own fault.
+        environment: the environment; the check itself does not change it.
         seeds: one task and one episode are drawn for each.
 
     Raises:
-        AssertionError: a rule is broken; the message lists each such rule with the first thing that showed it.
+        AssertionError: a rule is broken; the message lists each broken rule with the first evidence.
     """
     broken: dict[str, str] = {}
     for rule, seen in _caught(_constant_problems(environment)):
@@ -86,13 +86,13 @@ def check_env(environment: Environment[Any], seeds: Iterable[int] = range(20)) -
 
 
 def _caught(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """The problems, where an exception of the environment is one more."""
+    """The problems, with an exception of the environment as one more."""
     try:
         yield from problems
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         called = next((frame.name for frame in frames if frame.filename != __file__), frames[-1].name)
-        yield f"{called} must not raise on what the environment itself made", repr(error)
+        yield f"{called} must not raise on the environment's own tasks and states", repr(error)
 
 
 def _options(environment: Environment[Any]) -> dict[str, bytes | str]:
@@ -100,7 +100,7 @@ def _options(environment: Environment[Any]) -> dict[str, bytes | str]:
     for name, value in vars(environment).items():
         try:
             values[name] = pickle.dumps(value)
-        except Exception:  # some objects cannot be pickled; these are compared by what they print
+        except Exception:  # objects that cannot be pickled are compared by their repr
             values[name] = repr(value)
     return values
 
@@ -127,12 +127,12 @@ def _constant_problems(environment: Environment[Any]) -> Iterator[Problem]:
 
 
 def _reads_tags(environment: Environment[Any]) -> bool:
-    """Whether actions are read as the library reads them: in tags, without regard to case."""
+    """Whether the environment reads actions by the default: in tags, ignoring case."""
     return type(environment).read_action is Environment.read_action
 
 
 def _kind(value: Any) -> str:
-    """What column could hold a value; empty where any could. Raises `TypeError` where none can."""
+    """The type of a column that can hold a value; empty if any can. Raises `TypeError` if none can."""
     if value is None or value == []:
         return ""
     if type(value) in (str, bool, float) or (type(value) is int and -(2**63) <= value < 2**63):
@@ -182,7 +182,7 @@ def _episode_problems(environment: Environment[Any], seed: int) -> Iterator[Prob
     rng = stream(seed, "check_env")
     state = start
     steps: list[tuple[State, str, Transition[Any]]] = []
-    known: dict[str, None] = {}  # legal actions of any state so far, in order
+    known: dict[str, None] = {}  # legal actions of all states so far, in order
     while state.status == "active" and len(steps) < environment.max_turns:
         yield from _state_problems(environment, state)
         legal = environment.legal_actions(state)
@@ -227,14 +227,14 @@ def _state_problems(environment: Environment[Any], state: State) -> Iterator[Pro
     text = state.to_json()
     back = type(state).from_json(text)
     if back != state or hash(back) != hash(state) or "\n" in text:
-        yield "a state must be equal to what its line of JSON gives back, and hash equal", f"{text} gave {back!r}"
+        yield "a state must equal the one read back from its JSON, with an equal hash", f"{text} gave {back!r}"
     if state.status not in get_args(Status):
         yield "status must be active, finished or invalid", repr(state.status)
     if (state.status == "active") != bool(environment.legal_actions(state)):
         yield "there must be legal actions in active states and in no other", f"{state!r}"
     views = [(environment.observe(it), environment.legal_actions(it), environment.outcome(it)) for it in (state, back)]
     if views[0] != views[1]:
-        yield "equal states must look equal: observe, legal_actions and outcome", f"{views[0]!r} and {views[1]!r}"
+        yield "equal states must have equal observe, legal_actions and outcome", f"{views[0]!r} and {views[1]!r}"
     if not isinstance(views[0][0], str):
         yield "observe must return a string", repr(views[0][0])
     if not _is_finite(views[0][2]):
@@ -304,7 +304,7 @@ def _refused(
     rng: random.Random,
     near: str | None = None,
 ) -> list[str]:
-    """Actions that must be refused where these are legal: some of other states, and spellings like a legal one."""
+    """Actions that must be refused if `legal` is legal: some of other states, and near misses in spelling."""
     if environment.open_actions:
         return []
     allowed = set(legal)
@@ -354,11 +354,11 @@ def _refusal_problems(
         yield from _reading_problems(environment, reply)
         if transition is None:
             continue
-        # Any other text may be an action where actions are open.
+        # With open actions, any other text may be an action.
         if (not environment.open_actions or not reply.strip()) and not _is_refusal(environment, transition):
-            yield (_FORGIVES if environment.forgiving else _REFUSES), f"{_shown(reply)} led to {transition.state!r}"
+            yield (_FORGIVES if environment.forgiving else _REFUSES), f"{_shown(reply)} gave {transition.state!r}"
         if environment.forgiving and first and transition.state.status == "invalid":
-            yield _FORGIVES, f"{_shown(reply)} led to {transition.state!r}"
+            yield _FORGIVES, f"{_shown(reply)} gave {transition.state!r}"
     if transition is not None:
         yield from _transition_problems(environment, transition)
         yield from _state_problems(environment, transition.state)
@@ -388,7 +388,7 @@ def _end_problems(
         if after is None:
             continue
         if (after.state, after.reward, after.terminated) != (state, 0, True):
-            yield _OVER, f"{reply!r} in {state!r} led to {after!r}"
+            yield _OVER, f"{reply!r} in {state!r} resulted in {after!r}"
         yield from _transition_problems(environment, after)
 
 
@@ -398,12 +398,12 @@ def _replay_problems(
     seed: int,
     steps: list[tuple[State, str, Transition[Any]]],
 ) -> Iterator[Problem]:
-    # Backwards, so that anything an environment remembers of the episode is the wrong thing to remember.
+    # Backwards, so that whatever the environment has cached of the episode is stale.
     for state, action, transition in reversed(steps):
         again = environment.step(type(state).from_json(state.to_json()), action)
         if again != transition:
-            yield _SAME, f"{action!r} in {state!r} led to {transition!r}, then to {again!r}"
-    # As a data set gives it: through JSON, and with the task's own columns only.
+            yield _SAME, f"{action!r} in {state!r} resulted in {transition!r}, then to {again!r}"
+    # As from a dataset: through JSON, with the task's own columns only.
     row = {column: json.loads(json.dumps(task[column])) for column in environment.task_columns}
     state = environment.initial_state(row, seed)
     for before, action, _ in steps:

@@ -1,4 +1,4 @@
-"""CircuitDecoding: find which of the candidate formulas the hidden circuits are (paper T3, Appendix C.1, Figure 6)."""
+"""CircuitDecoding: identify each hidden circuit among candidate formulas (paper T3, Appendix C.1, Figure 6)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hf_credit.environments.tasks import split_of
 from hf_credit.validators import one_of, whole_number
 
 TASKS = {"train": 1000, "held_out": 300}
-"""Table 5: rows of the set."""
+"""Table 5: the number of rows."""
 
 MAX_ANSWERS = 100_000
-"""Answers that there may be, candidates ** circuits: all are legal actions."""
+"""The most possible answers, candidates ** circuits: all are legal actions."""
 
 LABELS = "ABCDEFGHIJ"
 _QUERY = re.compile(r"([A-J])(?:\(\s*([01](?:\s*,\s*[01])*)\s*\)|([01]+))")
@@ -28,14 +28,14 @@ _ANSWER = re.compile(r"[1-9][0-9]{0,5}(?:\s*,\s*[1-9][0-9]{0,5})*")
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitDecodingState(QueryState):
-    """A query is kept as the circuit's label and its inputs, `A101`; an answer as `13, 6`.
+    """Queries are stored as the circuit's label and its inputs, `A101`, and answers as `13, 6`.
 
     Attributes:
-        inputs: of each circuit.
-        candidates: formulas; they count from 1.
-        hidden: for each circuit, which candidate it is.
-        distinct: whether it is known that the hidden circuits all differ.
-        brief: whether queries are shown as `A101`, and not as `A(1, 0, 1)`; both are read.
+        inputs: the number of inputs of each circuit.
+        candidates: the formulas, numbered from 1.
+        hidden: for each circuit, the number of its candidate.
+        distinct: whether the agent knows that the hidden circuits all differ.
+        brief: whether queries are shown as `A101` instead of `A(1, 0, 1)`; both are read.
     """
 
     inputs: int
@@ -46,19 +46,19 @@ class CircuitDecodingState(QueryState):
 
 
 class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
-    """Hidden circuits are to be told apart by their outputs. Reward 1 if all are identified, else 0.
+    """The agent identifies hidden circuits by their outputs. Reward 1 if all are right, else 0.
 
-    A query names one circuit and its inputs, `A(1, 0, 1)` or in brief wording `A101`, and is told the output. The
-    answer names the candidate that each circuit is, `13, 6`. What counts is that truth tables agree.
+    A query names one circuit and its inputs, `A(1, 0, 1)` or in brief wording `A101`, and returns the output. The
+    answer gives the candidate of each circuit, `13, 6`. A circuit is right if the truth tables are equal.
 
-    The paper's set has 1,000 tasks to train on and 300 held out; ours are drawn.
+    The paper's set has 1,000 tasks to train on and 300 held out; here tasks are drawn.
 
     Args:
-        circuits: hidden ones, 1 to 10.
-        candidates: formulas to choose from, at least 2; none constant, no two with the same truth table.
-        inputs: of each circuit, 1 to 4.
-        distinct: whether hidden circuits all differ, which players may count on; else they are drawn independently.
-        fixed: whether all tasks have the same candidates, which brief wording then leaves out.
+        circuits: the number of hidden circuits, 1 to 10.
+        candidates: the number of formulas, at least 2; none is constant, no two have the same truth table.
+        inputs: the number of inputs of each circuit, 1 to 4.
+        distinct: whether hidden circuits all differ, and the agent knows; otherwise they are drawn independently.
+        fixed: whether all tasks have the same candidates, which brief wording then omits.
         reward: `"exact"` for all circuits right, or `"share"` for the share of them, as in the authors' code.
         turns, wording: as in `QueryEnvironment`.
 
@@ -100,7 +100,7 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         self.fixed = fixed
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A task of the split's rows."""
+        """Draws a task from the split of the seed."""
         split, index = split_of(seed)
         rng = stream(index % TASKS[split], self.name, split, self.inputs, self.candidates, self.circuits)
         formulas = stream(0, self.name, "fixed", self.inputs, self.candidates) if self.fixed else rng
@@ -113,7 +113,7 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
         """The state of a task row, before any query.
 
         Raises:
-            ValueError: a formula cannot be read or is constant, two agree, or a hidden circuit is no candidate.
+            ValueError: a formula cannot be read or is constant, two agree, or a hidden circuit is not a candidate.
         """
         inputs = whole_number("inputs", task["inputs"], 1, MAX_INPUTS)
         candidates, hidden = tuple(task["candidates"]), tuple(task["hidden"])
@@ -191,7 +191,7 @@ class CircuitDecoding(QueryEnvironment[CircuitDecodingState]):
 
 
 def read_query(state: CircuitDecodingState, content: str) -> str | None:
-    """A query in the form in which states keep it, `A101`; `None` if it is none."""
+    """The query in its stored form, `A101`; `None` if it cannot be read."""
     found = _QUERY.fullmatch(content)
     if found is None:
         return None
@@ -200,12 +200,12 @@ def read_query(state: CircuitDecodingState, content: str) -> str | None:
 
 
 def written(query: str, brief: bool) -> str:
-    """A query that states keep, as players write it: `A101` or `A(1, 0, 1)`."""
+    """A stored query as the agent writes it: `A101` or `A(1, 0, 1)`."""
     return query if brief else f"{query[0]}({', '.join(query[1:])})"
 
 
 def output(state: CircuitDecodingState, query: str) -> int:
-    """The output that a query, as the state keeps it, is told."""
+    """The output for a stored query."""
     hidden = state.hidden[LABELS.index(query[0])]
     return bit(tables(state.candidates, state.inputs)[hidden - 1], query[1:])
 

@@ -1,4 +1,4 @@
-"""Boolean formulas over x0, x1, ... with `and`, `or`, `not` and brackets: drawn, and read but never run as code."""
+"""Boolean formulas over x0, x1, ... with `and`, `or`, `not` and brackets: sampled, and parsed without running code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _BINDS = {"or": 1, "and": 2, "not": 3}
 
 
 def truth_table(formula: Any, inputs: int) -> int:
-    """The outputs of a formula, the first row's as the highest of 2^inputs bits; rows count up with x0 in front.
+    """The outputs of a formula as 2^inputs bits, the first row's the highest. x0 is a row number's highest bit.
 
     `not` binds closer than `and`, and `and` closer than `or`, as in Python.
 
     Args:
-        formula: as text.
-        inputs: how many variables there are, 1 to 4.
+        formula: the formula as text.
+        inputs: the number of variables, 1 to 4.
 
     Raises:
-        ValueError: it is no such formula.
+        ValueError: the text is not a formula.
     """
     rows = 1 << inputs
     every = (1 << rows) - 1
@@ -42,7 +42,7 @@ def truth_table(formula: Any, inputs: int) -> int:
             case _:
                 values.append(values.pop() | last)
 
-    operand = True  # whether a value is due, and no operator
+    operand = True  # whether an operand is expected, not an operator
     for word, variable, bracket in _tokens(formula):
         if operand != bool(variable or word == "not" or bracket == "("):
             raise _unreadable(formula)
@@ -72,12 +72,12 @@ def truth_table(formula: Any, inputs: int) -> int:
 
 
 def draw_formulas(count: int, inputs: int, rng: random.Random) -> list[str]:
-    """Formulas with different truth tables, none of them constant.
+    """Samples formulas with different truth tables, none of them constant.
 
     Args:
-        count: how many, at most 2^(2^inputs) - 2.
-        inputs: variables, 1 to 4.
-        rng: where they are drawn from.
+        count: the number of formulas, at most 2^(2^inputs) - 2.
+        inputs: the number of variables, 1 to 4.
+        rng: the random generator.
     """
     found: dict[int, str] = {}
     while len(found) < count:
@@ -87,7 +87,7 @@ def draw_formulas(count: int, inputs: int, rng: random.Random) -> list[str]:
 
 
 def _drawn(inputs: int, depth: int, rng: random.Random) -> str:
-    """A formula that is not constant, and no part of which does without one of its two sides."""
+    """A formula that is not constant and has no redundant operand."""
     negated = "not " if rng.random() < 0.3 else ""
     if depth == 0 or rng.random() < 0.1:
         return f"{negated}x{rng.randrange(inputs)}"

@@ -1,4 +1,4 @@
-"""GuessNumbers: find a number of different digits from how close guesses come (paper T3, Appendix C.1, Figure 8)."""
+"""GuessNumbers: find a number with distinct digits from the feedback on guesses (paper T3, Appendix C.1, Figure 8)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ SUBGROUPS = (
 """The sub-groups of the paper's set: digits, symbols, and the feedback on the first guess."""
 
 PAIRS, TRAIN_PAIRS = 1908, 1526
-"""Table 5: rows of the set, and those to train on."""
+"""Table 5: the number of rows, and of training rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuessNumbersState(QueryState):
-    """The guesses so far are the queries.
+    """The queries are the guesses so far.
 
     Attributes:
-        digits: of the number.
-        symbols: how many there are to choose from: 1 to `symbols`, and all ten with 0 where it is 10.
+        digits: the length of the number.
+        symbols: the number of different digits to choose from: 1 to `symbols`, and 0 to 9 if it is 10.
         secret: the number, its digits all different.
-        first_guess: made for the agent before it begins; empty if none was.
+        first_guess: a guess made for the agent before its first turn; empty without one.
     """
 
     digits: int
@@ -48,7 +48,7 @@ class GuessNumbersState(QueryState):
 
 
 def alphabet(symbols: int) -> str:
-    """The digits that a number may have."""
+    """The digits that a number may contain."""
     return "0123456789" if symbols == 10 else "123456789"[:symbols]
 
 
@@ -66,19 +66,19 @@ def feedback(guess: str, secret: str) -> tuple[int, int]:
 
 
 class GuessNumbers(QueryEnvironment[GuessNumbersState]):
-    """A number of different digits is to be found by guessing. Reward 1 for answering it, else 0.
+    """The agent finds a number with distinct digits by guessing. Reward 1 for the right answer, else 0.
 
-    Every guess is told how many of its digits are in the right place and how many are elsewhere in the number. Digits
-    of a guess may repeat. A right guess earns nothing: it must be answered.
+    The feedback on a guess is how many of its digits are in the right place and how many are elsewhere in the number.
+    Digits of a guess may repeat. A right guess earns nothing: the agent must give it as its answer.
 
-    The paper's set is all pairs of a first guess and a secret in nine sub-groups of digits, symbols and feedback on
-    the first guess: 1,908, shuffled once, 1,526 to train on and 382 held out.
+    The paper's data set is all pairs of a first guess and a secret in nine sub-groups of digits, symbols and feedback
+    on the first guess: 1,908, shuffled once, 1,526 to train on and 382 held out.
 
     Args:
         source: `"t3"` for the paper's set, `"ar_bench"` for a drawn number without a first guess, as in AR-Bench.
-        digits: 3 or 4 for those of the paper's set with as many digits, `None` for all; of a drawn number how many it
-            has, at most `symbols`, 4 if `None`.
-        symbols: of a drawn number, 2 to 10, ten if `None` as in AR-Bench.
+        digits: with `"t3"` 3 or 4, for the tasks of that length, or `None` for all; with `"ar_bench"` the length of
+            the number, at most `symbols`, 4 if `None`.
+        symbols: with `"ar_bench"` the number of different digits, 2 to 10; 10, as in AR-Bench, if `None`.
         turns, wording: as in `QueryEnvironment`.
 
     Raises:
@@ -111,7 +111,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         self.symbols = symbols
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A row of the set; from AR-Bench's rule a drawn secret."""
+        """A row of the paper's data set, or with `"ar_bench"` a random secret."""
         if self.digits is not None and self.symbols is not None:
             secret = "".join(stream(seed, self.name, "secret").sample(alphabet(self.symbols), self.digits))
             return {"digits": self.digits, "symbols": self.symbols, "secret": secret, "first_guess": ""}
@@ -123,8 +123,8 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
         """The state of a task row, before the agent's first guess.
 
         Raises:
-            ValueError: the secret repeats a digit, a number is not of the row's digits, or the first guess does not
-                belong to a sub-group of the set.
+            ValueError: the secret repeats a digit, a number has digits that the row excludes, or the first guess does
+                not belong to a sub-group of the data set.
         """
         symbols = whole_number("symbols", task["symbols"], 2, 10)
         digits = whole_number("digits", task["digits"], 1, symbols)
@@ -195,7 +195,7 @@ class GuessNumbers(QueryEnvironment[GuessNumbersState]):
 
 @functools.cache
 def rows() -> tuple[tuple[int, int, str, str], ...]:
-    """The paper's set, shuffled: digits, symbols, secret, first guess. The first 1,526 are to train on."""
+    """The paper's set, shuffled: digits, symbols, secret, first guess. The first 1,526 are for training."""
     found = [
         (digits, symbols, secret, first)
         for digits, symbols, right, elsewhere in SUBGROUPS

@@ -1,4 +1,4 @@
-"""Gymnasium environments whose actions and observations can be told in words."""
+"""Gymnasium environments with actions and observations as text."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from hf_credit.environments.actions import plain_action, tag
 from hf_credit.environments.replayed import ReplayedEnvironment, ReplayedState
 from hf_credit.registry import find
 
-_MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # where a terminal would show a colour
+_MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)  # coloured text in a terminal
 
 
 class GymnasiumEnvironment(ReplayedEnvironment):
-    """A Gymnasium environment, played in words.
+    """A Gymnasium environment with text actions and observations.
 
-    Its random numbers come from the seed of the episode, and a new seed replaces its `np_random`, so that replays meet
-    other futures, as in a slippery FrozenLake. An episode is over when Gymnasium says `terminated` or `truncated`.
-    `success` is `info["is_success"]` where it is given, else whether the sum of rewards is positive.
+    Its random numbers come from the seed of the episode. A new seed replaces `np_random`, so that replays see other
+    futures, as in a slippery FrozenLake. An episode ends when Gymnasium returns `terminated` or `truncated`.
+    `success` is `info["is_success"]` if present, else whether the sum of rewards is positive.
 
     Args:
-        id: what `gymnasium.make` knows it by.
+        id: the environment's id for `gymnasium.make`.
         options: further arguments of `gymnasium.make`.
         actions: the names of the actions of a `Discrete` space, in its order; by default its numbers. In a `Text`
-            space any text is an action, and these are examples.
-        show: makes text of an observation, `show(env, observation) -> str`, with the unwrapped environment; or its
+            space any text is an action, and `actions` are examples.
+        show: renders an observation as text, `show(env, observation) -> str`, with the unwrapped environment; or its
             `"module:name"`, which is imported and must be code that you trust. By default the observation of a `Text`
-            space as it is, and of any other what `render()` gives in the mode `ansi`, with brackets around colours.
+            space, and for other spaces the result of `render()` in the mode `ansi`, with brackets around colours.
         instructions: the rules, shown once; by default the names of the actions.
         turns: the most actions of an episode; by default the environment's own `max_episode_steps`.
-        self_contained: whether what is shown says all that matters.
-        sessions: the most live environments.
+        self_contained: whether an observation contains everything relevant.
+        sessions: the most live environments at once.
 
     Raises:
-        ValueError: an argument does not fit the environment, or the extra `gymnasium` is missing.
+        ValueError: an argument does not fit the environment, or the extra `gymnasium` is not installed.
     """
 
     name = "gymnasium"
@@ -78,8 +78,8 @@ class GymnasiumEnvironment(ReplayedEnvironment):
         self.actions = tuple(map(str, range(count)) if actions is None else actions)
         if not self.actions or (count and len(set(map(plain_action, self.actions))) != count):
             raise ValueError(
-                f"each of the {count or 'open'} actions of {id!r} must have a name of its own, got "
-                f"{list(self.actions)}; pass actions, and some examples of open ones."
+                f"each of the {count or 'open'} actions of {id!r} must have its own name, got "
+                f"{list(self.actions)}; pass actions, or examples if actions are open."
             )
         if limit is None:
             raise ValueError(f"an episode of {id!r} must have an end, got no max_episode_steps; pass turns.")
@@ -127,9 +127,9 @@ class GymnasiumWorld:
 
     Args:
         env: the environment.
-        numbers: of the actions, by name; `None` where any text is one.
-        show: makes text of an observation, or `None`.
-        rendered: whether the text is what `render` gives, and not the observation.
+        numbers: the number of each action name; `None` if any text is an action.
+        show: renders an observation as text, or `None`.
+        rendered: whether the text is the result of `render` instead of the observation.
     """
 
     def __init__(

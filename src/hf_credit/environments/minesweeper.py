@@ -1,4 +1,4 @@
-"""Minesweeper with the centre opened at the start (paper VPR, section 3.1, Appendix H)."""
+"""Minesweeper with the centre revealed at the start (paper VPR, section 3.1, Appendix H)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST = 30
 
 @dataclass(frozen=True, kw_only=True)
 class MinesweeperState(State):
-    """A board as the agent sees it, and where its mines are.
+    """The board as the agent sees it, and the positions of the mines.
 
     Attributes:
         board: the rows; each character is `.` (hidden), `F` (hidden and flagged), `0` to `8` (revealed, the number
@@ -40,8 +40,8 @@ class Minesweeper(Environment[MinesweeperState]):
     """Minesweeper: reward 1 for revealing every cell without a mine, 0 for anything else.
 
     The mines lie uniformly at random outside the centre cell, `((rows + 1) // 2, (columns + 1) // 2)`, among the
-    layouts that leave something to find after the centre is revealed. Revealing a cell with no mine around it
-    reveals its neighbours too, flagged or not. Flags are marks only: a flagged cell can be revealed, a revealed cell
+    layouts in which a cell is left to reveal after the centre. Revealing a cell with no mine around it
+    reveals its neighbours too, flagged or not. Flags have no effect: a flagged cell can be revealed, a revealed cell
     cannot be flagged. The default board is that of the paper's public code.
 
     Args:
@@ -61,7 +61,7 @@ class Minesweeper(Environment[MinesweeperState]):
     def __init__(self, rows: int = 5, columns: int = 5, mines: int = 5) -> None:
         self.rows = whole_number("rows", rows, 2, _LARGEST)
         self.columns = whole_number("columns", columns, 2, _LARGEST)
-        # The centre is free, and another free cell must be left to find.
+        # The centre has no mine, and at least one other cell has none.
         self.mines = whole_number("mines", mines, 1, rows * columns - 2)
 
     @property
@@ -85,22 +85,22 @@ class Minesweeper(Environment[MinesweeperState]):
 
     @property
     def max_turns(self) -> int:
-        """As many as there are cells, 25 by default as in the public code."""
+        """The number of cells, 25 by default as in the public code."""
         return self.rows * self.columns
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """The mines: `{"mines": [[row, column], ...]}`, from 1, sorted."""
+        """Draws the mines: `{"mines": [[row, column], ...]}`, from 1, sorted."""
         draw = stream(seed, self.name, "task")
         cells = list(itertools.product(range(1, self.rows + 1), range(1, self.columns + 1)))
         cells.remove(self.centre)
-        # A mine beside the centre leaves something to find, so this ends.
+        # A layout with a mine next to the centre is valid, so this terminates.
         while True:
             mines = tuple(sorted(draw.sample(cells, self.mines)))
             if _left_to_find(self._opened(mines), mines):
                 return {"mines": [list(mine) for mine in mines]}
 
     def initial_state(self, task: Mapping[str, Any], seed: int) -> MinesweeperState:
-        """The board with the centre revealed; finished at once if that reveals all there is to find.
+        """The board with the centre revealed; finished at once if no other cell without a mine is hidden.
 
         Raises:
             ValueError: the row's mines are not `mines` different cells of the board outside the centre.
@@ -153,9 +153,9 @@ class Minesweeper(Environment[MinesweeperState]):
         return float(state.status == "finished" and not _left_to_find(state.board, state.mines))
 
     def metrics(self, state: MinesweeperState) -> dict[str, float]:
-        """`success` (the outcome) and `completion`: the share of what the start left to find that has been revealed.
+        """`success` (the outcome) and `completion`: the share of the cells hidden at the start that is revealed.
 
-        These are the paper's SR and CR (Table 1). Completion is 1 where the start left nothing.
+        These are the paper's SR and CR (Table 1). Completion is 1 if the start reveals all.
         """
         left, at_start = (_left_to_find(board, state.mines) for board in (state.board, self._opened(state.mines)))
         return {"success": self.outcome(state), "completion": 1 - left / at_start if at_start else 1.0}
@@ -182,7 +182,7 @@ class Minesweeper(Environment[MinesweeperState]):
 
 @lru_cache(maxsize=64)
 def neighbours(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
-    """For every cell of a board, counted row by row from 0, the up to 8 cells around it."""
+    """For every cell of a board, numbered row by row from 0, the up to 8 cells around it."""
     return tuple(
         tuple(
             other_row * columns + other_column
@@ -202,7 +202,7 @@ def _left_to_find(board: Board, mines: tuple[Cell, ...]) -> int:
 
 
 def _is_hidden(board: Board, row: int, column: int) -> bool:
-    """Whether this is a hidden cell, and a cell at all."""
+    """Whether the cell is on the board and hidden."""
     return 1 <= row <= len(board) and 1 <= column <= len(board[0]) and board[row - 1][column - 1] in _HIDDEN
 
 
@@ -214,7 +214,7 @@ def _toggled(board: Board, row: int, column: int) -> Board:
 
 
 def _revealed(board: Board, mines: tuple[Cell, ...], row: int, column: int) -> Board:
-    """The board with a hidden cell revealed, and with it everything that a 0 reveals."""
+    """The board after revealing a hidden cell and, recursively, the neighbours of a 0."""
     rows, columns = len(board), len(board[0])
     around = neighbours(rows, columns)
     mined = {(row - 1) * columns + column - 1 for row, column in mines}

@@ -22,13 +22,13 @@ from hf_credit.validators import whole_number
 
 
 class MovieRecommendation(PreferenceEstimation):
-    """Preferences are asked for as in PreferenceEstimation; the last turn is for recommending one of unseen movies.
+    """As PreferenceEstimation, but the agent uses its last turn to recommend one of several unseen movies.
 
-    These are shown with the last turn alone, so an earlier answer is invalid. Reward 1 for naming, exactly, the one
-    that is worth most to the user, else 0.
+    The unseen movies are shown only in the last turn, so an earlier answer is invalid. Reward 1 for the exact name of
+    the one with the highest utility for the user, else 0.
 
     Args:
-        unseen: movies to recommend one of, at least 2.
+        unseen: the number of unseen movies, at least 2.
         attributes, movies, levels, sampling, turns, wording: as in PreferenceEstimation.
 
     Raises:
@@ -52,7 +52,7 @@ class MovieRecommendation(PreferenceEstimation):
         self.unseen = whole_number("unseen", unseen, 2, 26)
 
     def sample_task(self, seed: int) -> dict[str, Any]:
-        """A task of the split's rows. Where two unseen movies share the first place, they are drawn anew."""
+        """Draws a task from the split of the seed. Unseen movies are redrawn if two share the highest utility."""
         task = super().sample_task(seed)
         split, index = split_of(seed)
         rng = stream(index % TASKS[split], self.name, split, "unseen", self.attributes, self.levels, self.unseen)
@@ -67,7 +67,7 @@ class MovieRecommendation(PreferenceEstimation):
         """The state of a task row, before any query.
 
         Raises:
-            ValueError: as in PreferenceEstimation, two movies share a name, or two unseen ones the first place.
+            ValueError: as in PreferenceEstimation, two movies share a name, or two unseen ones the highest utility.
         """
         known = super().initial_state(task, seed)
         names, scores = read_movies(task["unseen_names"], task["unseen_scores"], known.levels, len(known.weights))
@@ -75,11 +75,11 @@ class MovieRecommendation(PreferenceEstimation):
             raise ValueError(f"movies must have different names, got {shared} seen and unseen; rename them.")
         values = sorted(worth(known.weights, one) for one in scores)
         if values[-1] == values[-2]:
-            raise ValueError("one unseen movie must be worth more than the others, got a tie; change a score.")
+            raise ValueError("one unseen movie must have a higher utility than the others, got a tie; change a score.")
         return replace(known, unseen_names=names, unseen_scores=scores)
 
     def observe(self, state: PreferenceState) -> str:
-        """As in PreferenceEstimation, and with the last turn the unseen movies."""
+        """As in PreferenceEstimation, with the unseen movies added in the last turn."""
         seen = super().observe(state)
         if state.status != "active" or state.left > 1:
             return seen

@@ -1,6 +1,6 @@
-"""An environment behind OpenEnv's server, as the Spaces that `hf_credit.hub.spaces` makes serve it.
+"""Serves an environment with OpenEnv's server, in the Spaces that `hf_credit.hub.spaces` creates.
 
-An image that serves needs the package openenv and this one without its dependencies: no torch.
+The image of a server needs openenv, and hf-credit without its dependencies: no torch.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hf_credit.environments.tasks import SEEDS_PER_SPLIT, task_seed
 
 SPLITS = ("train", "held_out")
 MOST_LISTED = 100
-"""How many tasks of a split are listed at once; each has its index."""
+"""The most tasks listed at once."""
 
 _SESSIONS = 256
 
 
 def serve(declaration: Path, action: type, observation: type, state: type) -> Any:
-    """The ASGI application that serves an environment, a session of its own to every WebSocket.
+    """The ASGI application that serves an environment, with one session per WebSocket.
 
     Args:
         declaration: the Space's `openenv.yaml`, whose `hf_credit` names the environment and its options.
-        action: pydantic model with the field `action`, a text.
+        action: pydantic model with the text field `action`.
         observation: with the field `text`.
         state: with the fields `environment_state`, `seed`, `split` and `index`.
 
@@ -49,10 +49,10 @@ def serve(declaration: Path, action: type, observation: type, state: type) -> An
 
 
 class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
-    """One session: an episode of an environment whose states are values, and the next.
+    """One session: episodes of one environment, one after the other.
 
-    `state` is for whoever trains: it holds the whole state, what is hidden from the agent included. An observation
-    holds what the agent is shown.
+    `state` is for the trainer: it holds the whole state, including what is hidden from the agent. An observation holds
+    only what the agent sees.
 
     Args:
         environment: the rules, shared by all sessions.
@@ -78,18 +78,18 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         injected_state: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> Any:
-        """Begins an episode, or goes on from a recorded state.
+        """Begins an episode, or continues from a recorded state.
 
         Args:
-            seed: of the task and of all that is random after it; drawn anew without one, and then `state` has it.
-            episode_id: what the episode is called.
+            seed: the seed of the task and all later random draws; a random one by default, reported in `state`.
+            episode_id: the id of the episode.
             split: `"train"` (if left out) or `"held_out"`, with `index`.
-            index: of the task in its split, in place of the seed's own task; from 0.
-            injected_state: what `state` was, to go on from there.
-            **others: refused: an argument that is dropped in silence is believed.
+            index: the index of the task in its split, from 0, instead of the task of `seed`.
+            injected_state: an earlier `state` to continue from.
+            **others: refused, so that no argument is ignored silently.
 
         Raises:
-            ValueError: an argument is unknown or has a value that is not possible.
+            ValueError: an argument is unknown or has an impossible value.
         """
         if others:
             raise ValueError(
@@ -105,9 +105,9 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
         return self._shown(self._world, None, {"instructions": self._environment.instructions})
 
     def step(self, action: Any, timeout_s: float | None = None, **others: Any) -> Any:
-        """Takes an action: plain, or a reply that holds one."""
+        """Applies an action: plain text, or a reply that contains one."""
         if self._world is None:
-            raise ValueError("an episode must be begun before its first step, got a step; call reset.")
+            raise ValueError("reset must be called before the first step, got a step; call reset.")
         transition = self._environment.step(self._world, action.action)
         self._world = transition.state
         self._about["step_count"] += 1
@@ -118,7 +118,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     @property
     def state(self) -> Any:
-        """All that an episode is; `reset(injected_state=...)` goes on from it."""
+        """The complete state of the episode; `reset(injected_state=...)` continues from it."""
         world = "" if self._world is None else self._world.to_json()
         return self._state(**self._about, environment_state=world)
 
@@ -129,7 +129,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
             version=__version__,
         )
 
-    # Tasks: which there are, never what is hidden in them
+    # Tasks: listed without their hidden parts
 
     def list_splits(self) -> list[dict[str, str]]:
         return [{"name": "train", "type": "train"}, {"name": "held_out", "type": "test"}]
@@ -154,7 +154,7 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
 
     def _begin(self, seed: int | None, split: str | None, index: int | None, episode_id: str) -> None:
         if index is None and split is not None:
-            raise ValueError(f"a split is of tasks that have an index, got {split!r} without one; pass index=0, say.")
+            raise ValueError(f"split must come with index, got {split!r} without one; pass, for example, index=0.")
         own = secrets.randbelow(SEEDS_PER_SPLIT) if index is None else task_seed(split or "train", index)  # type: ignore[arg-type]
         seed = own if seed is None else seed
         task = self._environment.sample_task(seed if index is None else own)
@@ -171,9 +171,9 @@ class SpaceEnvironment(Server[Any, Any, Any]):  # type: ignore[misc]
             whole = again == world and isinstance(shown, str) and isinstance(hash(world), int)
             steps = int(injected.get("step_count", 0))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"injected_state must be what state was, got {error!r}; pass all of it.") from None
+            raise ValueError(f"injected_state must be an earlier state, got {error!r}; pass all its fields.") from None
         if not whole or steps < 0:
-            raise ValueError("injected_state must be what state was, got one that is no state; pass all of it.")
+            raise ValueError("injected_state must be an earlier state, got another value; pass all its fields.")
         self._world = world
         self._about = {"episode_id": episode_id, "step_count": steps, **known}
 
