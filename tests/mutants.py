@@ -52,6 +52,7 @@ _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
 _BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
 _AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.py::"
+_ASYNC, _TEST_ASYNC = "src/hf_credit/trainers/asynchronous/", "tests/trainers/asynchronous/"
 
 MUTANTS = [
     Mutant(
@@ -800,6 +801,54 @@ MUTANTS = [
             "tests/methods/test_step_weights.py::"
             "test_with_equal_steps_the_expected_gradient_of_a_tree_is_a_multiple_of_the_true_one[0]"
         ],
+    ),
+    Mutant(
+        "forward passes of an update count as much as each other",
+        f"{_ASYNC}loader.py",
+        "share = update.trained / self.accumulation",
+        "share = collection and sum(len(one.targets) for one in update.rows[0])",
+        [f"{_TEST_ASYNC}test_gradient.py::test_an_update_has_the_gradient_of_separate_rows"],
+    ),
+    Mutant(
+        "a place that predicts another token is shared",
+        f"{_ASYNC}packing.py",
+        "found.append(max(first - 1, 0))",
+        "found.append(min(first, one.read, other.read))",
+        [f"{_TEST_ASYNC}test_packing.py::test_a_tree_as_a_reader_would_draw_it"],
+    ),
+    Mutant(
+        "a segment sees tokens behind its own",
+        f"{_ASYNC}attention.py",
+        "mask = seen <= at",
+        "mask = seen <= at + 1",
+        [
+            f"{_TEST_ASYNC}test_attention.py"
+            "::test_a_packed_tree_gives_the_log_probabilities_and_gradients_of_separate_rows"
+        ],
+    ),
+    Mutant(
+        "a collection that is too old by one is learned from",
+        f"{_ASYNC}loader.py",
+        "if staleness <= self.max_staleness:",
+        "if staleness <= self.max_staleness + 1:",
+        [f"{_TEST_ASYNC}test_trainer.py::test_a_collection_that_is_too_old_is_dropped_whole_and_counted"],
+    ),
+    Mutant(
+        "versions of a resumed run are counted from one more",
+        f"{_ASYNC}trainer.py",
+        'self.model_version = state["version"] - 1',
+        'self.model_version = state["version"]',
+        [
+            f"{_TEST_ASYNC}test_trainer.py"
+            "::test_a_resumed_run_goes_on_with_the_versions_and_the_worker_of_its_checkpoint"
+        ],
+    ),
+    Mutant(
+        "weights get their name before they are whole",
+        f"{_ASYNC}weights.py",
+        "unfinished = whole.with_suffix(_UNFINISHED)",
+        "unfinished = whole.with_suffix('.safe')",
+        [f"{_TEST_ASYNC}test_weights.py::test_a_transfer_that_breaks_leaves_nothing_that_a_server_would_read"],
     ),
 ]
 

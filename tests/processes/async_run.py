@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from small_runs import ON_A_PROCESSOR
 from transformers import TrainerCallback
 
@@ -52,6 +53,9 @@ def game() -> EnvironmentInteraction:
 
 def main() -> None:
     policy, output, url, steps = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    settings = json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}
+    rank = settings.pop("lora_r", 0)
+    adapter = LoraConfig(r=rank, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if rank else None
     args = AsyncCreditConfig(
         **{
             **ON_A_PROCESSOR,
@@ -67,13 +71,15 @@ def main() -> None:
             "weight_transfer": "folder",
             "token_budget": 4096,
             "max_staleness": 100,
-            **(json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}),
+            **settings,
         }
     )
     tasks = Dataset.from_list([{"seed": seed} for seed in range(TASKS * (steps + 20))])
     held_out = Dataset.from_list([{"seed": 10**6}])
     method = methods.make("grpo", group_size=GROUP)
-    trainer = AsyncCreditTrainer(policy, game(), args, tasks, method=method, eval_dataset=held_out)
+    trainer = AsyncCreditTrainer(
+        policy, game(), args, tasks, method=method, eval_dataset=held_out, peft_config=adapter
+    )
     if trainer.accelerator.is_main_process:
         trainer.add_callback(WritesDown(trainer, output / "learned.jsonl"))
     print("begins", flush=True)

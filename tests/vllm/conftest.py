@@ -125,8 +125,8 @@ def server(
 
 @pytest.fixture(scope="session")
 def serve(vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Iterator[Server]]:
-    """`yield from serve(policy, variables)`: a server with environment variables beside those of all."""
-    return lambda policy, variables: _serve(policy, {**vllm_env, **variables}, tmp_path_factory)
+    """`yield from serve(policy, variables, flags)`: a server with variables and flags beside those of all."""
+    return lambda policy, variables, flags=(): _serve(policy, {**vllm_env, **variables}, tmp_path_factory, flags)
 
 
 @pytest.fixture(scope="session")

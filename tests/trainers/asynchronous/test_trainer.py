@@ -15,6 +15,7 @@ from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, make
 from hf_credit.methods import Method
 from hf_credit.rollouts import EnvironmentInteraction
 from hf_credit.trainers.asynchronous.trl_1_16 import kernel_at_hand
+from hf_credit.trainers.recording import CompletionsTable
 
 ROWS = [row([1], [2, 3]), row([1], [2, 4])]
 NO_CREDIT = [row([1], [2], loss_mask=(0,), advantages=(0.0,))]
@@ -135,6 +136,8 @@ def test_a_frozen_copy_is_refused(policy: Path, tmp_path: Path) -> None:
         ({"weight_transfer": "mail"}, "weight_transfer must be 'trl' or 'folder', got 'mail'"),
         ({"concurrent_collections": 0}, "concurrent_collections must be at least 1, got 0"),
         ({"token_budget": 0}, "token_budget must be at least 1, got 0"),
+        ({"log_completions": True}, "log_completions is of TRL's own worker, which does not play here, got True"),
+        ({"num_generations": 4}, "num_generations must be 1, got 4: a method plays a task several times itself"),
         ({"router_aux_loss_coef": 0.01}, "router_aux_loss_coef must be 0, got 0.01"),
     ],
 )
@@ -169,3 +172,16 @@ def test_passes_over_the_tasks_are_updates(policy: Path, tmp_path: Path) -> None
     trainer = small_trainer(policy, tmp_path, [], max_steps=-1, num_train_epochs=3)
     # where no dataset is given the Interaction's own tasks fill one update
     assert trainer.args.max_steps == 3
+
+
+def test_a_callback_that_waits_for_episodes_is_refused(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="are not shown episodes and credit, got a CompletionsTable; read episodes"):
+        AsyncCreditTrainer(
+            str(policy),
+            EnvironmentInteraction(make("sudoku", size=4)),
+            AsyncCreditConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", max_steps=1),
+            method="outcome_reward",
+            callbacks=[CompletionsTable()],
+            worker=Played([]),
+            weight_transfer=Nowhere(),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hf_credit.trainers.asynchronous.trl_1_16 import AsyncGRPOConfig
@@ -11,6 +11,14 @@ from hf_credit.trainers.config import RunSettings
 from hf_credit.validators import whole_number
 
 TRANSFERS = ("trl", "folder")
+_OF_TRLS_WORKER = (
+    "fork_threshold_tokens",
+    "log_completions",
+    "max_inflight_tasks",
+    "max_tool_calling_iterations",
+    "num_completions_to_print",
+    "queue_maxsize",
+)
 
 
 @dataclass
@@ -64,6 +72,13 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
                 "AsyncCreditTrainer trains with DDP or FSDP2, got DeepSpeed; launch it with FSDP2, or train with "
                 "CreditTrainer."
             )
+        defaults = {one.name: one.default for one in fields(AsyncGRPOConfig)}
+        for name in _OF_TRLS_WORKER:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(
+                    f"{name} is of TRL's own worker, which does not play here, got {getattr(self, name)!r}; leave it "
+                    "out."
+                )
         if self.num_generations != 1:
             raise ValueError(
                 f"num_generations must be 1, got {self.num_generations}: a method plays a task several times itself; "

@@ -26,7 +26,13 @@ from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
 from hf_credit.trainers.asynchronous.worker import Worker
-from hf_credit.trainers.callbacks import BriefPrinter, BriefProgress, WarnWithoutSignal
+from hf_credit.trainers.callbacks import (
+    BriefPrinter,
+    BriefProgress,
+    CreditCallback,
+    EpisodeCallback,
+    WarnWithoutSignal,
+)
 from hf_credit.trainers.cards import mend_card
 from hf_credit.trainers.metrics import summarise, update_metrics
 from hf_credit.trainers.recording import EpisodeRecorder
@@ -93,6 +99,12 @@ class AsyncCreditTrainer(UpdateTrainer):
                 f"model must be a model id or a folder, which the server has too, got a {type(model).__name__}; save "
                 "it and pass the folder."
             )
+        for one in callbacks:
+            if isinstance(one, CreditCallback | EpisodeCallback):
+                raise ValueError(
+                    f"callbacks of AsyncCreditTrainer are not shown episodes and credit, got a {type(one).__name__}; "
+                    "read episodes.jsonl, or train with CreditTrainer."
+                )
         if train_dataset is None:
             train_dataset = arguments.training_tasks(interaction, args)
         method = args.composed(methods.make(method) if isinstance(method, str) else method)
