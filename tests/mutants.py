@@ -50,9 +50,12 @@ _TEST_CVT = "tests/methods/cvt/test_method.py::"
 _SERVER, _TEST_SERVER = "packages/local-hub/src/local_hub/", "packages/local-hub/tests/"
 _BOARD, _TEST_BOARD = "src/hf_credit/hub/leaderboard/", "tests/hub/leaderboard/"
 
-_BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
 _AGENTS, _TEST_AGENTS = "src/hf_credit/agents/", "tests/agents/test_interaction.py::"
 _ASYNC, _TEST_ASYNC = "src/hf_credit/trainers/asynchronous/", "tests/trainers/asynchronous/"
+
+_BENCH, _TEST_BENCH = "src/hf_credit/bench/", "tests/bench/"
+_ASYNC = "src/hf_credit/trainers/asynchronous/"
+_ASYNC_TESTS = "tests/trainers/asynchronous/"
 
 MUTANTS = [
     Mutant(
@@ -791,6 +794,44 @@ MUTANTS = [
         "if self._observes(pending):",
         "if self._observes(()):",
         ["tests/methods/test_truncated.py::test_a_rule_is_asked_once_of_a_question_and_its_verdict[unknown]"],
+    ),
+    Mutant(
+        "replies that have arrived are sampled again after a restart",
+        _ASYNC + "worker.py",
+        'known=read(one["known"]),',
+        "known={},",
+        [_ASYNC_TESTS + "test_worker.py::test_replies_that_have_arrived_are_not_sampled_twice"],
+    ),
+    Mutant(
+        "methods with memory credit collections as they finish",
+        _ASYNC + "worker.py",
+        "if self.method.memory is None:",
+        "if True:",
+        [_ASYNC_TESTS + "test_worker.py::test_methods_with_memory_credit_in_the_order_of_the_tasks"],
+    ),
+    Mutant(
+        "a collection carries the newest version of its replies",
+        _ASYNC + "requests.py",
+        "return min((self.known",
+        "return max((self.known",
+        [_ASYNC_TESTS + "test_worker.py::test_a_collection_carries_the_oldest_version_of_its_replies"],
+    ),
+    Mutant(
+        "a server that was away keeps the weights it began with",
+        _ASYNC + "server.py",
+        "await self._loop.run_in_executor(None, self.restore)",
+        "pass",
+        [_ASYNC_TESTS + "test_server.py::test_a_server_that_was_away_gets_the_weights_before_anything_is_asked"],
+    ),
+    Mutant(
+        "nobody may play while a world steps side by side",
+        "src/hf_credit/rollouts/engine.py",
+        "            with released(self.lock):\n                arrived",
+        "            if True:\n                arrived",
+        [
+            "tests/rollouts/test_single_requests.py::"
+            "test_steps_of_a_world_wait_side_by_side_over_all_runs_that_share_a_lock"
+        ],
     ),
     Mutant(
         "steps of a tree weigh by their alternatives",

@@ -178,7 +178,7 @@ class Slow(Tales):
         self.together = threading.Barrier(4)
 
     def advance(self, state, replies):
-        self.together.wait(timeout=60)
+        self.together.wait(timeout=20)
         return super().advance(state, replies)
 
 

@@ -34,7 +34,8 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
         num_generations: 1, the only value: a method that compares episodes of one task plays several of them itself.
         shuffle_dataset: whether each pass over the task rows has an order of its own.
         mask_truncated_completions: whether replies that ran into the length limit are kept out of the loss.
-        max_concurrent_episodes: the most episodes under way at once, of all collections.
+        max_concurrent_episodes: the most replies that the server is asked for at a time. Episodes under way are more:
+            three for each keep it busy.
         concurrent_collections: how many collections are played at once. With one, its longest episode decides.
         token_budget: the most tokens that a forward pass reads, where those that several rows begin with count once;
             `None` takes the server's longest context. An update that does not fit is refused.

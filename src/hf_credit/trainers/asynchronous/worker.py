@@ -140,8 +140,10 @@ class Worker:
     is slow and does not say so, all collections wait for its steps, one after the other.
 
     Methods with memory credit collections in the order of their tasks; others credit them as they finish. No
-    collection is begun while `max_finished` wait to be drawn. Walks under way are as many as the collections have, but
-    the sampler is asked for `max_concurrent` replies at a time, those of the oldest collection first.
+    collection is begun while `max_finished` wait to be drawn. Walks under way are as many as the collections have, or
+    their share of the live worlds that there can be (`Batched.most_live`, or `side_by_side`); the sampler is asked for
+    `max_concurrent` replies at a time, those of the oldest collection first. With three walks for each of these it is
+    hardly ever idle.
 
     What code of a method or a task raises, and a collection of which every episode failed, is put in the place of a
     collection, for whoever draws it to raise.
@@ -228,7 +230,8 @@ class Worker:
         self.version = 0
         self.desk = Desk(sampler, max_concurrent, lambda: self.version)
         self._running = threading.Lock()
-        live = Batched(self.interaction).most_live
+        batched = Batched(self.interaction)
+        live = batched.side_by_side if batched.most_live is None and batched.side_by_side > 1 else batched.most_live
         self._engine: Engine[Any] = Engine(
             self.interaction,
             chat,
