@@ -19,9 +19,9 @@ tags:
 $summary
 
 An environment of hf-credit $version, whose states are values: an episode can be
-stopped, stored and gone on from anywhere, so that methods which replay decisions can credit each of them.
+stopped, stored and continued from any state, so that methods that replay decisions can credit each of them.
 
-## What an agent is told
+## What an agent sees
 
 ```text
 $instructions
@@ -35,7 +35,7 @@ $opening
 
 ## Play it
 
-With any OpenEnv client, nothing installed but `openenv`:
+With any OpenEnv client; only `openenv` needs to be installed:
 
 ```python
 from openenv.core import GenericEnvClient
@@ -48,7 +48,7 @@ with GenericEnvClient(base_url="$url").sync() as session:
     print(result.observation["text"], result.reward, result.done)
 ```
 
-With hf-credit the same rules run in your own process, from what `openenv.yaml` says and no code of this Space:
+With hf-credit the same rules run in your own process, from the declaration in `openenv.yaml`, without code of this Space:
 
 ```python
 from hf_credit.hub.environments import load_environment
@@ -60,15 +60,15 @@ interaction = load_environment("$repo")
 
 | | |
 | --- | --- |
-| action | `action`: a plain action, or a reply that holds one |
+| action | `action`: a plain action, or a reply that contains one |
 | observation | `text`; at reset the rules are in `metadata["instructions"]` |
 | reward | in [$low, $high] |
 | episode | at most $turns actions |
 | seeds | the same `seed` and actions give the same episode |
-| tasks | `train` and `held_out`, $tasks each, by `split` and `index`; their seeds have no value in common |
-| `state()` | all of the episode, what is hidden from the agent included: for whoever trains |
-| `reset(injected_state=...)` | goes on from what `state()` was |
-| sessions | one to every WebSocket, up to 256 |
+| tasks | `train` and `held_out`, $tasks each, by `split` and `index`; their seeds are disjoint |
+| `state()` | the complete episode, including what is hidden from the agent, for training |
+| `reset(injected_state=...)` | continues from an earlier `state()` |
+| sessions | one per WebSocket, up to 256 |
 | options | $shown_options |
 
 `validation/oracle.json` holds a state from which its actions earn the highest reward, and `validation/runtime.json`
