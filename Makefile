@@ -60,10 +60,10 @@ test-highest: ## run the suite with the highest versions that pyproject.toml adm
 	@$(MAKE) suite VENV=.venv-highest-$(notdir $(PYTHON)) CONSTRAINTS= ROW="make test-highest"
 
 # Without Triton TRL 1.15 computes no log-probability, and on a processor with an interpreted one alone.
-test-trl: ## test the trainers with TRL 1.15, the version before, in .venv-trl
+test-trl: ## test the trainers but the asynchronous one with TRL 1.15, the version before, in .venv-trl
 	@$(MAKE) venv VENV=.venv-trl
 	@.venv-trl/bin/python -m pip install $(PIP_OPTIONS) --no-deps 'trl==1.15.*' triton
-	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal --junitxml .venv-trl/results.xml tests/test_private_names.py tests/trainers
+	OMP_NUM_THREADS=1 TRITON_INTERPRET=1 .venv-trl/bin/python -m pytest --numprocesses auto --dist worksteal --junitxml .venv-trl/results.xml tests/test_private_names.py tests/trainers --ignore tests/trainers/asynchronous
 	@.venv-trl/bin/python tests/compatibility.py .venv-trl/results.xml "make test-trl"
 
 test-wheel: $(STAMP) ## build the wheels, install them into the empty .venv-wheel, and run the README's commands with them
