@@ -199,6 +199,36 @@ def test_steps_of_a_world_wait_side_by_side_over_all_runs_that_share_a_lock(chat
     assert [episode.ending for episode in found] == [Ending.FINISHED] * 4
 
 
+class SlowStart(Tales):
+    """A world that opens while another one does."""
+
+    side_by_side = 2
+
+    def __init__(self):
+        self.together = threading.Barrier(2)
+
+    def start(self, task, seed):
+        self.together.wait(timeout=20)
+        return super().start(task, seed)
+
+
+def test_worlds_open_side_by_side_over_all_runs_that_share_a_lock(chat):
+    world, lock, found = SlowStart(), threading.Lock(), []
+
+    def run():
+        with lock:
+            found.extend(
+                Engine(world, chat, Singles(), lock=lock).run([RolloutRequest(task={"name": "x", "turns": 1})])
+            )
+
+    runs = [threading.Thread(target=run) for _ in range(2)]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join()
+    assert [episode.ending for episode in found] == [Ending.FINISHED] * 2
+
+
 class Alone(Tales):
     """Notices when it is called twice at a time."""
 

@@ -291,7 +291,9 @@ class Engine(Generic[S]):
             for one, task in zip(fresh, tasks, strict=True)
         ]
         if fresh:
-            for walk, state in zip(fresh, self._batched.start_many(tasks, seeds), strict=True):
+            with released(self.lock if self._batched.side_by_side > 1 else None):
+                states = self._batched.start_many(tasks, seeds)
+            for walk, state in zip(fresh, states, strict=True):
                 walk.state = state
 
     def _begin(self, walk: _Walk[S], states: SharedStates) -> None:
