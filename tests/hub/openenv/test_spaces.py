@@ -243,14 +243,14 @@ def test_the_task_api_names_tasks_that_reset_begins(served: str) -> None:
     ("wrong", "sentence"),
     [
         ({"sed": 1}, "reset takes seed, episode_id, split, index and injected_state, got sed; leave the others out."),
-        ({"split": "train"}, "a split is of tasks that have an index, got 'train' without one; pass index=0, say."),
+        ({"split": "train"}, "split must come with index, got 'train' without one; pass, for example, index=0."),
         ({"split": "test", "index": 0}, "split must be one of train, held_out, got 'test'; use one of these."),
         ({"index": -1}, "a task's index must be from 0 to 2147483647, got -1; use another one."),
-        ({"injected_state": {"environment_state": "{}"}}, "injected_state must be what state was, got"),
-        ({"injected_state": {}}, "injected_state must be what state was, got"),
+        ({"injected_state": {"environment_state": "{}"}}, "injected_state must be an earlier state, got"),
+        ({"injected_state": {}}, "injected_state must be an earlier state, got"),
         (
             {"injected_state": {"environment_state": '{"seed": [[1]], "board": 1}'}},
-            "injected_state must be what state",
+            "injected_state must be an earlier state",
         ),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_wrong_argument_of_reset_is_told_in_one_sentence(served: str, wrong: A
         with pytest.raises(RuntimeError) as error:
             client.reset(**wrong)
         assert sentence in str(error.value)
-        with pytest.raises(RuntimeError, match="an episode must be begun before its first step"):
+        with pytest.raises(RuntimeError, match="reset must be called before the first step"):
             client.step({"action": "place 1 1"})
 
 
