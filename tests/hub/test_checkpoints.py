@@ -99,6 +99,15 @@ def test_a_model_that_is_not_its_checkpoints_is_published_alone(run: Path, tmp_p
     assert MANIFEST not in files
 
 
+def test_weights_that_were_handed_to_a_server_are_not_published(run: Path, tmp_path: Path) -> None:
+    save_file({"weight": torch.zeros(2)}, run / "model.safetensors")  # not its checkpoint's
+    for folder in (".weights/weights-1", ".vllm_lora/policy-v1"):
+        (run / folder).mkdir(parents=True)
+        save_file({"weight": torch.zeros(2)}, run / folder / "model.safetensors")
+    files = collected(run, tmp_path)
+    assert [name for name in files if name.endswith("model.safetensors")] == ["model.safetensors"]
+
+
 def test_the_card_says_what_was_measured_what_it_cost_and_where_it_is_from(run: Path, tmp_path: Path) -> None:
     records = tuple(
         EpisodeRecord(seed=seed, ending="finished", outcome=1.0, metrics={"success": float(seed < 3)}, turns=2)

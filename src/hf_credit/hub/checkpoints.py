@@ -45,6 +45,7 @@ _ARGUMENTS = "training_args.bin"  # pickled, with the token of whoever trained
 _SHARDED = re.compile(r"(^|/)(global_step\d+|pytorch_model_fsdp_\d+|optimizer_\d+)/|\.distcp$|^optimizer\.bin$")
 _OF_A_RUN = (CONFIG_FILE, FACTS_FILE, LOG_FILE)
 _OWN = ("README.md", LEDGER_FILE, LOADED_FILE, MANIFEST)
+_FOR_A_SERVER = (".weights/", ".vllm_lora/")  # that played while the run trained: weights once more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def collect(folder: Path, repo: str, url: str, work: Path, resumable: bool = Tru
     present = {
         name: path
         for name, path in safety.files_of(checkpoint).items()
-        if name not in _OWN and not name.startswith(("checkpoint-", "runs/"))
+        if name not in _OWN and not name.startswith(("checkpoint-", "runs/", *_FOR_A_SERVER))
     }
     pickled = {name for name in present if Path(name).suffix in _PICKLED}
     sharded = sorted(name for name in present if _SHARDED.search(name))

@@ -121,4 +121,4 @@ class AsyncCreditConfig(RunSettings, AsyncGRPOConfig):
     @property
     def folder_of_weights(self) -> Path:
         """Where weights are handed over."""
-        return Path(self.weight_folder or Path(str(self.output_dir), "weights")).absolute()
+        return Path(self.weight_folder or Path(str(self.output_dir), ".weights")).absolute()
