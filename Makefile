@@ -87,7 +87,8 @@ $(VLLM_STAMP): $(PROJECTS) constraints-vllm.txt tests/vllm/version/pyproject.tom
 	@touch $@
 
 test-agents: $(AGENTS_STAMP) ## test agents on the frameworks of others, unmodified, in .venv-agents
-	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m frameworks tests/frameworks
+	OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m frameworks --junitxml $(AGENTS_VENV)/results.xml tests/frameworks
+	@$(AGENTS_VENV)/bin/python tests/compatibility.py $(AGENTS_VENV)/results.xml "make test-agents"
 
 # Packages of npm lie in the environment too; without npm, the program that needs them is left out.
 $(AGENTS_STAMP): $(PROJECTS) constraints-agents.txt tests/frameworks/requirements.txt tests/frameworks/package-lock.json
