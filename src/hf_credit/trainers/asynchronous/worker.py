@@ -137,7 +137,8 @@ class Worker:
     Collectors run as they do in a synchronous training, each in a thread, `concurrent_collections` at once. All their
     code, that of methods, tasks and templates included, holds one lock, and lets go of it while it waits for replies,
     or for worlds whose steps wait side by side (`Batched.side_by_side`): nothing runs twice at a time. Where a world
-    is slow and does not say so, all collections wait for its steps, one after the other.
+    is slow and does not say so, all collections wait for its steps, one after the other: steps of s seconds bound a
+    run to 1 / s of them a second.
 
     Methods with memory credit collections in the order of their tasks; others credit them as they finish. No
     collection is begun while `max_finished` wait to be drawn. Walks under way are as many as the collections have, or
