@@ -59,6 +59,7 @@ class MicroServer:
         self._going = threading.Event()
         self._going.set()
         self._computing = threading.Lock()
+        self._stopped = False
         self._http = ThreadingHTTPServer(("127.0.0.1", port), self._handler())
         self._http.daemon_threads = True
         self._connections: list[socket.socket] = []
@@ -79,6 +80,9 @@ class MicroServer:
         """Away: connections are closed, and refused from now on."""
         self._http.shutdown()
         self._http.server_close()
+        if not self._stopped:
+            self._stopped = True
+            self._computing.acquire()  # what computes ends, and nothing begins: it would abort the interpreter's end
         for connection in self._connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

@@ -18,7 +18,7 @@ from micro_server import MicroServer
 from peft import LoraConfig
 from small_agents import ROWS, build_policy, settings
 from small_runs import ON_A_PROCESSOR, SHARDED
-from transformers import TrainerState
+from transformers import TrainerCallback, TrainerState
 
 from hf_credit import AsyncCreditConfig, AsyncCreditTrainer, collaborations, make, methods
 from hf_credit.cli.report import report
@@ -89,6 +89,31 @@ def test_a_server_with_other_weights_is_refused(
     ):
         trainer.train()
     assert server.asked == 1  # for the comparison: nothing was played
+
+
+class Replaces(TrainerCallback):
+    """Puts another process's server, with the weights of the start, in the place of the first one after an update."""
+
+    def __init__(self, server: MicroServer, policy: Path) -> None:
+        self.servers, self.policy = [server], policy
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 1:
+            self.servers[0].stop()
+            self.servers.append(MicroServer(self.policy, int(self.servers[0].url.rpartition(":")[2])).start())
+
+
+def test_a_training_goes_on_with_a_server_that_comes_back(micro_policy: Path, tmp_path: Path) -> None:
+    replaces = Replaces(MicroServer(micro_policy).start(), micro_policy)
+    trainer = trainer_of(replaces.servers[0], micro_policy, tmp_path, trainer_kwargs={"callbacks": [replaces]})
+    trainer.train()
+    first, second = replaces.servers
+    second.stop()
+    assert len(first.loaded) == 2  # before the first update, and after it
+    assert len(second.loaded) >= 2  # after the second and the third, and before it replies, where it is asked earlier
+    assert all(0.5 < entry["ratio"] < 2 for entry in trainer.state.log_history if "ratio" in entry)
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(second.model.state_dict()[name], value), name
 
 
 def test_a_server_that_is_not_there_is_told_before_a_model_is_loaded(micro_policy: Path, tmp_path: Path) -> None:
