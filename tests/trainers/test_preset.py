@@ -41,7 +41,7 @@ def test_every_option_of_the_method_is_a_field_with_its_default_and_help(name: s
 
 def test_help_is_the_first_sentence_of_the_factory_and_its_range() -> None:
     told = {one.name: one.metadata.get("help") for one in dataclasses.fields(hf_credit.ReplayLOOConfig)}
-    assert told["budget"] == "Terminal scores of one instance and update (eq. 24); whole number at least 2."
+    assert told["budget"] == "Number of terminal scores per instance and update (eq. 24); whole number at least 2."
     assert told["baseline"] == '"leave_one_out", or "full_mean" for the ablation "w/o LOO" (eq. 26).'
 
 

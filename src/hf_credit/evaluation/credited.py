@@ -303,6 +303,8 @@ def offered(interaction: Interaction[Any] | None, decision: Decision) -> Sequenc
 
 
 def _request(interaction: Interaction[Any], decision: Decision) -> Request | None:
+    if decision.state is None:  # a decision of rollouts that were made elsewhere
+        return None
     return next((one for one in interaction.pending(decision.state) if one.event == decision.event), None)
 
 
