@@ -107,7 +107,7 @@ class QueryEnvironment(Environment[S]):
         return self._feedback(state) if state.queries else self._opening(state)
 
     def answer_prompt(self, state: S) -> str:
-        """What asks for the answer at once; `hurried(state)` is the state that goes with it."""
+        """What asks for the answer at once; `force_answer(state)` is the state that goes with it."""
         return "Now give your final answer inside <answer> and </answer>."
 
     def force_answer(self, state: S) -> S:
