@@ -1,4 +1,4 @@
-"""Credit of recorded traces: logs of chat completions, and OpenEnv's `TrainingTrace`s."""
+"""Credit of recorded traces: logs of chat completions, and each `TrainingTrace` of OpenEnv."""
 
 from __future__ import annotations
 
