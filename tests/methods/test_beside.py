@@ -33,8 +33,3 @@ def test_groups_are_credited_by_all_who_compare_outcomes() -> None:
 def test_single_episodes_are_not_compared_with_others() -> None:
     player, collected, context = played("ppo")
     assert "rloo" not in credit_of_others(player.method, collected, context)
-
-
-def test_names_that_are_no_methods_of_the_library_are_left_out() -> None:
-    player, collected, context = played("grpo", group_size=2)
-    assert credit_of_others(player.method, collected, context, ("my_package:mine",)) == {}

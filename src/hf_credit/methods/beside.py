@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from hf_credit.collectors import RolloutBatch
-from hf_credit.methods import METHODS, Method, make
+from hf_credit.methods import Method, make
 from hf_credit.methods.base import one_number
 from hf_credit.rollouts import MethodContext
 
@@ -14,22 +13,19 @@ OTHERS = ("outcome_reward", "rloo", "turn_credit", "magrpo", "replay_loo", "veri
 """Methods that need only the rollouts: no critic, no frozen copy, no further episodes."""
 
 
-def credit_of_others(
-    method: Method, collected: RolloutBatch, context: MethodContext, others: Sequence[str] = OTHERS
-) -> dict[str, dict[str, float]]:
-    """The credit of each decision by each of several other methods, if the rollouts have what its estimator needs.
+def credit_of_others(method: Method, collected: RolloutBatch, context: MethodContext) -> dict[str, dict[str, float]]:
+    """The credit of each decision by each of `OTHERS`, if the rollouts have what its estimator needs.
 
     Each method has its own scale of credit, so compare signs and orders, not sizes.
 
     Args:
-        method: whose collector played, bound to the Interaction.
+        method: whose collector played, bound to the Interaction; left out itself.
         collected: of this process; only its rollouts are compared.
         context: has the Interaction and the chat.
-        others: names of `METHODS`; `method` itself is left out.
     """
     found = {}
-    for name in others:
-        if name == method.name or name not in METHODS:
+    for name in OTHERS:
+        if name == method.name:
             continue
         try:
             other = replace(make(name), collector=method.collector).bind(context.interaction)

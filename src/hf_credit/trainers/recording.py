@@ -132,9 +132,12 @@ class EpisodeRecorder(EpisodeCallback):
         if self._path is None or update < self._next:
             return
         self._next = self._multiple_from(update + 1)
-        beside = {}
+        beside: dict[str, dict[str, float]] = {}
         if method is not None and engine is not None:
-            beside = credit_of_others(method, collected, LocalContext(engine))
+            try:
+                beside = credit_of_others(method, collected, LocalContext(engine))
+            except Exception:  # what is only shown stops no training
+                logger.warning("update %d is recorded without the credit of other methods", update, exc_info=True)
         interaction = None if engine is None else engine.interaction
         found = credited_episodes(collected, credit, self.tokenizer, update, self.episodes, beside, interaction)
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,9 @@ def test_a_training_learns_from_episodes_that_a_server_plays_meanwhile(
     assert len(server.loaded) == 4
     for name, value in trainer.model.state_dict().items():
         assert torch.equal(server.model.state_dict()[name], value), name
-    assert {one.update for one in read_episodes(tmp_path)} >= {1, 2, 3}
+    shown = read_episodes(tmp_path)
+    assert {one.update for one in shown} >= {1, 2, 3}
+    assert all(decision.beside for one in shown for decision in one.decisions)  # what other methods would have given
     report(tmp_path)
 
 

@@ -25,7 +25,7 @@ from hf_credit.trainers.asynchronous.config import AsyncCreditConfig
 from hf_credit.trainers.asynchronous.server import Server
 from hf_credit.trainers.asynchronous.trl_1_16 import UpdateTrainer
 from hf_credit.trainers.asynchronous.weights import FolderTransfer, refuse_other_weights
-from hf_credit.trainers.asynchronous.worker import Worker
+from hf_credit.trainers.asynchronous.worker import Worker, refuse_other_models
 from hf_credit.trainers.callbacks import (
     BriefPrinter,
     BriefProgress,
@@ -209,7 +209,7 @@ class AsyncCreditTrainer(UpdateTrainer):
 
     def _record(self, number: int, collected: RolloutBatch, advantages: Sequence[Sequence[DecisionCredit]]) -> None:
         """Records a collection as the update that it becomes, where none before it is dropped."""
-        self.recorder.record(self._credited, collected, advantages)
+        self.recorder.record(self._credited, collected, advantages, self.method, self.rollout_worker.engine)
         self._credited += 1
 
     def _restore_adapters(self) -> None:
@@ -310,22 +310,3 @@ class AsyncCreditTrainer(UpdateTrainer):
         super().create_model_card(*args, **kwargs)
         if self.is_world_process_zero():
             mend_card(Path(self.args.output_dir) / "README.md", self.hub_model_id)
-
-
-def refuse_other_models(method: Method) -> None:
-    """Refuses a method that asks for more than the policy.
-
-    Raises:
-        ValueError: it does.
-    """
-    asked = {
-        "critics, which learn between collections": bool(method.critics),
-        "a frozen copy of the policy": method.refresh_frozen_every is not None,
-        "the ratio of whole episodes": method.sequence_ratio,
-    }
-    for what, wanted in asked.items():
-        if wanted:
-            raise ValueError(
-                f"AsyncCreditTrainer has the policy alone, got the method {method.name!r}, which asks for {what}; "
-                "train it with CreditTrainer."
-            )

@@ -175,6 +175,7 @@ class Worker:
         credited: called with the number of a collection, what was played and the credit of its trained episodes.
 
     Attributes:
+        engine: plays, with the sampler of each collection in turn.
         collections: finished, or an exception to raise.
         ledger: what all collections cost that were credited.
 
@@ -210,7 +211,7 @@ class Worker:
         ):
             whole_number(name, number, 1)
         finite_number("temperature", temperature, above=0.0)
-        _refuse(method)
+        refuse_other_models(method)
         if len(tasks) < tasks_per_collection:
             raise ValueError(
                 f"there must be tasks for a collection of {tasks_per_collection}, got {len(tasks)}; add some, or "
@@ -233,7 +234,7 @@ class Worker:
         self._running = threading.Lock()
         batched = Batched(self.interaction)
         live = batched.side_by_side if batched.most_live is None and batched.side_by_side > 1 else batched.most_live
-        self._engine: Engine[Any] = Engine(
+        self.engine: Engine[Any] = Engine(
             self.interaction,
             chat,
             sampler,
@@ -377,7 +378,7 @@ class Worker:
             interaction: what is played.
             rows: its tasks.
         """
-        context = LocalContext(self._engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
+        context = LocalContext(self.engine.of(interaction), seed=self.seed, end_tokens=self.end_tokens)
         with self._running:
             return self.method.evaluation(rows, context, self.memory)
 
@@ -433,7 +434,7 @@ class Worker:
 
     def _play(self, one: _UnderWay) -> None:
         sampler = Recorded(self.desk, one.number, self.seed, one.known, self._changing, one.touch)
-        engine = self._engine.of(self.interaction)
+        engine = self.engine.of(self.interaction)
         engine.generate = sampler
         context = CollectionContext(engine, sampler, one.number, self.seed, self.end_tokens, self.temperature)
         rows = [self._row(place) for place in one.tasks]
@@ -506,22 +507,23 @@ class Worker:
         )
 
 
-def _refuse(method: Method) -> None:
-    """Refuses what a method needs and a served policy has not.
+def refuse_other_models(method: Method) -> None:
+    """Refuses a method that asks for more than the policy.
 
     Raises:
-        ValueError: what that is.
+        ValueError: it does.
     """
-    what = None
-    if method.critics:
-        what = f"critics ({', '.join(method.critics)}), which learn between collections"
-    elif method.refresh_frozen_every is not None:
-        what = "a frozen copy of the policy"
-    if what is not None:
-        raise ValueError(
-            f"asynchronous training has one policy, on a server, got the method {method.name!r}, which needs {what}; "
-            "train synchronously, or take another method."
-        )
+    asked = {
+        "critics, which learn between collections": bool(method.critics),
+        "a frozen copy of the policy": method.refresh_frozen_every is not None,
+        "the ratio of whole episodes": method.sequence_ratio,
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise ValueError(
+                f"asynchronous training has the policy alone, got the method {method.name!r}, which asks for {what}; "
+                "train it with CreditTrainer."
+            )
 
 
 def _plain(collection: Collection) -> dict[str, Any]:
