@@ -496,7 +496,7 @@ class _Arrivals:
         self._arrived: SimpleQueue[tuple[Future[Any], _Walk[Any], Callable[[Any], object]]] = SimpleQueue()
 
     def expect(self, future: Future[Any], walk: _Walk[Any], take: Callable[[Any], object]) -> None:
-        """Makes `take` return the result of a future, which `walk` waits for."""
+        """Passes the result of a future that `walk` waits for to `take`, once it is there."""
         self._expected.add(future)
         future.add_done_callback(lambda done: self._arrived.put((done, walk, take)))
 
