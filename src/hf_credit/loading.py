@@ -5,14 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peft import PeftConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import find_adapter_config_file
 
+if TYPE_CHECKING:
+    from peft import PeftModel  # takes a second, which only those with an adapter should wait
+
 ADAPTER_CONFIG = "adapter_config.json"
 """What a folder with an adapter holds, and one with a whole model does not."""
+_CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is no policy
 
 
 class IncompleteModelError(ValueError):
@@ -37,6 +40,8 @@ def load_model(name: str | Path, **options: Any) -> Any:
         model, found = loaded
         require_whole(name, found["missing_keys"], found["unexpected_keys"], found["mismatched_keys"])
         return model
+    from peft import PeftConfig
+
     base = PeftConfig.from_pretrained(str(name), **hub).base_model_name_or_path
     model = load_model(str(base), **{key: value for key, value in options.items() if key != "revision"})
     added = model.load_adapter(str(name), adapter_kwargs=hub)
@@ -50,6 +55,8 @@ def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftM
     Raises:
         IncompleteModelError: as `load_model`.
     """
+    from peft import PeftModel
+
     try:
         if not isinstance(model, PeftModel):
             with warnings.catch_warnings():
@@ -63,6 +70,11 @@ def load_adapter(model: Any, folder: str | Path, name: str = "default") -> PeftM
         ) from None
     require_whole(folder, found.missing_keys, found.unexpected_keys)
     return model
+
+
+def role_folders(folder: str | Path) -> list[Path]:
+    """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
+    return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
 
 
 def require_whole_files(name: str, **options: Any) -> None:

@@ -11,11 +11,11 @@ import torch
 from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hf_credit.loading import role_folders
 from hf_credit.policies.role_policies import (
     MixedRoles,
     RoleSampler,
     can_mix,
-    role_folders,
     role_samplers,
     use_adapter,
     using,

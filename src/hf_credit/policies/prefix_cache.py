@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
@@ -160,6 +159,10 @@ class PrefixCache:
     def _weights(self, with_adapters: bool) -> tuple[Any, ...]:
         """What changes whenever a weight is written to or replaced, and whenever another adapter is in use."""
         written = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters()]
+        if not hasattr(self.model, "peft_config"):
+            return (*written, with_adapters)
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
         adapters = [
             (module.disable_adapters, *(module.active_adapters if with_adapters else ()))
             for module in self.model.modules()

@@ -11,12 +11,11 @@ from peft import LoraConfig, PeftConfig, PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from hf_credit.loading import ADAPTER_CONFIG, load_adapter, load_model
+from hf_credit.loading import load_adapter, load_model, role_folders
 from hf_credit.policies.generation import Replies, sampler
 from hf_credit.rollouts import GenerateFn, Generation
 
 _MIXABLE = ("Linear", "Embedding", "Linear4bit", "Linear8bitLt")  # PEFT's layers over torch's and bitsandbytes'
-_CRITIC = "critic"  # the folder of a critic, which may be an adapter too, but is nobody's policy
 
 
 def use_adapter(model: PeftModel, name: str) -> None:
@@ -123,11 +122,6 @@ def can_mix(model: PeftModel) -> bool:
             return False
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     return all(type(layer).__name__ in _MIXABLE and not layer.merged and not layer.lora_variant for layer in layers)
-
-
-def role_folders(folder: str | Path) -> list[Path]:
-    """The folders of a run's roles, each with the adapter of one; none where all roles share a policy."""
-    return sorted(path.parent for path in Path(folder).glob(f"*/{ADAPTER_CONFIG}") if path.parent.name != _CRITIC)
 
 
 def load_role_policies(

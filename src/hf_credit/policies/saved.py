@@ -15,9 +15,8 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_credit.http_guard import require_model
-from hf_credit.loading import IncompleteModelError, load_model
+from hf_credit.loading import IncompleteModelError, load_model, role_folders
 from hf_credit.policies.generation import sampler
-from hf_credit.policies.role_policies import load_role_policies, role_folders
 from hf_credit.rollouts import GenerateFn, Interaction
 from hf_credit.rollouts.samplers import require_untrained
 from hf_credit.tasks import Sampling
@@ -63,6 +62,8 @@ def load_sampler(
     """
     drawn: dict[str, Any] = asdict(sampling)
     if role_folders(model):
+        from hf_credit.policies.role_policies import load_role_policies
+
         device = device or _device()
         network, generate = load_role_policies(model, device=device, trust_remote_code=trust_remote_code, **drawn)
         tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=trust_remote_code)

@@ -6,7 +6,6 @@ what another machine's arithmetic changes.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +17,10 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_credit.environments.tasks import SEEDS_PER_SPLIT
-from hf_credit.hub.leaderboard import credit_board
 from hf_credit.hub.leaderboard.entries import PlayedEpisode
 from hf_credit.hub.leaderboard.seasons import starts_of, untrusted
-from hf_credit.loading import load_adapter
+from hf_credit.loading import load_adapter, role_folders
 from hf_credit.policies.generation import room_for_context, sampler
-from hf_credit.policies.role_policies import load_role_policies, role_folders, using
 from hf_credit.policies.saved import load_policy
 from hf_credit.rollouts import Chat, Engine, GenerateFn, Interaction
 from hf_credit.rollouts.samplers import counted
@@ -64,6 +61,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint.
     """
     if request["kind"] == "credit":
+        from hf_credit.hub.leaderboard import credit_board  # with what measures credit, which takes seconds
+
         return credit_board.answer(request)
     episodes: dict[str, list[dict[str, Any]]] = {name: [] for name in request["seeds"]}
     every = [seed for seeds in request["seeds"].values() for seed in seeds]
@@ -136,6 +135,8 @@ def _load(
     if (roles or adapted) and base is None:
         raise ValueError("an adapter needs its base model, got none; name it as base of the checkpoint.")
     if roles:
+        from hf_credit.policies.role_policies import load_role_policies
+
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         network, generate = load_role_policies(folder, str(base), device=device, **drawn)
         tokenizer = AutoTokenizer.from_pretrained(str(folder), padding_side="left")
@@ -170,8 +171,9 @@ def _logprobs(network: Any, chat: Chat, interaction: Interaction[Any], seeds: Se
     for start in starts_of(interaction, seeds):
         (request, *_) = interaction.pending(interaction.start(start.task, start.seed or 0))
         ids = torch.tensor([chat.context(request.messages, tools=request.tools)], device=network.device)
-        with using(network, request.role) if has_roles else contextlib.nullcontext():
-            logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
+        if has_roles:
+            network.set_adapter(request.role)
+        logprobs = network(input_ids=ids).logits[0, -1].double().cpu().log_softmax(-1)
         step = max(1, len(logprobs) // _PROBED_TOKENS)
         found += [round(float(value), _DIGITS) for value in logprobs[::step][:_PROBED_TOKENS]]
     return found
